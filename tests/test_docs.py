@@ -19,6 +19,7 @@ from placewright.files.cluster_file import (
     cluster_of,
 )
 from placewright.files.plan_document import PlanDocument
+from placewright.files.replay_file import ReplayDocument
 from placewright.placers.registry import placer_class, placer_names
 from placewright.session import devices
 from tests.prose import FIGURE, Prose, prose_of
@@ -31,7 +32,7 @@ DOCUMENTS = sorted(
     if not GENERATED.match(str(path.relative_to(ROOT)))
 )
 COMMANDS = ("devices", "graph", "profile", "place", "simulate", "run", "compare", "placers")
-COMMANDS += ("train", "bench", "export", "report", "explain", "diff")
+COMMANDS += ("train", "bench", "export", "report", "explain", "diff", "replay")
 
 
 def test_commands_in_documents_exist() -> None:
@@ -109,9 +110,10 @@ def test_placers_in_commands_exist() -> None:
 
 
 def test_the_published_schema_is_the_one_that_is_checked() -> None:
-    written = json.loads((ROOT / "docs" / "reference" / "plan.schema.json").read_text())
-    made = json.loads(json.dumps(PlanDocument.model_json_schema(by_alias=True)))
-    assert {**written, "title": ""} == {**made, "title": ""}
+    for name, document in (("plan", PlanDocument), ("replay", ReplayDocument)):
+        written = json.loads((ROOT / "docs" / "reference" / f"{name}.schema.json").read_text())
+        made = json.loads(json.dumps(document.model_json_schema(by_alias=True)))
+        assert {**written, "title": ""} == {**made, "title": ""}
 
 
 def test_every_field_of_a_cluster_file_is_documented() -> None:

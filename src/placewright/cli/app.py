@@ -88,9 +88,21 @@ def _run() -> int:
 
 def all_commands() -> typer.Typer:
     """The application with every command registered."""
-    from placewright.cli import bench, compare, explain, export, inspect, place, report, run, train
+    from placewright.cli import (
+        bench,
+        compare,
+        explain,
+        export,
+        inspect,
+        place,
+        replay,
+        report,
+        run,
+        train,
+    )
 
-    for module in (inspect, place, run, report, explain, export, compare, train, bench):
+    modules = (inspect, place, run, report, explain, export, compare, replay, train, bench)
+    for module in modules:
         module.register(app)
     return app
 

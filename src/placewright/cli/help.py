@@ -131,6 +131,7 @@ EXAMPLES = {
     "diff": ("diff plan.json other.json",),
     "export": ("export plan.json --to onnx-segments -o segments",),
     "compare": ("compare model.onnx --placers auto,heft,hsdag --evaluations 500",),
+    "replay": ("replay phone.json", "replay phone.json --copies both --json"),
     "train": ("train --graphs zoo:rnnlm/tiny --placer zero-shot -o policy.safetensors",),
     "tarnawski": ("bench tarnawski --fetch workloads",),
     "suite": ("bench suite --problems inception --placers auto,heft",),

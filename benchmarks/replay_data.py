@@ -1,0 +1,195 @@
+"""Convert measurements of others to files for `placewright replay`.
+
+    python -m benchmarks.replay_data hope FOLDER PHONE -o phone.json [--without nasnet-mobile]
+    python -m benchmarks.replay_data csv FOLDER -o data.json
+
+`hope` reads a checkout of the repository summerspringwei/DAG-Scheduler at the parent of its commit
+2799224e. The repository has no license: keep the converted file to yourself. `csv` reads four files
+of a folder: ``ops.csv`` (op, then a column of seconds for each device; an empty cell if it cannot
+run there), ``edges.csv`` (from, to, bytes; rows with one `tensor` share a copy), ``copies.csv``
+(from, to, bytes, seconds) and ``plans.csv`` (plan, op, device, measured; `*` is every op).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from placewright.files.replay_file import REPLAY_FORMAT, read_replay
+
+MODELS = ("inception-v3", "inception-v4", "pnasnet-mobile", "pnasnet-large", "nasnet-mobile",
+          "nasnet-large")  # fmt: skip
+THREADS = (1, 2, 4)
+PLANS = {"greedy": ("greedy-placement", "greedy-result-latency"),
+         "ilp": ("mDeviceMap", "result-latency")}  # fmt: skip
+FLOAT_BYTES = 4
+
+
+def main() -> None:
+    """Convert, and check what was written."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=("hope", "csv"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("phone", nargs="?", help="of hope, such as redmi")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--without", default="", help="models, separated by commas")
+    wanted = parser.parse_args()
+    if wanted.kind == "hope":
+        if wanted.phone is None:
+            parser.error("hope needs a PHONE, such as redmi")
+        document = of_hope(wanted.folder, wanted.phone, wanted.without.split(","))
+    else:
+        document = of_csv(wanted.folder)
+    wanted.output.write_text(json.dumps(document))
+    read_replay(wanted.output)
+
+
+def of_hope(folder: Path, phone: str, without: list[str]) -> dict[str, Any]:
+    """Plans of a phone of HOPE whose measured latency, placement and times are all there."""
+    copies: dict[str, list[tuple[float, float]]] = {"cpu": [], "gpu": []}
+    cases = []
+    for model in MODELS:
+        at = folder / "mnn" / "models" / model
+        times = at / phone / f"{phone}-{model}-layerwise-latency.csv"
+        if model in without or not times.exists():
+            continue
+        seconds = {name: [float(x) / 1e6 for x in rest[:4]] for name, *rest in _words(times, 5)}
+        for shape, to_gpu, to_cpu in _words(at / phone / f"{model}-{phone}-data-trans.csv", 3):
+            copies["cpu"].append((_bytes(shape), float(to_gpu) / 1e6))
+            copies["gpu"].append((_bytes(shape), float(to_cpu) / 1e6))
+        edges = _hope_edges(at / f"{model}-info.txt", seconds)
+        for column, threads in enumerate(THREADS):
+            plans = _hope_plans(folder, model, phone, column, seconds)
+            if not any(isinstance(plan["placement"], dict) for plan in plans):
+                continue
+            ops = [
+                {"name": name, "seconds": {"cpu": each[column], "gpu": each[3]}}
+                for name, each in seconds.items()
+            ]
+            groups = {"model": model, "threads": str(threads)}
+            name = f"{model} with CPU threads: {threads}"
+            one = {"name": name, "groups": groups, "ops": ops, "edges": edges, "plans": plans}
+            cases.append(one)
+    ends = (("cpu", "gpu"), ("gpu", "cpu"))
+    return {
+        "format": REPLAY_FORMAT,
+        "title": f"HOPE, {phone}",
+        "source": "https://github.com/summerspringwei/DAG-Scheduler, parent of 2799224e",
+        "license": "none",
+        "devices": ["cpu", "gpu"],
+        "copies": [{"from": a, "to": b, "samples": copies[a]} for a, b in ends],
+        "cases": cases,
+    }
+
+
+def _hope_edges(path: Path, known: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """One edge for each tensor; tensors are named by their address."""
+    rows = [(name, _tensors(reads), _tensors(makes)) for name, reads, makes, *_ in _words(path, 3)]
+    rows = [row for row in rows if row[0] in known]
+    maker = {address: (name, shape) for name, _, makes in rows for address, shape in makes}
+    readers: dict[str, list[str]] = {}
+    for name, reads, _ in rows:
+        for address, _ in reads:
+            if address in maker and maker[address][0] != name:
+                readers.setdefault(address, []).append(name)
+    return [
+        {"from": maker[address][0], "to": names, "bytes": _bytes(maker[address][1])}
+        for address, names in readers.items()
+    ]
+
+
+def _hope_plans(
+    folder: Path, model: str, phone: str, column: int, known: dict[str, list[float]]
+) -> list[dict[str, Any]]:
+    """The plans of a model and a number of threads, and each processor alone."""
+    plans: list[dict[str, Any]] = []
+    for name, (placement, result) in PLANS.items():
+        results = folder / "mnn" / "src" / "result_data" / f"{result}-{phone}.txt"
+        places = folder / "mnn" / "models" / model / phone
+        file = places / f"{placement}-{model}-cpu-{THREADS[column]}.txt"
+        rows = {row[0].lower(): row[1:] for row in _words(results, 11)}
+        if model not in rows or not file.exists():
+            continue
+        values = [float(value) / 1e3 for value in rows[model]]
+        devices = {op: "gpu" if int(number) else "cpu" for op, number, *_ in _words(file, 2)}
+        if set(devices) != set(known):
+            continue
+        plans.append({"name": name, "placement": devices, "measured": values[3 + column]})
+        if len(plans) == 1:
+            plans += [
+                {"name": "cpu alone", "placement": "cpu", "measured": values[6 + column]},
+                {"name": "gpu alone", "placement": "gpu", "measured": values[9]},
+            ]
+    return plans
+
+
+def _words(path: Path, least: int) -> Iterator[list[str]]:
+    """The rows of a file that have enough words; none without the file."""
+    if path.exists():
+        for line in path.read_text().splitlines():
+            words = line.split()
+            if len(words) >= least:
+                yield words
+
+
+def _tensors(text: str) -> list[tuple[str, str]]:
+    """Address and shape of the tensors in ``shape@address;shape@address;``."""
+    parts = [part.split("@") for part in text.split(";") if "@" in part]
+    return [(address, shape) for shape, address in parts]
+
+
+def _bytes(shape: str) -> float:
+    return float(FLOAT_BYTES * math.prod(int(extent) for extent in shape.split(",")))
+
+
+def of_csv(folder: Path) -> dict[str, Any]:
+    """A case from four tables."""
+    ops = _table(folder / "ops.csv")
+    devices = [name for name in ops[0] if name != "op"]
+    tensors: dict[str, dict[str, Any]] = {}
+    for number, row in enumerate(_table(folder / "edges.csv")):
+        key = row.get("tensor") or str(number)
+        edge = {"from": row["from"], "to": [], "bytes": float(row["bytes"])}
+        tensors.setdefault(key, edge)["to"].append(row["to"])
+    copies: dict[tuple[str, str], list[list[float]]] = {}
+    for row in _table(folder / "copies.csv"):
+        sample = [float(row["bytes"]), float(row["seconds"])]
+        copies.setdefault((row["from"], row["to"]), []).append(sample)
+    plans: dict[str, dict[str, Any]] = {}
+    for row in _table(folder / "plans.csv"):
+        plan = plans.setdefault(row["plan"], {"name": row["plan"], "placement": {}})
+        if row["op"] == "*":
+            plan["placement"] = row["device"]
+        else:
+            plan["placement"][row["op"]] = row["device"]
+        if row["measured"]:
+            plan["measured"] = float(row["measured"])
+    entries = [
+        {"name": row["op"], "seconds": {n: float(row[n]) if row[n] else None for n in devices}}
+        for row in ops
+    ]
+    edges = list(tensors.values())
+    name = folder.resolve().name
+    return {
+        "format": REPLAY_FORMAT,
+        "title": name,
+        "source": "",
+        "license": "",
+        "devices": devices,
+        "copies": [{"from": a, "to": b, "samples": each} for (a, b), each in copies.items()],
+        "cases": [{"name": name, "ops": entries, "edges": edges, "plans": list(plans.values())}],
+    }
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+if __name__ == "__main__":
+    main()

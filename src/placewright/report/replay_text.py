@@ -1,0 +1,227 @@
+"""Predicted beside measured values of plans that somebody else ran."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from placewright.core.cluster import OCCUPIES
+from placewright.core.quantities import format_bytes, format_duration
+from placewright.report.values import counted
+
+CLOSE = 0.05  # measured values that differ by less decide nothing
+RULE_COLUMNS = ("copies occupy", "median error", "lowest", "highest", "split or not")
+PLAN_COLUMNS = ("case", "plan", "measured", "predicted", "error")
+GROUP_COLUMNS = ("group", "plans", "median error", "lowest", "highest")
+
+
+@dataclass(frozen=True)
+class CopyLine:
+    """Copies in one direction: seconds = latency + bytes × per_byte, from `samples` copies."""
+
+    source: str
+    destination: str
+    latency: float
+    per_byte: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class ReplayedPlan:
+    """A plan that ran.
+
+    Attributes:
+        case: of the alternatives that it belongs to.
+        groups: label -> value, such as ``{"model": "inception-v3"}``.
+        name: of the plan, unique in its case.
+        measured: seconds, > 0.
+        predicted: rule about copies -> seconds; inf if the plan is infeasible.
+        is_split: it uses several devices.
+    """
+
+    case: str
+    groups: Mapping[str, str]
+    name: str
+    measured: float
+    predicted: Mapping[str, float]
+    is_split: bool
+
+    def error(self, rule: str) -> float:
+        """Predicted over measured seconds, minus 1."""
+        return self.predicted[rule] / self.measured - 1.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Split or not, in a case that has plans of both kinds.
+
+    Attributes:
+        case: its name.
+        measured, predicted: fastest split over fastest single device, minus 1.
+    """
+
+    case: str
+    measured: float
+    predicted: float
+
+    @property
+    def verdict(self) -> str:
+        """``"close"`` if the measured values differ by at most 5 %, else ``"right"`` or not."""
+        if abs(self.measured) <= CLOSE:
+            return "close"
+        return "right" if (self.measured < 0) == (self.predicted < 0) else "wrong"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """All plans of a file of measurements.
+
+    Attributes:
+        title, source, license: of the measurements.
+        copies: latency and bandwidth of each direction.
+        plans: in the order of the file.
+        chosen: rule about copies that was asked for; None is `best_rule`.
+    """
+
+    title: str
+    source: str
+    license: str
+    copies: tuple[CopyLine, ...]
+    plans: tuple[ReplayedPlan, ...]
+    chosen: str | None = None
+
+    @property
+    def judged(self) -> tuple[ReplayedPlan, ...]:
+        """The plans that the errors are about: those on several devices, or all without any."""
+        return tuple(plan for plan in self.plans if plan.is_split) or self.plans
+
+    @cached_property
+    def best_rule(self) -> str:
+        """The rule with the smallest median error; the simpler one of equals."""
+        return min(OCCUPIES, key=lambda rule: _median(self.judged, rule))
+
+    @property
+    def rule(self) -> str:
+        """The rule that errors by group and plan are told for."""
+        return self.chosen or self.best_rule
+
+    def decisions(self, rule: str) -> tuple[Decision, ...]:
+        """Split or not, in each case that has both kinds of plans."""
+        found = []
+        for name in dict.fromkeys(plan.case for plan in self.plans):
+            own = [plan for plan in self.plans if plan.case == name]
+            split = [plan for plan in own if plan.is_split]
+            single = [plan for plan in own if not plan.is_split]
+            best = min((plan.predicted[rule] for plan in single), default=math.inf)
+            if split and single and 0 < best < math.inf:
+                measured = min(p.measured for p in split) / min(p.measured for p in single)
+                predicted = min(plan.predicted[rule] for plan in split) / best
+                found.append(Decision(name, measured - 1.0, predicted - 1.0))
+        return tuple(found)
+
+    def lines(self) -> list[str]:
+        """The result, and its conditions."""
+        low, high, middle = _range(self.judged, self.rule)
+        kind = "fits best" if self.chosen is None else "was asked for"
+        lines = [
+            f"{self.title}: median error {middle:.1%} ({low:+.1%} to {high:+.1%}) of "
+            f"{counted(len(self.judged), 'plan')}; copies occupy {self.rule}, which {kind}",
+            f"source: {self.source}; license: {self.license}",
+        ]
+        for copy in self.copies:
+            speed = "no limit" if copy.per_byte == 0 else f"{format_bytes(1 / copy.per_byte)}/s"
+            lines.append(
+                f"copies {copy.source} -> {copy.destination}: {format_duration(copy.latency)} and "
+                f"{speed}, from {copy.samples} measured copies"
+            )
+        wrong = [one.case for one in self.decisions(self.rule) if one.verdict == "wrong"]
+        if wrong:
+            lines.append(f"split or not is wrong for: {', '.join(wrong)}")
+        return lines
+
+    def rule_rows(self) -> list[list[str]]:
+        """Errors and decisions of each rule."""
+        rows = []
+        for rule in OCCUPIES:
+            low, high, middle = _range(self.judged, rule)
+            right = _counts(self.decisions(rule))
+            told = f"{right['right']} right, {right['wrong']} wrong, {right['close']} close"
+            rows.append([rule, f"{middle:.1%}", f"{low:+.1%}", f"{high:+.1%}", told])
+        return rows
+
+    def group_rows(self) -> list[list[str]]:
+        """Errors of each group, by label."""
+        return [
+            [f"{label} {value}", str(entry["plans"]), f"{entry['median']:.1%}",
+             f"{entry['low']:+.1%}", f"{entry['high']:+.1%}"]
+            for label, groups in self._groups().items()
+            for value, entry in groups.items()
+        ]  # fmt: skip
+
+    def plan_rows(self) -> list[list[str]]:
+        """Every plan."""
+        return [
+            [plan.case, plan.name, format_duration(plan.measured),
+             format_duration(plan.predicted[self.rule]), f"{plan.error(self.rule):+.1%}"]
+            for plan in self.plans
+        ]  # fmt: skip
+
+    def data(self) -> dict[str, Any]:
+        """All of it as JSON data."""
+        rules = {}
+        for rule in OCCUPIES:
+            low, high, middle = _range(self.judged, rule)
+            decisions = _counts(self.decisions(rule))
+            rules[rule] = {"median": middle, "low": low, "high": high, "decisions": decisions}
+        return {
+            "title": self.title,
+            "source": self.source,
+            "license": self.license,
+            "copies": [vars(copy) for copy in self.copies],
+            "best_rule": self.best_rule,
+            "rule": self.rule,
+            "rules": rules,
+            "groups": self._groups(),
+            "decisions": [
+                {**vars(one), "verdict": one.verdict} for one in self.decisions(self.rule)
+            ],
+            "plans": [
+                {**vars(plan), "groups": dict(plan.groups), "error": plan.error(self.rule)}
+                for plan in self.plans
+            ],
+        }
+
+    def _groups(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Label -> value -> errors of the judged plans."""
+        members: dict[str, dict[str, list[ReplayedPlan]]] = {}
+        for plan in self.judged:
+            for label, value in {**plan.groups, "plan": plan.name}.items():
+                members.setdefault(label, {}).setdefault(value, []).append(plan)
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for label, groups in members.items():
+            for value, plans in groups.items():
+                low, high, middle = _range(plans, self.rule)
+                entry = {"plans": len(plans), "median": middle, "low": low, "high": high}
+                found.setdefault(label, {})[value] = entry
+        return found
+
+
+def _median(plans: Iterable[ReplayedPlan], rule: str) -> float:
+    return statistics.median(abs(plan.error(rule)) for plan in plans)
+
+
+def _range(plans: Sequence[ReplayedPlan], rule: str) -> tuple[float, float, float]:
+    """Lowest and highest error, and the median of their amounts."""
+    errors = [plan.error(rule) for plan in plans]
+    return min(errors), max(errors), _median(plans, rule)
+
+
+def _counts(decisions: Iterable[Decision]) -> dict[str, int]:
+    counts = {"right": 0, "wrong": 0, "close": 0}
+    for one in decisions:
+        counts[one.verdict] += 1
+    return counts

@@ -1,0 +1,56 @@
+"""Converted tables are files that `replay` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.replay_data import of_csv, of_hope
+from placewright.files.replay_file import read_replay
+
+
+def test_csv_tables(tmp_path: Path) -> None:
+    tables = {
+        "ops": "op,cpu,gpu\na,1,0.5\nb,2,\n",
+        "edges": "from,to,bytes\na,b,100\n",
+        "copies": "from,to,bytes,seconds\ncpu,gpu,1,0.1\ncpu,gpu,9,0.2\n",
+        "plans": "plan,op,device,measured\nalone,*,cpu,3.1\nsplit,a,gpu,2.9\nsplit,b,cpu,\n",
+    }
+    for name, text in tables.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(of_csv(tmp_path)))
+    case = read_replay(path).cases[0]
+    assert case.ops[1].seconds == {"cpu": 2.0, "gpu": None}
+    assert [plan.placement for plan in case.plans] == ["cpu", {"a": "gpu", "b": "cpu"}]
+    assert [plan.measured for plan in case.plans] == [3.1, 2.9]
+
+
+def test_a_tree_like_that_of_hope(tmp_path: Path) -> None:
+    """The made-up model has two operators; times of the files are in us and ms."""
+    at = tmp_path / "mnn" / "models" / "inception-v3"
+    (at / "p").mkdir(parents=True)
+    at.joinpath("inception-v3-info.txt").write_text(
+        "a 1,2@0x1; 1,3@0x2; n 1;\nb 1,3@0x2; 1,1@0x3; 0; n;\n"
+    )
+    at.joinpath("p", "p-inception-v3-layerwise-latency.csv").write_text("a 40 20 10 5\nb 4 2 1 9\n")
+    at.joinpath("p", "inception-v3-p-data-trans.csv").write_text("1,3 7.0 8.0\n1,9 9.0 10.0\n")
+    at.joinpath("p", "mDeviceMap-inception-v3-cpu-2.txt").write_text("a 3\nb 0\n")
+    results = tmp_path / "mnn" / "src" / "result_data"
+    results.mkdir(parents=True)
+    results.joinpath("result-latency-p.txt").write_text(
+        "Inception-v3\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\n"
+    )
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(of_hope(tmp_path, "p", [])))
+    document = read_replay(path)
+    (case,) = document.cases
+    assert case.groups == {"model": "inception-v3", "threads": "2"}
+    assert [op.seconds["cpu"] for op in case.ops] == [20e-6, 2e-6]
+    assert [(e.source, e.readers, e.size) for e in case.edges] == [("a", ["b"], 12.0)]
+    assert [(p.name, p.measured) for p in case.plans] == [
+        ("ilp", 5e-3),
+        ("cpu alone", 8e-3),
+        ("gpu alone", 10e-3),
+    ]
+    assert document.copies[1].samples == [(12.0, 8e-6), (36.0, 10e-6)]
