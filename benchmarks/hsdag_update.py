@@ -50,13 +50,13 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     import torch
 
     from placewright.placers.learned.hsdag.graph import coarsened
-    from placewright.placers.learned.hsdag.placer import Hsdag
+    from placewright.placers.learned.hsdag.placer import HsdagCorrected
     from placewright.placers.learned.hsdag.training import trainee
     from placewright.placers.learned.shared.sampling import torch_scope
 
     for name, problem in problems.items():
         with torch_scope(np.random.default_rng(0)) as generator:
-            learner = trainee(Hsdag(), [problem])
+            learner = trainee(HsdagCorrected(), [problem])
             optimiser = torch.optim.Adam(learner.policy.parameters(), lr=learner.learning_rate(0.0))
             seconds = []
             for _ in range(updates + 1):  # the first one warms up
@@ -66,8 +66,8 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
                 loss.backward()
                 optimiser.step()
                 seconds.append(time.process_time() - start)
-        choices = Hsdag().choices
-        coarse = coarsened(problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes)
+        settings = HsdagCorrected()
+        coarse = coarsened(problem, settings.max_nodes, weights_as_nodes=settings.weights_as_nodes)
         yield UpdateTime(name, problem.n_units, coarse.n_nodes, float(np.median(seconds[1:])))
 
 

@@ -228,13 +228,13 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "First policy of Placeto", "placeto-untrained",
             "python -m benchmarks.untrained_placeto docs/results/placeto-untrained.json",
             "Entropy of the policy before any update, as a share of the largest possible "
-            "entropy. Median of ten seeds. The groups are merged without `acyclic=true`, and most "
-            "of them lie in cycles, which the published code refuses.",
+            "entropy. Median of ten seeds. These rows are of an earlier version, whose "
+            "groups mostly lie in cycles, which the published code refuses.",
             tables.untrained,
         ),
         Section(
             "Evaluations on the hardware", "measured-inception_v3",
-            "placewright compare zoo:inception_v3 --devices cpu:0,cpu:1 --placers hsdag,post "
+            "placewright compare zoo:inception_v3 --devices cpu:0,cpu:1 --placers hsdag-corrected,post "
             "--evaluations 80 --evaluator measured -o measured.json",
             "Each evaluation compiles a placement of Inception-V3 and times it on two cores.",
             tables.measured_search,

@@ -64,7 +64,7 @@ def test_every_method_answers(model: str) -> None:
 @pytest.mark.parametrize("reward", ["inverse", "root"])
 def test_rewards_of_hsdag_are_finite_and_equal(reward: str) -> None:
     problem = free_problem("event")
-    judge = Judge(Hsdag(reward=reward).choices, Evaluator(problem), MovingAverage(0.9))
+    judge = Judge(Hsdag(reward=reward), Evaluator(problem), MovingAverage(0.9))
     placements = np.stack([np.arange(problem.n_units) % 2, np.arange(problem.n_units) // 7])
     rewards = judge.rewards(placements)
     assert np.isfinite(rewards).all()

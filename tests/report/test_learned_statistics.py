@@ -45,8 +45,8 @@ def test_uniform_draws_have_as_many_groups_as_the_learner() -> None:
         "cooling",
         "random-grouped:learner=post:homogeneous_starts=false",
     )
-    uniform = controls_of("placeto:acyclic=true:rounds=4")[1]
-    assert uniform == "random-grouped:learner=placeto:acyclic=true"
+    uniform = controls_of("placeto:groups=8:rounds=4")[1]
+    assert uniform == "random-grouped:learner=placeto:groups=8"
 
 
 def test_a_learner_must_beat_all_controls() -> None:

@@ -299,6 +299,7 @@ def learned(
     from placewright.suites.learned import (
         read_runs,
         run_learned_benchmark,
+        settings_of,
         with_controls,
         workload_cases,
         zoo_cases,
@@ -318,12 +319,13 @@ def learned(
         )
     text = results.with_name(f"{results.stem}-{evaluations}.md")
     all_runs = [run for run in read_runs(results) if run.evaluations == evaluations]
-    write_text(text, report_text(all_runs, evaluations))
+    settings = settings_of(all_runs)
+    write_text(text, report_text(all_runs, evaluations, settings))
     print_note(f"wrote {text}")
     if as_json:
         print_json([asdict(run) for run in runs])
     else:
-        print_line(report_text(runs, evaluations))
+        print_line(report_text(runs, evaluations, settings))
 
 
 def report_of(results: Path, name: str) -> Path:

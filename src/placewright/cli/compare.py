@@ -51,9 +51,11 @@ def compare(
         print_note(f"wrote {output}")
     shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
     title = f"{request.name}, {seeds} seed(s)"
-    write_tables_report(report_file, title, [table.headline, shown])
+    write_tables_report(report_file, title, [table.headline, shown, *table.settings_lines()])
     if as_json:
         print_json(table.data())
         return
     print_line(table.headline)
     print_table(title, table.columns, table.text_rows())
+    for line in table.settings_lines():
+        print_line(line)

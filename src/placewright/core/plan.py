@@ -53,6 +53,7 @@ class PlacerRecord:
         history: improvements of the incumbent, in time order.
         stop: why the search ended; None in files of versions that did not say it.
         core_seconds: processor seconds that were used (see `core.solution.Budget`); None likewise.
+        settings: all hyperparameters of the placer, by name; None likewise.
     """
 
     name: str
@@ -63,6 +64,12 @@ class PlacerRecord:
     history: tuple[HistoryPoint, ...] = ()
     stop: Stop | None = None
     core_seconds: float | None = None
+    settings: Mapping[str, str | float | bool | None] | None = None
+
+    @property
+    def settings_text(self) -> str:
+        """The hyperparameters as ``key=value``, separated by spaces."""
+        return " ".join(f"{key}={value}" for key, value in (self.settings or {}).items())
 
     @property
     def is_interrupted(self) -> bool:

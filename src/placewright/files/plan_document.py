@@ -81,8 +81,8 @@ class MeasuredEntry(Strict):
 class PlacerEntry(Strict):
     """The search; history rows are [evaluations, seconds, value, lower bound].
 
-    `stop` is the reason why the search ended, `core_seconds` its processor time. Files of earlier
-    versions lack both.
+    `stop` is the reason why the search ended, `core_seconds` its processor time, `settings` all
+    hyperparameters of the placer. Files of earlier versions lack them.
     """
 
     name: str
@@ -93,6 +93,7 @@ class PlacerEntry(Strict):
     history: list[tuple[int, float, float, float | None]]
     stop: Stop | None = None
     core_seconds: float | None = None
+    settings: dict[str, bool | int | float | str | None] | None = None
 
 
 class SearchedEntry(Strict):

@@ -40,6 +40,14 @@ from placewright.io.json_text import read_json_object, read_text
 from placewright.io.opened import read_bytes
 from placewright.io.written import is_written_through, write_files
 
+# Plans without `settings` are of a time when these names meant our mended forms.
+NAMES_BEFORE = {
+    "grouper-placer": "grouper-placer-mi",
+    "hierarchical": "hierarchical-mi",
+    "hsdag": "hsdag-corrected",
+    "seq2seq": "seq2seq-entropy",
+}
+
 
 def problem_path_of(plan_path: Path | str) -> Path:
     """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``."""
@@ -121,7 +129,7 @@ def read_plan(path: Path | str) -> Plan:
         memory=predicted.memory,
         segments=_segments_of_units(document, problem, path),
         placer=PlacerRecord(
-            placer.name,
+            NAMES_BEFORE.get(placer.name, placer.name) if placer.settings is None else placer.name,
             placer.version,
             placer.seed,
             placer.evaluations,
@@ -129,6 +137,7 @@ def read_plan(path: Path | str) -> Plan:
             tuple(HistoryPoint(*row) for row in placer.history),
             placer.stop,
             placer.core_seconds,
+            placer.settings,
         ),
         measured=None
         if document.measured is None
@@ -239,6 +248,7 @@ def _placer_data(placer: PlacerRecord) -> dict[str, Any]:
         "history": [[p.evaluations, p.seconds, p.value, p.lower_bound] for p in placer.history],
         **({} if placer.stop is None else {"stop": placer.stop.value}),
         **({} if placer.core_seconds is None else {"core_seconds": placer.core_seconds}),
+        **({} if placer.settings is None else {"settings": dict(placer.settings)}),
     }
 
 

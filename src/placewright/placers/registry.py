@@ -6,9 +6,11 @@ Others are ``package.module:Class``, or entry points ``placewright.placers``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,9 +36,13 @@ REGISTRY: dict[str, str] = {
     "expert": "baselines.expert.placer:Expert",
     "greedy": "pipelines.greedy:Greedy",
     "grouper-placer": "learned.grouper_placer.placer:GrouperPlacer",
+    "grouper-placer-mi": "learned.grouper_placer.placer:GrouperPlacerMi",
     "heft": "list_scheduling.heft:Heft",
     "hierarchical": "learned.hierarchical.placer:Hierarchical",
+    "hierarchical-mi": "learned.hierarchical.placer:HierarchicalMi",
     "hsdag": "learned.hsdag.placer:Hsdag",
+    "hsdag-corrected": "learned.hsdag.placer:HsdagCorrected",
+    "hsdag-released": "learned.hsdag.placer:HsdagReleased",
     "ideal-dp": "pipelines.ideal_dp:IdealDp",
     "latency-ip": "exact.latency_ip:LatencyIp",
     "local-search": "search.local_search:LocalSearch",
@@ -51,6 +57,7 @@ REGISTRY: dict[str, str] = {
     "peft": "list_scheduling.peft:Peft",
     "pipedream": "pipelines.pipedream:Pipedream",
     "placeto": "learned.placeto.placer:PlacetoPlacer",
+    "placeto-mean": "learned.placeto.placer:PlacetoMean",
     "post": "learned.post.placer:Post",
     "problem-space": "search.problem_space:ProblemSpace",
     "random": "baselines.random_search:RandomSearch",
@@ -58,11 +65,36 @@ REGISTRY: dict[str, str] = {
     "round-robin": "baselines.round_robin:RoundRobin",
     "scotch": "partitioning.scotch:Scotch",
     "seq2seq": "learned.seq2seq.placer:Seq2Seq",
+    "seq2seq-entropy": "learned.seq2seq.placer:Seq2SeqEntropy",
+    "seq2seq-hsdag-rnn": "learned.seq2seq.placer:Seq2SeqHsdagRnn",
     "sequential-ip": "exact.sequential_ip:SequentialIp",
     "single": "baselines.single:Single",
     "zero-shot": "learned.zero_shot.placer:ZeroShot",
 }
 ENTRY_POINTS = "placewright.placers"
+# A published system has the bare name; a form of it that we changed has a name of its own.
+MENDED = {
+    "grouper-placer": "grouper-placer-mi",
+    "hierarchical": "hierarchical-mi",
+    "hsdag": "hsdag-corrected",
+    "placeto": "placeto-mean",
+    "seq2seq": "seq2seq-entropy",
+}
+# Earlier versions had a setting `variant`: (name, variant) -> name and settings of the same.
+VARIANTS_BEFORE: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
+    ("grouper-placer", "corrected"): ("grouper-placer-mi", {}),
+    ("grouper-placer", "paper"): ("grouper-placer", {}),
+    ("hierarchical", "corrected"): ("hierarchical-mi", {}),
+    ("hierarchical", "paper"): (
+        "hierarchical",
+        {"learning_rate": "0.001", "entropy_weight": "0.03", "shapes": "log"},
+    ),
+    ("hsdag", "corrected"): ("hsdag-corrected", {}),
+    ("hsdag", "paper"): ("hsdag", {}),
+    ("hsdag", "released"): ("hsdag-released", {}),
+    ("seq2seq", "hsdag-rnn"): ("seq2seq-hsdag-rnn", {}),
+    ("seq2seq", "paper"): ("seq2seq-entropy", {}),
+}
 _MEMBERS = ("name", "paper", "objectives", "needs_training", "why_not", "place")
 
 
@@ -161,17 +193,71 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
         InputError: a value of the wrong type or range.
         MissingExtraError: a package that the placer needs is not installed.
     """
+    name, settings = as_now(name, settings or {})
     placer_type = placer_class(name)
     for package, extra in getattr(placer_type, "requires", ()):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra, f"placer '{name}'")
     fields = {item.name: item for item in dataclasses.fields(placer_type)}  # type: ignore[arg-type]
     values: dict[str, object] = {}
-    for key, text in (settings or {}).items():
+    for key, text in settings.items():
         if key not in fields:
             raise UnknownNameError(f"setting of placer {name}", key, list(fields))
         values[key] = _parsed(name, key, text, _type_of(placer_type, fields[key]))
     return placer_type(**values)
+
+
+def as_now(name: str, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Name and settings of a placer that may be spelled with the `variant` of earlier versions.
+
+    >>> as_now("hsdag", {"variant": "released", "steps": "5"})
+    ('hsdag-released', {'steps': '5'})
+    """
+    before = (name, settings.get("variant", ""))
+    if before not in VARIANTS_BEFORE:
+        return name, settings
+    now, same = VARIANTS_BEFORE[before]
+    return now, {**same, **{key: text for key, text in settings.items() if key != "variant"}}
+
+
+def family_of(name: str) -> str:
+    """The published system that a name belongs to: `hsdag` for `hsdag-corrected`.
+
+    Policies pass between the members of a family, for their networks are the same.
+    """
+    families = [bare for bare in MENDED if name.startswith(f"{bare}-") and name in REGISTRY]
+    return families[0] if families else name
+
+
+def resolved_settings(placer: Placer) -> dict[str, Any]:
+    """All hyperparameters of a placer by name, as values that JSON has.
+
+    >>> resolved_settings(make_placer("cooling", {"last": "0.01"}))
+    {'first': 0.5, 'last': 0.01, 'samples': 1000, 'batch': 50}
+    """
+    plain = (bool, int, float, str, type(None))
+    values = {
+        item.name: getattr(placer, item.name)
+        for item in dataclasses.fields(placer)  # type: ignore[arg-type]
+    }
+    return {key: each if isinstance(each, plain) else str(each) for key, each in values.items()}
+
+
+def hint_of(name: str) -> str:
+    """The mended form of a published system, and the table that compares them; "" if none."""
+    if name not in MENDED:
+        return ""
+    return (
+        f"{name} is the system of {placer_class(name).paper}, as published; {MENDED[name]} is our "
+        "mended form: docs/results/learned-500.md compares them, one problem at a time"
+    )
+
+
+@functools.cache
+def tell_of_mended(name: str) -> None:
+    """Log `hint_of` a name, once in this process."""
+    if hint := hint_of(name):
+        logging.getLogger(__name__).warning("%s", hint)
 
 
 def _type_of(placer: type[Placer], field: dataclasses.Field[object]) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,11 +64,13 @@ class ComparisonTable:
         unit: time unit of values.
         runs: in the order of placers, then seeds.
         best_known: smallest value of any run, or a smaller value from elsewhere.
+        settings: all hyperparameters of each placer.
     """
 
     unit: str
     runs: tuple[Run, ...]
     best_known: float
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     columns: tuple[str, ...] = field(
         default=(
             "placer",
@@ -105,6 +108,14 @@ class ComparisonTable:
             for row in self.rows
         ]
 
+    def settings_lines(self) -> list[str]:
+        """One line for each placer that has hyperparameters."""
+        return [
+            f"{name}: {' '.join(f'{key}={value}' for key, value in values.items())}"
+            for name, values in self.settings.items()
+            if values
+        ]
+
     @property
     def headline(self) -> str:
         """The placer with the smallest median and the next one, with their evaluations."""
@@ -124,6 +135,7 @@ class ComparisonTable:
             "format": FORMAT,
             "unit": self.unit,
             "best_known": self.best_known,
+            "settings": {name: dict(values) for name, values in self.settings.items()},
             "rows": [asdict(row) for row in self.rows],
             "runs": [asdict(run) for run in self.runs],
         }

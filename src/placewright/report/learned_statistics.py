@@ -8,7 +8,8 @@ A learner *learns* on a problem if the medians of its samples' last tenths, over
 those of (a) and (b), and the best placements of its runs are better than those of (c). It is *of
 use* if the best placements of its runs are better than those of (a), (c) and (d).
 
-A *change* is a learner with other settings, ``NAME:key=value:...``. Its runs are compared with
+A *change* is a learner with other settings, ``NAME:key=value:...``, or a form of it with a name of
+its own, ``NAME-word``. Its runs are compared with
 those of ``NAME`` on the same problem by both measures.
 """
 
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 
 LEVEL = 0.05  # of significance
 STARTS = "homogeneous_starts"
-GROUPS = ("groups", "acyclic")  # settings of a learner that change its groups
+GROUPS = ("groups",)  # settings of a learner that change its groups
 MEASURES = ("last", "best")
 COOLING = "cooling"
 COMMON = "random-grouped:learner=post"
@@ -263,9 +264,7 @@ def changes(runs: Groups, learner: str) -> list[Change]:
         learner: registry name; runs with updates off are controls, not changes.
     """
     names = dict.fromkeys(
-        placer
-        for _, placer in runs
-        if placer.startswith(f"{learner}:") and "updates=" not in placer
+        placer for _, placer in runs if "updates=" not in placer and _is_changed(placer, learner)
     )
     every: list[Change] = []
     for measure in MEASURES:
@@ -273,6 +272,12 @@ def changes(runs: Groups, learner: str) -> list[Change]:
         adjusted = holm([change.p for change in compared])
         every += [replace(change, p=p) for change, p in zip(compared, adjusted, strict=True)]
     return every
+
+
+def _is_changed(placer: str, learner: str) -> bool:
+    """True for ``LEARNER:key=value`` and ``LEARNER-word``."""
+    is_form = placer.startswith(f"{learner}-") and ":" not in placer
+    return placer.startswith(f"{learner}:") or is_form
 
 
 def _change(runs: Groups, learner: str, name: str, measure: str) -> Change | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from placewright.report.learned_statistics import (
     BESIDE,
@@ -29,8 +29,18 @@ CHANGE_COLUMNS = (
 )  # fmt: skip
 
 
-def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
-    """The report: learning, usefulness, changed settings, best placements, core-seconds."""
+def report_text(
+    runs: Sequence[LearnedRun],
+    evaluations: int,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+) -> str:
+    """The report: learning, usefulness, changed settings, best placements, core-seconds.
+
+    Args:
+        runs: of any placers and problems.
+        evaluations: of every run.
+        settings: all hyperparameters of each placer, which the last table shows.
+    """
     groups = runs_by_problem(runs)
     names = list(dict.fromkeys(run.placer for run in runs))
     learners = {name: rows for name in names if (rows := verdicts(groups, name))}
@@ -77,6 +87,13 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
     parts += _changes_section(groups, names)
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Core-seconds of a run, median", "", *_seconds_table(groups, names)]
+    if settings:
+        parts += ["", "## All settings of each placer", ""]
+        parts += [
+            f"- `{name}`: {' '.join(f'{key}={value}' for key, value in settings[name].items())}"
+            for name in names
+            if settings.get(name)
+        ]
     return "\n".join(parts) + "\n"
 
 

@@ -95,6 +95,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "evaluations": plan.placer.evaluations,
         "seconds": plan.placer.seconds,
         "search": search_text(plan.placer),
+        "settings": plan.placer.settings_text,
         "device": plan.placement.device_of.tolist(),
         "alternatives": [
             {

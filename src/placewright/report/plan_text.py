@@ -61,6 +61,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         f"predicted {value_text(plan.value, unit)}; {_proven(plan)}",
     ]
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
+    if plan.placer.settings:
+        lines.append(f"settings: {plan.placer.settings_text}")
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
     segments = [0] * problem.n_devices
     for device, _ in plan.segments or ():

@@ -19,7 +19,14 @@ from placewright.files.problem_file import content_sha256
 from placewright.io.json_text import finite, read_json_object
 from placewright.io.written import write_text
 from placewright.placers.anytime import pass_interrupt_on
-from placewright.placers.registry import REGISTRY, is_path, make_placer, reason_against
+from placewright.placers.registry import (
+    REGISTRY,
+    is_path,
+    make_placer,
+    reason_against,
+    resolved_settings,
+    tell_of_mended,
+)
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
 from placewright.workers.interface import ThisProcess, Workers
@@ -70,7 +77,13 @@ class ComparisonFile:
 
 def table_of_runs(unit: str, runs: Sequence[Run]) -> ComparisonTable:
     """The table of some runs on one problem."""
-    return ComparisonTable(unit, tuple(runs), min(run.value for run in runs))
+    return ComparisonTable(unit, tuple(runs), min(run.value for run in runs), settings_of(runs))
+
+
+def settings_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """All hyperparameters of the placers of some runs, by the placer's name in the table."""
+    names = dict.fromkeys(run.placer for run in runs)
+    return {name: resolved_settings(named_placer(name, {})) for name in names}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -158,7 +171,7 @@ def compare(
         shown.ended(done)
     runs = tuple(store.runs[key] for key in wanted)
     best = min(run.value for run in store.runs.values())
-    return ComparisonTable(problem.time_unit, runs, best)
+    return ComparisonTable(problem.time_unit, runs, best, settings_of(runs))
 
 
 class _ComparisonProgress:
@@ -190,7 +203,10 @@ def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
     """
     if not names or seeds < 1:
         raise InputError(f"compare needs placers and seeds >= 1, got {list(names)} and {seeds}")
-    return {name: named_placer(name, {}) for name in names}
+    placers = {name: named_placer(name, {}) for name in names}
+    for placer in placers.values():
+        tell_of_mended(placer.name)
+    return placers
 
 
 def named_placer(name: str, settings: Mapping[str, str]) -> Any:

@@ -36,7 +36,14 @@ from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker, take_turn
-from placewright.placers.registry import Placer, make_placer, reason_against
+from placewright.placers.registry import (
+    Placer,
+    family_of,
+    make_placer,
+    reason_against,
+    resolved_settings,
+    tell_of_mended,
+)
 from placewright.profiling.hardware import measured_values
 from placewright.report.contender_table import ContenderTable
 from placewright.report.time_left import CHECKING, KERNELS, SEARCHING, Report, Steps, rough_duration
@@ -171,7 +178,7 @@ def find_plan(
                 "with many: leave out argument `replicate`, or simulate"
             )
         problem, start, limit = _with_groups(problem, limit)
-    how = algorithm.name, seed, runtime or default_runtime(problem)
+    how = algorithm, seed, runtime or default_runtime(problem)
     try:
         solution = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
     except Interrupted as error:
@@ -186,9 +193,11 @@ def find_plan(
     return _plan_found(problem, solution, *how)
 
 
-def _plan_found(problem: Problem, solution: Solution, placer: str, seed: int, runtime: str) -> Plan:
+def _plan_found(
+    problem: Problem, solution: Solution, placer: Placer, seed: int, runtime: str
+) -> Plan:
     record = PlacerRecord(
-        placer,
+        placer.name,
         version("placewright"),
         seed,
         solution.evaluations,
@@ -196,6 +205,7 @@ def _plan_found(problem: Problem, solution: Solution, placer: str, seed: int, ru
         solution.history,
         solution.stop,
         solution.core_seconds,
+        resolved_settings(placer),
     )
     return plan_of(problem, solution, record, runtime)
 
@@ -254,9 +264,11 @@ def _made(request: Request) -> Placer:
         check_takes_policy(request.placer)
         from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
-        load_checkpoint(request.policy, request.placer)
+        load_checkpoint(request.policy, family_of(request.placer))
         values["policy"] = str(request.policy)
-    return make_placer(request.placer, values)
+    placer = make_placer(request.placer, values)
+    tell_of_mended(placer.name)
+    return placer
 
 
 def steps_of(request: Request, report: Report) -> Steps:

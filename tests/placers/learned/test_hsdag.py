@@ -22,17 +22,16 @@ from placewright.placers.learned.hsdag.algorithm import (
 )
 from placewright.placers.learned.hsdag.graph import vocabulary_of
 from placewright.placers.learned.hsdag.network import Dropout, dominant_communities
-from placewright.placers.learned.hsdag.placer import Hsdag
-from placewright.placers.learned.hsdag.presets import PRESETS
+from placewright.placers.learned.hsdag.placer import Hsdag, HsdagCorrected, HsdagReleased
 from placewright.placers.registry import make_placer
 
-VARIANTS = tuple(PRESETS)
+FORMS = (Hsdag, HsdagReleased, HsdagCorrected)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_gradient_of_the_loss_is_that_of_finite_differences(variant: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_gradient_of_the_loss_is_that_of_finite_differences(form: type[Hsdag]) -> None:
     problem = toys.two_cluster_problem(2)
-    choices = Hsdag(variant=variant, hidden=8, steps=1, draws=1, dropout=0.0).choices
+    choices = form(hidden=8, steps=1, draws=1, dropout=0.0)
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     try:
@@ -75,11 +74,11 @@ def test_dominant_edges_join_pairs() -> None:
     assert np.count_nonzero(found.inner) == 6
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_connected_graph_is_grouped_into_more_than_one(variant: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_connected_graph_is_grouped_into_more_than_one(form: type[Hsdag]) -> None:
     """The whole model, sampled as in a run: every pass has 1 < clusters < nodes."""
     problem = toys.two_cluster_problem(12)
-    choices = Hsdag(variant=variant, hidden=16).choices
+    choices = form(hidden=16)
     graph = HsdagGraph.of(problem, choices, vocabulary_of(problem))
     edges, n_nodes = graph.coarse.edges, graph.coarse.n_nodes
     torch.manual_seed(0)
@@ -104,7 +103,7 @@ def test_a_connected_graph_is_grouped_into_more_than_one(variant: str) -> None:
 
 def test_dropout_is_on_while_sampling() -> None:
     torch.manual_seed(0)
-    policy = make_policy(Hsdag(variant="released").choices, 5, 2).eval()  # eval changes nothing
+    policy = make_policy(HsdagReleased(), 5, 2).eval()  # eval changes nothing
     layers = [module for module in policy.modules() if isinstance(module, Dropout)]
     assert len(layers) == 2 + 1 + 1 + 2 + 1  # input, gnn1, gnn2, output, edge scores
     for layer in layers:
@@ -112,33 +111,27 @@ def test_dropout_is_on_while_sampling() -> None:
         assert share == pytest.approx(0.2, abs=0.02)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_what_a_user_sets_overrides_what_the_variant_says(variant: str) -> None:
-    """Every setting that a preset has, through the class and as text of the command line."""
-    other: dict[str, Any] = {"features": "paper", "returns": "own", "reward": "root"}
-    if variant != "released":
-        other["features"] = "released"
-    if variant == "paper":
-        other["returns"] = "following"
-    for name, value in PRESETS[variant].items():
-        if isinstance(value, bool):
-            wished: Any = not value
-        elif isinstance(value, str):
-            wished = other[name]
-        else:
-            wished = value + 1 if isinstance(value, int) else value / 2 + 0.01
-        for placer in (
-            Hsdag(variant=variant, **{name: wished}),
-            make_placer("hsdag", {"variant": variant, name: str(wished)}),
-        ):
-            assert isinstance(placer, Hsdag)
-            assert getattr(placer.choices, name) == wished != value
-    assert dataclasses.asdict(Hsdag(variant=variant).choices).items() >= PRESETS[variant].items()
+@pytest.mark.parametrize("form", FORMS)
+def test_variants_of_before_and_settings_as_text_give_the_form(form: type[Hsdag]) -> None:
+    before = form.name.removeprefix("hsdag").strip("-") or "paper"
+    assert make_placer("hsdag", {"variant": before}) == form()
+    mine = make_placer("hsdag", {"variant": before, "steps": "7", "baseline": "true"})
+    assert mine == make_placer(form.name, {"steps": "7", "baseline": "true"})
+    assert mine == form(steps=7, baseline=True)
+
+
+def test_the_forms_change_what_their_docstrings_list() -> None:
+    for form, count in ((HsdagReleased, 5), (HsdagCorrected, 11)):
+        mine, paper = dataclasses.asdict(form()), dataclasses.asdict(Hsdag())
+        changed = [name for name in paper if mine[name] != paper[name]]
+        assert len(changed) == count
+        assert all(f"`{name}`" in (form.__doc__ or "") or name == "discount" for name in changed
+                   if name not in ("steps", "draws")), changed  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"variant": "best"}, {"steps": 0}, {"discount": 1.5}, {"dropout": 1.0}, {"returns": "mean"}],
+    [{"steps": 0}, {"discount": 1.5}, {"dropout": 1.0}, {"returns": "mean"}],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="hsdag"):
@@ -150,9 +143,7 @@ def test_released_never_returns_a_homogeneous_placement(seed: int) -> None:
     """Transfers take so long that one device for all is best, and is sampled."""
     problem = toys.two_cluster_problem(2)
     slow = toys.cluster_of(2, bandwidth=1e3)
-    evaluator = toys.run(
-        Hsdag(variant="released"), dataclasses.replace(problem, cluster=slow), 200, seed
-    )
+    evaluator = toys.run(HsdagReleased(), dataclasses.replace(problem, cluster=slow), 200, seed)
     assert evaluator.best is not None
     assert len(np.unique(evaluator.best.device_of)) == 2
     assert min(evaluator.samples) < evaluator.best_value  # a homogeneous one, which is not kept
@@ -161,7 +152,7 @@ def test_released_never_returns_a_homogeneous_placement(seed: int) -> None:
 
 def test_released_says_why_it_found_nothing_where_all_it_samples_is_homogeneous() -> None:
     """The authors' loop merges a connected graph into one group, so no placement ever counts."""
-    settings = Hsdag(variant="released", parse_rounds=0)
+    settings = HsdagReleased(parse_rounds=0)
     problem = toys.two_cluster_problem()
     evaluator = toys.Evaluator(problem, toys.Budget(evaluations=40))
     solution = settings.place(problem, evaluator, np.random.default_rng(0))
@@ -178,9 +169,9 @@ def test_the_policys_own_samples_become_better_with_default_settings(problem: to
     last: dict[str, list[float]] = {"learns": [], "only samples": [], "uniform": []}
     for seed in range(8):
         for name, placer in (
-            ("learns", make_placer("hsdag")),
-            ("only samples", make_placer("hsdag", {"updates": "false"})),
-            ("uniform", make_placer("random-grouped", {"learner": "hsdag"})),
+            ("learns", make_placer("hsdag-corrected")),
+            ("only samples", make_placer("hsdag-corrected", {"updates": "false"})),
+            ("uniform", make_placer("random-grouped", {"learner": "hsdag-corrected"})),
         ):
             samples = toys.run(placer, problem, 500, seed).samples
             assert len(samples) == 500 - problem.n_devices  # starts are no samples

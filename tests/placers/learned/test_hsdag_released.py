@@ -28,7 +28,7 @@ from placewright.placers.learned.hsdag import algorithm
 from placewright.placers.learned.hsdag.algorithm import HsdagGraph
 from placewright.placers.learned.hsdag.graph import CoarseGraph, GraphView
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links, dominant_communities
-from placewright.placers.learned.hsdag.placer import Hsdag
+from placewright.placers.learned.hsdag.placer import HsdagReleased
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
@@ -202,7 +202,7 @@ def test_three_episodes_learn_what_the_released_training_learns(
         return float(table[np.arange(n), placement.device_of].sum())
 
     evaluator = Evaluator(problem, Budget(evaluations=12), measure=measured)
-    settings = Hsdag(variant="released", parse_rounds=0, steps=4, dropout=0.0)
+    settings = HsdagReleased(parse_rounds=0, steps=4, dropout=0.0)
     solution = settings.place(problem, evaluator, np.random.default_rng(0))
     np.testing.assert_allclose(np.stack(states[:12]), theirs["train/x_of_steps"], atol=1e-5)
     np.testing.assert_allclose(sums, theirs["train/logp_of_steps"], atol=1e-5)

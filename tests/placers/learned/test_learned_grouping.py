@@ -130,19 +130,15 @@ def test_a_training_step_has_the_graph_of_its_forward_pass() -> None:
     problem = problem_of(edges, 6, classes=(0, 1, 2, 2, 1, 0))
     space = ordered_space(problem, 64)
     assert space.grouping.group_of.tolist() == [0, 1, 2, 2, 1, 0]
-    published = PlacetoGraph.of(space, Evaluator(problem), acyclic=True)
+    published = PlacetoGraph.of(space, Evaluator(problem))
     assert published.adjacency.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
     assert published.descendants.tolist() == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
-    both = PlacetoGraph.of(space, Evaluator(problem))
-    assert both.adjacency.tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
 
 
-def test_placeto_visits_ordered_groups_if_it_is_told_to() -> None:
+def test_placeto_visits_ordered_groups() -> None:
     problem = layered(3)
-    learner = make_placer("placeto", {"acyclic": "true", "groups": "8"})
-    control = make_placer(
-        "random-grouped", {"learner": "placeto", "acyclic": "true", "groups": "8"}
-    )
+    learner = make_placer("placeto", {"groups": "8"})
+    control = make_placer("random-grouped", {"learner": "placeto", "groups": "8"})
     group_of = ordered_space(problem, 8).grouping.group_of
     assert np.array_equal(learner.actions(problem).grouping.group_of, group_of)  # type: ignore[attr-defined]
     for placer in (learner, control):

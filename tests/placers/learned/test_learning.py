@@ -13,13 +13,13 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
-from placewright.placers.learned.hierarchical.placer import Hierarchical
-from placewright.placers.learned.hsdag.placer import Hsdag
+from placewright.placers.learned.grouper_placer.placer import GrouperPlacer, GrouperPlacerMi
+from placewright.placers.learned.hierarchical.placer import HierarchicalMi
+from placewright.placers.learned.hsdag.placer import HsdagCorrected, HsdagReleased
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.post.algorithm import Distribution, log_softmax, ppo_objective
 from placewright.placers.learned.post.placer import Post
-from placewright.placers.learned.seq2seq.placer import Seq2Seq
+from placewright.placers.learned.seq2seq.placer import Seq2SeqEntropy, Seq2SeqHsdagRnn
 from placewright.placers.learned.shared.returns import PerStepAverage
 from placewright.placers.registry import Placer, make_placer
 from placewright.placers.search.cem import Cem
@@ -30,21 +30,21 @@ from placewright.simulation.evaluator import Evaluator
 SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
-    (Seq2Seq(), 7, 2_000, 1),
-    (GrouperPlacer(), 7, 4_000, 1),
-    (Hierarchical(), 7, 4_000, 1),
+    (Seq2SeqEntropy(), 7, 2_000, 1),
+    (GrouperPlacerMi(), 7, 4_000, 1),
+    (HierarchicalMi(), 7, 4_000, 1),
     (PlacetoPlacer(), 7, 3_002, 8),
-    (Hsdag(), 7, 2_000, 1),
+    (HsdagCorrected(), 7, 2_000, 1),
 ]
 TWO_CLUSTERS = [
     (Cem(), 1_000),
     (Post(), 1_000),
-    (Seq2Seq(), 1_000),
+    (Seq2SeqEntropy(), 1_000),
     (PlacetoPlacer(), 2_000),
-    (Hsdag(), 300),
-    (Hsdag(variant="released"), 3_000),
-    (GrouperPlacer(), 5_000),
-    (Hierarchical(), 5_000),
+    (HsdagCorrected(), 300),
+    (HsdagReleased(), 3_000),
+    (GrouperPlacerMi(), 5_000),
+    (HierarchicalMi(), 5_000),
 ]
 
 
@@ -71,7 +71,16 @@ def test_the_optimum_of_two_clusters_is_found_from_four_of_five_seeds(
 
 
 @pytest.mark.parametrize(
-    "placer", ["cem", "post", "seq2seq", "grouper-placer", "hierarchical", "hsdag", "placeto"]
+    "placer",
+    [
+        "cem",
+        "post",
+        "seq2seq-entropy",
+        "grouper-placer-mi",
+        "hierarchical-mi",
+        "hsdag-corrected",
+        "placeto",
+    ],
 )
 def test_with_default_settings_the_policy_gets_better_on_two_clusters(placer: str) -> None:
     """Its last samples against those of the same learner with its updates off."""
@@ -94,14 +103,16 @@ def test_random_search_does_not_find_the_optimum_of_two_clusters(seed: int) -> N
     assert toys.run(make_placer("random"), problem, largest, seed).best_value > 1.05 * best
 
 
-def test_a_users_setting_is_kept_beside_a_variants_presets() -> None:
-    paper = GrouperPlacer(variant="paper")
+def test_a_setting_counts_beside_a_form_and_variants_of_before_are_read() -> None:
+    paper = GrouperPlacer()
     assert (paper.aligned, paper.entropy_weight, paper.grouper_scale) == (False, 0.3, 1.0)
-    mine = make_placer("grouper-placer", {"variant": "paper", "entropy_weight": "2.0"})
+    mine = make_placer("grouper-placer", {"entropy_weight": "2.0"})
     assert mine == dataclasses.replace(paper, entropy_weight=2.0)
-    assert GrouperPlacer().entropy_weight == 1.0
+    assert GrouperPlacerMi().entropy_weight == 1.0
+    assert make_placer("grouper-placer", {"variant": "corrected"}) == GrouperPlacerMi()
+    assert make_placer("hierarchical", {"variant": "paper"}).learning_rate == 0.001  # type: ignore[attr-defined]
     assert dataclasses.replace(paper, groups=8).entropy_weight == 0.3
-    assert Seq2Seq("hsdag-rnn", learning_rate=0.5).learning_rate == 0.5
+    assert Seq2SeqHsdagRnn(learning_rate=0.5).learning_rate == 0.5
 
 
 def test_placetos_baseline_includes_the_current_episode() -> None:
@@ -222,12 +233,12 @@ def test_gradient_of_the_ppo_objective_is_that_of_finite_differences() -> None:
     [
         Cem(),
         Post(),
-        Seq2Seq(),
-        GrouperPlacer(),
-        Hierarchical(hidden=64),
+        Seq2SeqEntropy(),
+        GrouperPlacerMi(),
+        HierarchicalMi(hidden=64),
         PlacetoPlacer(),
-        Hsdag(),
-        Hsdag(variant="released"),
+        HsdagCorrected(),
+        HsdagReleased(),
     ],
     ids=name_of,
 )
@@ -242,7 +253,9 @@ def test_a_placement_that_does_not_fit_never_becomes_the_incumbent(placer: Place
     assert 14.0 <= evaluator.best_value < 24.0  # five ops at 1 s and three at 3 s, or slower
 
 
-@pytest.mark.parametrize("placer", [Post(), Seq2Seq(), Hsdag(), PlacetoPlacer()], ids=name_of)
+@pytest.mark.parametrize(
+    "placer", [Post(), Seq2SeqEntropy(), HsdagCorrected(), PlacetoPlacer()], ids=name_of
+)
 def test_same_seed_same_run_on_any_number_of_threads(placer: Placer) -> None:
     import torch
 

@@ -45,7 +45,6 @@ class RandomGrouped:
     Attributes:
         learner: registry name of the learner, which has its default settings.
         groups: replaces the learner's number of groups; 0 leaves it.
-        acyclic: set the learner's setting of this name (`placeto` has one).
         homogeneous_starts: evaluate the homogeneous placements first.
         samples: draws if the budget has no limit.
         batch: draws per call to the evaluator.
@@ -58,7 +57,6 @@ class RandomGrouped:
 
     learner: str = "post"
     groups: int = 0
-    acyclic: bool = False
     homogeneous_starts: bool = True
     samples: int = 1000
     batch: int = 50
@@ -93,8 +91,6 @@ class RandomGrouped:
 
     def _learner(self) -> HasActions:
         settings = {"groups": str(self.groups)} if self.groups else {}
-        if self.acyclic:
-            settings["acyclic"] = "true"
         learner = make_placer(self.learner, settings)
         if not isinstance(learner, HasActions):
             raise InputError(f"random-grouped: '{self.learner}' is no learner with groups")

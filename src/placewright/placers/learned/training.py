@@ -28,7 +28,7 @@ from placewright.placers.learned.shared.training_episodes import (
     known_of,
     take,
 )
-from placewright.placers.registry import placer_class, placers_that_take_a_policy
+from placewright.placers.registry import family_of, placer_class, placers_that_take_a_policy
 
 if TYPE_CHECKING:
     from placewright.placers.learned.shared.checkpoint import Checkpoint
@@ -207,7 +207,9 @@ def _checkpoint(
         tensors.update({f"optimiser.{index}.{key}": value for key, value in state.items()})
     tensors.update({f"trainee.{name}": value for name, value in trainee.state().items()})
     copies = {name: value.detach().clone() for name, value in tensors.items()}
-    return Checkpoint(str(target), placer, {**trainee.metadata, "episodes": episodes}, copies)
+    return Checkpoint(
+        str(target), family_of(placer), {**trainee.metadata, "episodes": episodes}, copies
+    )
 
 
 def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int:
@@ -218,7 +220,7 @@ def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int
     """
     from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
-    checkpoint = load_checkpoint(target, placer)
+    checkpoint = load_checkpoint(target, family_of(placer))
     if {**checkpoint.metadata, "episodes": 0} != {**trainee.metadata, "episodes": 0}:
         raise FileFormatError(
             f"policy '{target}' was trained with other settings or graphs; give another file"

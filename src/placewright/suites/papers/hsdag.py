@@ -17,7 +17,7 @@ TABLE = {
     "HSDAG": (0.0105, 0.00766, 0.00267),
 }
 CHECKED = ("CPU-only", "HSDAG")
-PAPER = "hsdag:variant=paper"
+PAPER = "hsdag"
 RULES = (
     "Latency of one inference with batch 1 on a Core i9-12900K and a Flex 170, OpenVINO 2023.3.",
     "25 episodes of 20 placements, each timed: 500 evaluations.",
@@ -39,7 +39,7 @@ STAGES = (
     Stage(
         "Under the paper's rules",
         {
-            "hsdag:variant=released": "HSDAG, the public code",
+            "hsdag-released": "HSDAG, the public code",
             PAPER: "HSDAG, the text",
             "placeto:entropy_weight=1:normalised=false:homogeneous_starts=false": "Placeto",
         },
@@ -47,7 +47,7 @@ STAGES = (
     ),
     Stage(
         "Under the paper's rules: its RNN baseline, 100 episodes of one sample",
-        {"seq2seq:variant=hsdag-rnn:homogeneous_starts=false": "RNN-based"},
+        {"seq2seq-hsdag-rnn:homogeneous_starts=false": "RNN-based"},
         100,
         1,
     ),
@@ -65,12 +65,12 @@ STAGES = (
     Stage(
         "Equal budgets, all with our defaults",
         {
-            "hsdag": "`corrected`",
+            "hsdag-corrected": "",
             "placeto": "",
-            "seq2seq": "",
+            "seq2seq-entropy": "",
             "post": "",
             "local-search": "no learning",
-            "random-grouped:learner=hsdag": "uniform over HSDAG's groups",
+            "random-grouped:learner=hsdag-corrected": "uniform over HSDAG's groups",
             "random": "uniform over ops",
         },
         500,

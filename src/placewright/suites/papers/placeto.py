@@ -43,7 +43,7 @@ STAGES = (
     Stage("Under the paper's rules", {CODE: "Placeto, the code's weights"}, EVALUATIONS, 2),
     Stage(
         "Under the paper's rules: the RNN-based policy (Mirhoseini et al. 2017)",
-        {"seq2seq:homogeneous_starts=false": "RNN-based"},
+        {"seq2seq-entropy:homogeneous_starts=false": "RNN-based"},
         EVALUATIONS,
         1,
     ),

@@ -43,7 +43,7 @@ STAGES = (
     ),
     Stage(
         "Under the paper's rules: policy gradient (Mirhoseini et al. 2017)",
-        {f"seq2seq:{NO_STARTS}": "policy gradient"},
+        {f"seq2seq-entropy:{NO_STARTS}": "policy gradient"},
         SAMPLES,
         1,
     ),

@@ -10,7 +10,7 @@ from placewright.suites.suite.profiles import ratio
 from placewright.suites.suite.runs import SuiteRow
 
 AUTO = "auto"
-RIVALS = ("heft", "m-etf", "expert", "local-search", "cem", "post", "hsdag")
+RIVALS = ("heft", "m-etf", "expert", "local-search", "cem", "post", "hsdag-corrected")
 EXACT = ("latency-ip", "cp-sat", "ideal-dp", "maxload-ip", "greedy", "dpl")
 CLOSE, FAR = 1.01, 1.05  # times the best of the rivals
 # Figures of single problems: problem -> largest value, in seconds.

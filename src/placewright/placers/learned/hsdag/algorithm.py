@@ -23,7 +23,7 @@ from placewright.placers.learned.hsdag.graph import (
     vocabulary_of,
 )
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
-from placewright.placers.learned.hsdag.presets import Choices
+from placewright.placers.learned.hsdag.settings import HsdagSettings
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
 from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
 from placewright.placers.learned.shared.monitoring import EarlyStop
@@ -61,7 +61,7 @@ FAILED_LATENCY = 1e10  # of the released code, in seconds
 
 
 def learn(
-    choices: Choices, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    settings: HsdagSettings, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> HsdagPolicy:
     """Learn until the budget ends (`BudgetSpent`) or patience is lost.
 
@@ -69,27 +69,27 @@ def learn(
         FileFormatError: the policy file is unusable for this placer or number of devices.
     """
     vocabulary, start = vocabulary_of(problem), None
-    if choices.policy:
-        choices, vocabulary, start = trained_start(choices, problem)
-    stop = EarlyStop(choices.patience)
-    if choices.homogeneous_starts:
+    if settings.policy:
+        settings, vocabulary, start = trained_start(settings, problem)
+    stop = EarlyStop(settings.patience)
+    if settings.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
-    judge = Judge(choices, evaluator, MovingAverage(choices.baseline_decay))
-    with learning_scope(choices.tensorboard, evaluator, rng) as (generator, scalars):
-        graph = HsdagGraph.of(problem, choices, vocabulary)
+    judge = Judge(settings, evaluator, MovingAverage(settings.baseline_decay))
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+        graph = HsdagGraph.of(problem, settings, vocabulary)
         n_features = int(graph.features.shape[1])
         if start is not None:
-            start.check_network(lambda: make_policy(choices, n_features, problem.n_devices))
-        policy = make_policy(choices, n_features, problem.n_devices)
+            start.check_network(lambda: make_policy(settings, n_features, problem.n_devices))
+        policy = make_policy(settings, n_features, problem.n_devices)
         if start is not None:
             start.give_to(policy)
-        optimiser = torch.optim.Adam(policy.parameters(), lr=choices.learning_rate)
+        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         while not stop(evaluator.best_value, evaluator.evaluations):
-            steps = run_episode(policy, graph, choices, generator)
+            steps = run_episode(policy, graph, settings, generator)
             rewards = judge.rewards(steps.placements)
-            loss = episode_loss(choices, steps, judge.weights(rewards))
-            if choices.updates:
-                clipped_step(policy, optimiser, loss, clip_norm_of(choices))
+            loss = episode_loss(settings, steps, judge.weights(rewards))
+            if settings.updates:
+                clipped_step(policy, optimiser, loss, clip_norm_of(settings))
             scalars(
                 evaluator.evaluations,
                 best=evaluator.best_value,
@@ -101,42 +101,42 @@ def learn(
     return policy
 
 
-def clip_norm_of(choices: Choices) -> float:
+def clip_norm_of(settings: HsdagSettings) -> float:
     """Largest global norm of a gradient; infinite if there is no limit."""
-    return choices.clip_norm or math.inf
+    return settings.clip_norm or math.inf
 
 
-def make_policy(choices: Choices, n_features: int, n_devices: int) -> HsdagPolicy:
+def make_policy(settings: HsdagSettings, n_features: int, n_devices: int) -> HsdagPolicy:
     """A new network; its dropout is always active, as in the released code."""
-    rounds = -1 if choices.without_grouping else choices.parse_rounds
-    return HsdagPolicy(n_features, n_devices, choices.hidden, choices.dropout, rounds)
+    rounds = -1 if settings.without_grouping else settings.parse_rounds
+    return HsdagPolicy(n_features, n_devices, settings.hidden, settings.dropout, rounds)
 
 
 def trained_start(
-    choices: Choices, problem: Problem
-) -> tuple[Choices, tuple[str, ...], Checkpoint]:
+    settings: HsdagSettings, problem: Problem
+) -> tuple[HsdagSettings, tuple[str, ...], Checkpoint]:
     """Choices and vocabulary that a policy file was trained with, and its parameters.
 
     Raises:
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
-    checkpoint = load_checkpoint(choices.policy, "hsdag")
+    checkpoint = load_checkpoint(settings.policy, "hsdag")
     trained = checkpoint.count("n_devices")
     if trained != problem.n_devices:
         raise FileFormatError(
-            f"policy '{choices.policy}' is for {trained} devices, not {problem.n_devices}; "
+            f"policy '{settings.policy}' is for {trained} devices, not {problem.n_devices}; "
             "train one for them"
         )
-    same = {name: checkpoint.like(name, getattr(choices, name)) for name in NETWORK_CHOICES}
+    same = {name: checkpoint.like(name, getattr(settings, name)) for name in NETWORK_CHOICES}
     same["hidden"] = checkpoint.count("hidden")
     same["parse_rounds"] = checkpoint.count("parse_rounds", least=0)
     vocabulary = checkpoint.like("vocabulary", ["MatMul"])
     if not all(isinstance(kind, str) for kind in vocabulary):
         raise FileFormatError(
-            f"policy '{choices.policy}': 'vocabulary' must list kinds of operators by name; "
+            f"policy '{settings.policy}': 'vocabulary' must list kinds of operators by name; "
             "train it again"
         )
-    return replace(choices, **same), tuple(vocabulary), checkpoint
+    return replace(settings, **same), tuple(vocabulary), checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +156,15 @@ class HsdagGraph:
     allowed: BoolArray
 
     @classmethod
-    def of(cls, problem: Problem, choices: Choices, vocabulary: tuple[str, ...]) -> HsdagGraph:
+    def of(
+        cls, problem: Problem, settings: HsdagSettings, vocabulary: tuple[str, ...]
+    ) -> HsdagGraph:
         """Steps 1 and 2: coarsen, and compute features."""
-        coarse = coarsened(problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes)
-        rows = node_features(coarse, choices, vocabulary)
+        coarse = coarsened(problem, settings.max_nodes, weights_as_nodes=settings.weights_as_nodes)
+        rows = node_features(coarse, settings, vocabulary)
         allowed = np.ones((coarse.n_nodes, problem.n_devices), dtype=np.bool_)
         allowed[: coarse.space.n_groups] = coarse.space.allowed
-        copies = 1 if choices.accumulate else choices.passes
+        copies = 1 if settings.accumulate else settings.passes
         return cls(
             coarse,
             torch.tensor(rows, dtype=torch.get_default_dtype()),
@@ -189,18 +191,18 @@ class EpisodeSteps:
 
 
 def run_episode(
-    policy: HsdagPolicy, graph: HsdagGraph, choices: Choices, generator: torch.Generator
+    policy: HsdagPolicy, graph: HsdagGraph, settings: HsdagSettings, generator: torch.Generator
 ) -> EpisodeSteps:
     """Sample `steps` placements.
 
     If the state evolves, it gains each node's cluster embedding between two steps; else the steps
     differ in dropout and samples only, and pass as one graph of `steps` copies.
     """
-    if not choices.accumulate:
-        return run_steps(policy, graph, graph.features, choices.draws, generator)[0]
+    if not settings.accumulate:
+        return run_steps(policy, graph, graph.features, settings.draws, generator)[0]
     state, parts = graph.features, []
-    for _ in range(choices.passes):
-        steps, embedding = run_steps(policy, graph, state, choices.draws, generator)
+    for _ in range(settings.passes):
+        steps, embedding = run_steps(policy, graph, state, settings.draws, generator)
         state = state + embedding
         parts.append(steps)
     return EpisodeSteps(
@@ -277,12 +279,12 @@ class Judge:
     """Evaluates placements and computes the weights of their log-probabilities.
 
     Attributes:
-        choices: rewards, returns and baseline.
+        settings: rewards, returns and baseline.
         evaluator: of the problem.
         baseline: of returns.
     """
 
-    choices: Choices
+    settings: HsdagSettings
     evaluator: Evaluator
     baseline: MovingAverage
 
@@ -292,12 +294,12 @@ class Judge:
         A placement that the rule forbids is a query like any other, but never the incumbent.
         """
         forbidden = np.zeros(len(placements), dtype=np.bool_)
-        if not self.choices.homogeneous:
+        if not self.settings.homogeneous:
             forbidden = (placements == placements[:, :1]).all(axis=1)
         values = self.evaluator.sample_many(placements, keep=~forbidden)
         failed = ~np.isfinite(values) | forbidden[: len(values)]
         reference = reference_value(self.evaluator.problem)
-        if self.choices.reward == "root":
+        if self.settings.reward == "root":
             times = np.where(failed, FAILING_TIMES, np.minimum(values / reference, FAILING_TIMES))
             return np.asarray(-np.sqrt(times))
         # If nothing takes time, every placement has the reward 1.
@@ -311,27 +313,27 @@ class Judge:
 
     def weights(self, rewards: FloatArray) -> FloatArray:
         """The factor on each step's -log pi, shape of `rewards`."""
-        choices = self.choices
-        if choices.returns == "shared":
-            scale = released_hsdag_return(rewards, choices.discount)
+        settings = self.settings
+        if settings.returns == "shared":
+            scale = released_hsdag_return(rewards, settings.discount)
             returns = np.full(len(rewards), scale)
-        elif choices.returns == "own":
-            returns = rewards * choices.discount ** np.arange(len(rewards))
+        elif settings.returns == "own":
+            returns = rewards * settings.discount ** np.arange(len(rewards))
         else:
-            returns = discounted(rewards, choices.discount)
-        if not choices.baseline:
+            returns = discounted(rewards, settings.discount)
+        if not settings.baseline:
             return returns
         weights = self.baseline.advantage(returns)
         self.baseline.update(returns)
-        if choices.normalised_advantages:
+        if settings.normalised_advantages:
             weights = weights / max(float(np.sqrt(np.mean(weights**2))), 1e-12)
         return weights
 
 
-def episode_loss(choices: Choices, steps: EpisodeSteps, weights: FloatArray) -> Tensor:
+def episode_loss(settings: HsdagSettings, steps: EpisodeSteps, weights: FloatArray) -> Tensor:
     """Sum of -log pi(a_t) * weight_t over the first n steps, less the bonus; weights (n,)."""
     log_p = steps.log_probabilities[: len(weights)]
     loss = -(log_p * torch.tensor(weights, dtype=log_p.dtype)).sum()
-    if choices.entropy_weight == 0.0:
+    if settings.entropy_weight == 0.0:
         return loss
-    return loss - choices.entropy_weight * steps.entropy.sum()
+    return loss - settings.entropy_weight * steps.entropy.sum()

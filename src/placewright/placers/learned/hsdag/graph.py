@@ -26,7 +26,7 @@ from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.learned.hsdag.presets import Choices
+from placewright.placers.learned.hsdag.settings import HsdagSettings
 from placewright.placers.learned.shared.features import (
     fractal_dimension,
     one_hot_degrees,
@@ -238,23 +238,25 @@ def vocabulary_of(*problems: Problem) -> tuple[str, ...]:
     return tuple(sorted(kinds | {WEIGHT, INPUT, OUTPUT}))
 
 
-def node_features(graph: CoarseGraph, choices: Choices, vocabulary: tuple[str, ...]) -> FloatArray:
+def node_features(
+    graph: CoarseGraph, settings: HsdagSettings, vocabulary: tuple[str, ...]
+) -> FloatArray:
     """Feature rows of the coarse graph's nodes, shape (n_nodes, n_features)."""
     parts = [kind_shares(graph, vocabulary)]
-    if choices.features == "released":
-        if not choices.without_node_id:
+    if settings.features == "released":
+        if not settings.without_node_id:
             parts.append(graph.position[:, None].astype(np.float64))
     else:
-        if not choices.without_degrees:
+        if not settings.without_degrees:
             parts.append(one_hot_degrees(graph.edges, graph.n_nodes))
-        if not choices.without_fractal_dimension:
+        if not settings.without_fractal_dimension:
             parts.append(fractal_dimension(graph.edges, graph.n_nodes)[:, None])
-        if not choices.without_node_id:
+        if not settings.without_node_id:
             parts.append(positional_encoding(graph.position))
-        if not choices.without_output_shape:
-            parts.append(output_shapes(graph, logarithmic=choices.normalised_features))
+        if not settings.without_output_shape:
+            parts.append(output_shapes(graph, logarithmic=settings.normalised_features))
     rows = np.concatenate(parts, axis=1)
-    return standardised(rows) if choices.normalised_features else rows
+    return standardised(rows) if settings.normalised_features else rows
 
 
 def kind_shares(graph: CoarseGraph, vocabulary: tuple[str, ...]) -> FloatArray:

@@ -21,7 +21,7 @@ from placewright.placers.learned.hsdag.algorithm import (
 )
 from placewright.placers.learned.hsdag.graph import vocabulary_of
 from placewright.placers.learned.hsdag.placer import Hsdag
-from placewright.placers.learned.hsdag.presets import Choices
+from placewright.placers.learned.hsdag.settings import HsdagSettings
 from placewright.placers.learned.shared.returns import MovingAverage, reference_value
 from placewright.placers.learned.shared.training_episodes import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
@@ -30,27 +30,27 @@ from placewright.simulation.evaluator import Evaluator
 class HsdagTrainee:
     """A trainee of `training_episodes`."""
 
-    def __init__(self, choices: Choices, problems: Sequence[Problem]) -> None:
+    def __init__(self, settings: HsdagSettings, problems: Sequence[Problem]) -> None:
         vocabulary = vocabulary_of(*problems)
-        self.choices = choices
-        self._graphs = [HsdagGraph.of(problem, choices, vocabulary) for problem in problems]
+        self.settings = settings
+        self._graphs = [HsdagGraph.of(problem, settings, vocabulary) for problem in problems]
         self._judges = [
-            Judge(choices, Evaluator(problem), MovingAverage(choices.baseline_decay))
+            Judge(settings, Evaluator(problem), MovingAverage(settings.baseline_decay))
             for problem in problems
         ]
         n_features = int(self._graphs[0].features.shape[1])
-        self.policy = make_policy(choices, n_features, problems[0].n_devices)
-        self.clip_norm = clip_norm_of(choices)
+        self.policy = make_policy(settings, n_features, problems[0].n_devices)
+        self.clip_norm = clip_norm_of(settings)
         self.metadata: Mapping[str, Any] = {
             "n_devices": problems[0].n_devices,
             "vocabulary": list(vocabulary),
-            **{name: getattr(choices, name) for name in NETWORK_CHOICES},
+            **{name: getattr(settings, name) for name in NETWORK_CHOICES},
         }
 
     def learning_rate(self, progress: float) -> float:
         """The constant learning rate."""
         del progress
-        return self.choices.learning_rate
+        return self.settings.learning_rate
 
     def state(self) -> dict[str, torch.Tensor]:
         """The baseline of each graph, NaN before its first episode, shape (n_graphs,)."""
@@ -74,9 +74,9 @@ class HsdagTrainee:
         """One episode of `steps` placements on one graph."""
         del progress
         judge = self._judges[graph]
-        steps = run_episode(self.policy, self._graphs[graph], self.choices, generator)
+        steps = run_episode(self.policy, self._graphs[graph], self.settings, generator)
         rewards = judge.rewards(steps.placements)
-        loss = episode_loss(self.choices, steps, judge.weights(rewards))
+        loss = episode_loss(self.settings, steps, judge.weights(rewards))
         reference = reference_value(judge.evaluator.problem)
         return EpisodeResult(loss, judge.mean_time(len(rewards)) / reference, len(rewards))
 
@@ -90,4 +90,4 @@ def trainee(settings: Hsdag, problems: Sequence[Problem]) -> HsdagTrainee:
     counts = sorted({problem.n_devices for problem in problems})
     if len(counts) > 1:
         raise InputError(f"hsdag trains for one number of devices, got graphs with {counts}")
-    return HsdagTrainee(settings.choices, problems)
+    return HsdagTrainee(settings, problems)

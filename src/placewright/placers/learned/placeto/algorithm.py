@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import connected_components, dijkstra
 from torch import Tensor, nn
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import Event
+from placewright.core.graph import FORWARD
+from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
+from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent, FileFormatError
 from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
@@ -49,10 +52,17 @@ AGGREGATORS = "relu"  # entry of a policy file for the last layer of aggregators
 
 @dataclass(frozen=True, eq=False)
 class PlacetoGraph:
-    """The fixed part of the state of one problem, all over n groups in topological order.
+    """The fixed part of the state of one problem, over n nodes.
+
+    A node is a group. In a training step, the backward ops of a group (and its update) are a node
+    of their own, which follows the group's device, as in the published training graphs: nothing is
+    decided there.
 
     Attributes:
         space: groups and their devices.
+        group_of: group of each node, shape (n,).
+        decided: the node at which each group's device is decided, shape (n_groups,).
+        nodes: units -> nodes.
         adjacency: 1 if a row feeds a column, shape (n, n).
         ancestors, descendants, parallel: 1 if the column is one of the row's, shape (n, n).
         fixed: cost per device and output bytes, each by its maximum, shape (n, n_devices + 1).
@@ -60,6 +70,9 @@ class PlacetoGraph:
     """
 
     space: ActionSpace
+    group_of: IntArray
+    decided: IntArray
+    nodes: Grouping
     adjacency: Tensor
     ancestors: Tensor
     descendants: Tensor
@@ -68,50 +81,93 @@ class PlacetoGraph:
     starts: Callable[[IntArray], FloatArray]
 
     @classmethod
-    def of(cls, space: ActionSpace, evaluator: Evaluator, *, acyclic: bool = False) -> PlacetoGraph:
-        """Compute the fixed part; `acyclic` leaves out edges to groups with smaller numbers."""
-        problem, grouping = space.problem, space.grouping
-        links = (group_adjacency(problem, grouping) > 0).astype(np.float32)
-        if acyclic:
-            links = np.triu(links)
+    def of(cls, space: ActionSpace, evaluator: Evaluator) -> PlacetoGraph:
+        """Compute the fixed part of `space`, whose groups are numbered in topological order."""
+        problem = space.problem
+        nodes, group_of, decided = nodes_of(space)
+        links = ordered_links(problem, nodes)
         reach = np.isfinite(dijkstra(links, unweighted=True))
         np.fill_diagonal(reach, False)
         rest = ~(reach | reach.T)
         np.fill_diagonal(rest, False)
-        seconds = group_seconds(problem, grouping)
+        seconds = group_seconds(problem, nodes)
         seconds = np.where(np.isfinite(seconds), seconds, 0.0)
-        columns = [seconds, group_output_bytes(problem, grouping)[:, None]]
+        columns = [seconds, group_output_bytes(problem, nodes)[:, None]]
         return cls(
             space,
-            torch.tensor(links),
+            group_of,
+            decided,
+            nodes,
+            torch.tensor(links, dtype=torch.float32),
             _float(reach.T),
             _float(reach),
             _float(rest),
             np.concatenate([column / max(column.max(), 1e-30) for column in columns], axis=1),
-            lambda device_of: start_seconds(space, evaluator, device_of),
+            lambda device_of: start_seconds(problem, nodes, evaluator, device_of),
         )
 
     def features(self, devices: IntArray, current: int, done: BoolArray) -> FloatArray:
         """State rows: costs, bytes, done, is-current, start time, device; shape (n, d).
 
-        Start times are shifted by the current node's and divided by their largest magnitude.
+        Start times are shifted by the current node's and divided by their maximum, if it is above
+        0: earlier nodes may be below -1.
+
+        Args:
+            devices: of each group, shape (n_groups,).
+            current: the group whose device is decided now.
+            done: groups that were decided, shape (n_groups,).
         """
-        n, n_devices = self.space.allowed.shape
+        node = self.decided[current]
         start = self.starts(self.space.expand(devices))
-        start = start - start[current]
-        start = start / max(np.abs(start).max(), 1e-30)
-        is_current = np.arange(n) == current
-        one_hot = devices[:, None] == np.arange(n_devices)
-        return np.column_stack([self.fixed, done, is_current, start, one_hot]).astype(np.float32)
+        start = start - start[node]
+        start = start / (start.max() or 1.0)
+        is_current = np.arange(len(start)) == node
+        of_nodes = devices[self.group_of]
+        one_hot = of_nodes[:, None] == np.arange(self.space.problem.n_devices)
+        columns = [self.fixed, done[self.group_of], is_current, start, one_hot]
+        return np.column_stack(columns).astype(np.float32)
 
 
-def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray) -> FloatArray:
-    """When each group's first unit starts: simulated, or by longest path.
+def nodes_of(space: ActionSpace) -> tuple[Grouping, IntArray, IntArray]:
+    """The nodes of the policy's graph (see `PlacetoGraph`).
+
+    Forward nodes come first, in the order of their groups, then the others in the reverse order.
+
+    Returns:
+        Units -> nodes; the group of each node; the node at which each group is decided.
+    """
+    problem, group_of_unit = space.problem, space.grouping.group_of
+    is_late = problem.unit_graph.op_phases != FORWARD
+    ahead = np.full((2, space.n_groups), False)
+    np.logical_or.at(ahead, (is_late.astype(np.int64), group_of_unit), True)
+    groups = np.arange(space.n_groups)
+    forward, late = groups[ahead[0]], groups[ahead[1]][::-1]
+    number = np.full((2, space.n_groups), -1, dtype=np.int64)
+    number[0, forward] = np.arange(len(forward))
+    number[1, late] = len(forward) + np.arange(len(late))
+    decided = np.where(ahead[0], number[0], number[1])
+    nodes = Grouping(number[is_late.astype(np.int64), group_of_unit])
+    return nodes, np.concatenate([forward, late]), decided
+
+
+def ordered_links(problem: Problem, nodes: Grouping) -> FloatArray:
+    """1 if a row feeds a column, shape (n, n), without a cycle.
+
+    If the edges close a cycle, those against the order of the nodes are left out.
+    """
+    links: FloatArray = (group_adjacency(problem, nodes) > 0).astype(np.float64)
+    n_components, _ = connected_components(links, connection="strong")
+    return links if n_components == len(links) else np.asarray(np.triu(links))
+
+
+def start_seconds(
+    problem: Problem, nodes: Grouping, evaluator: Evaluator, device_of: IntArray
+) -> FloatArray:
+    """When each node's first unit starts: simulated, or by longest path.
 
     The longest path replaces the simulation outside `event`, and for infeasible placements, which
     have no timeline.
     """
-    problem = space.problem
     placement = Placement.of(device_of)
     is_simulated = isinstance(problem.execution_model, Event)
     if is_simulated and evaluator.simulator.violation(placement) is None:
@@ -120,8 +176,8 @@ def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray)
         seconds = problem.costs.seconds[np.arange(problem.n_units), device_of]
         graph = problem.unit_graph
         begin = levels(graph.successors, graph.topological_order, seconds)
-    first = np.full(space.n_groups, np.inf)
-    np.minimum.at(first, space.grouping.group_of, begin)
+    first = np.full(nodes.n_groups, np.inf)
+    np.minimum.at(first, nodes.group_of, begin)
     return np.where(np.isfinite(first), first, 0.0)
 
 
@@ -213,7 +269,7 @@ def _aggregator(width: int) -> nn.Sequential:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """Data of one episode of all workers; T = groups, W = workers.
+    """Data of one episode of all workers; T = groups, W = workers, n = nodes.
 
     Attributes:
         features: shape (T, W, n, d).
@@ -233,21 +289,21 @@ def run_episode(
     devices: IntArray,
     generator: torch.Generator,
 ) -> Episode:
-    """Visit every node once from first placements `devices` (workers, n); each step is timed."""
+    """Visit every group once from first placements `devices` (workers, T); each step is timed."""
     n_workers, n = devices.shape
     reference = reference_value(graph.space.problem)
     allowed = torch.tensor(graph.space.allowed)
     before = _times(evaluator, graph.space.expand(devices), reference)
     states, actions, rewards = [], [], []
-    for node in range(n):
-        done = np.arange(n) < node
-        state = torch.tensor(np.stack([graph.features(row, node, done) for row in devices]))
-        current = torch.full((n_workers,), node)
+    for group in range(n):
+        done = np.arange(n) < group
+        state = torch.tensor(np.stack([graph.features(row, group, done) for row in devices]))
+        current = torch.full((n_workers,), int(graph.decided[group]))
         with torch.no_grad():
-            log_p = masked_log_softmax(policy(graph, state, current), allowed[node])
+            log_p = masked_log_softmax(policy(graph, state, current), allowed[group])
         action = sample(log_p, generator)
         devices = devices.copy()
-        devices[:, node] = as_array(action)
+        devices[:, group] = as_array(action)
         after = _times(evaluator, graph.space.expand(devices), reference)
         states.append(state)
         actions.append(action)
@@ -260,12 +316,13 @@ def run_episode(
 def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph) -> IntArray:
     """Argmax actions through one episode without a query; devices of all units."""
     devices = graph.space.allowed.argmax(axis=1)
-    for node in range(len(devices)):
-        state = graph.features(devices, node, np.arange(len(devices)) < node)
+    for group in range(len(devices)):
+        state = graph.features(devices, group, np.arange(len(devices)) < group)
+        current = torch.tensor([int(graph.decided[group])])
         with torch.no_grad():
-            logits = policy(graph, torch.tensor(state)[None], torch.tensor([node]))[0]
-        allowed = torch.tensor(graph.space.allowed[node])
-        devices[node] = int(masked_log_softmax(logits, allowed).argmax())
+            logits = policy(graph, torch.tensor(state)[None], current)[0]
+        allowed = torch.tensor(graph.space.allowed[group])
+        devices[group] = int(masked_log_softmax(logits, allowed).argmax())
     return graph.space.expand(devices)
 
 
@@ -287,8 +344,8 @@ def update(
         advantage = advantage / max(baseline.deviation, SMALLEST_DEVIATION)
     steps, workers = episode.actions.shape
     states = episode.features.flatten(0, 1)  # (T * W, n, d)
-    current = torch.arange(steps).repeat_interleave(workers)
-    allowed = torch.tensor(graph.space.allowed)[current]
+    group = torch.arange(steps).repeat_interleave(workers)
+    current, allowed = torch.tensor(graph.decided)[group], torch.tensor(graph.space.allowed)[group]
     log_p = masked_log_softmax(policy(graph, states, current), allowed)
     weights = torch.tensor(advantage, dtype=torch.float32).flatten()
     spread = entropy(log_p)
@@ -308,7 +365,7 @@ def learn(
         policy = PlacetoPolicy(
             space.problem.n_devices, settings.rounds, settings.embedding, settings.aggregation
         )
-        graph = PlacetoGraph.of(space, evaluator, acyclic=settings.acyclic)
+        graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
             evaluate_homogeneous(graph.space.problem, evaluator)
         if settings.policy:

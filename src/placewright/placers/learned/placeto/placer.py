@@ -29,7 +29,7 @@ EMBEDDINGS = ("messages", "partition", "sum")
 ALGORITHM = "placewright.placers.learned.placeto.algorithm"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlacetoPlacer(SearchSettings):
     """Visit each node once an episode, give it a device, be paid the fall in running time.
 
@@ -53,11 +53,12 @@ class PlacetoPlacer(SearchSettings):
           relative time that weight keeps the policy uniform: 1.0972 nats of 1.0986 after 5,000
           evaluations (`normalised=false` and `entropy_weight=1` bring it back);
         * at most 64 groups: co-location groups, then neighbours merged (the code merges too, to a
-          number that its users give). By default the merges may close cycles of groups, and the
-          groups are visited in the order of their first ops. The code sorts its groups and fails
-          on a cycle: `acyclic=true` is its rule. On training steps colocation closes cycles before
-          any merge, and then the edges against the order are left out of the policy's graph;
-        * start times are divided by their largest magnitude, by the maximum in the code;
+          number that its users give). The code sorts its groups and fails on a cycle, so a merge
+          that would close one is refused here, and groups are visited in topological order;
+        * a training step's backward ops keep the device of their forward ops, which closes cycles
+          of groups before any merge. The backward ops of a group, with its update, are a node of
+          their own there, which has the group's device and is not visited. If edges still close a
+          cycle, those against the order (forward, then backward reversed) are left out;
         * times are divided by the problem's reference time; run time has a column per device, since
           costs are a matrix here: d = 4 + 2 n_devices;
         * episodes over which learning rate and entropy weight fall follow from the budget;
@@ -72,16 +73,12 @@ class PlacetoPlacer(SearchSettings):
         * ablations: `embedding=partition` is the code's ``no_msg_passing``, `embedding=sum` its
           paper's aggregator of all nodes; `reward=terminal` is ``one_shot_episodic_rew``, but here
           the placements on the way are timed all the same;
-        * `aggregation=mean` is ours: what is added up is divided by how many it is. Eight rounds of
-          sums grow with the graph, and a first policy that is decided explores nothing (with the
-          published sums its median entropy on GNMT is 0); the default stays as published;
+        * `aggregation=mean` is ours, and the default is the published sum: `placeto-mean` has it;
         * outside the execution model ``event`` start times are longest paths;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
 
     Attributes (besides those of `SearchSettings`):
         groups: largest number of groups.
-        acyclic: refuse merges that close a cycle of groups, and visit the groups in topological
-            order, as the code requires (`ordered_groups`).
         rounds: of message passing.
         workers: episodes that run side by side and share one update.
         initial: first placement of an episode: ``random`` draws one for all episodes, ``varied``
@@ -109,7 +106,6 @@ class PlacetoPlacer(SearchSettings):
     requires: ClassVar[Requires] = (("torch", "learned"),)
 
     groups: int = 64
-    acyclic: bool = False
     rounds: int = 8
     workers: int = 1
     initial: str = "random"
@@ -126,11 +122,12 @@ class PlacetoPlacer(SearchSettings):
     policy: str = ""
 
     def __post_init__(self) -> None:
-        require_one_of("placeto", self, INITIAL, "initial")
-        require_one_of("placeto", self, REWARDS, "reward")
-        require_one_of("placeto", self, EMBEDDINGS, "embedding")
-        require_one_of("placeto", self, AGGREGATIONS, "aggregation")
-        require_counts("placeto", self, "groups", "rounds", "workers", "baseline_window", "horizon")
+        require_one_of(self.name, self, INITIAL, "initial")
+        require_one_of(self.name, self, REWARDS, "reward")
+        require_one_of(self.name, self, EMBEDDINGS, "embedding")
+        require_one_of(self.name, self, AGGREGATIONS, "aggregation")
+        counts = ("groups", "rounds", "workers", "baseline_window", "horizon")
+        require_counts(self.name, self, *counts)
 
     def learning_rate_at(self, progress: float) -> float:
         """Learning rate where `progress` of the episodes, in [0, 1], are done."""
@@ -144,7 +141,7 @@ class PlacetoPlacer(SearchSettings):
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: the choices of the policy."""
-        return group_actions(problem, self.groups, acyclic=self.acyclic)
+        return group_actions(problem, self.groups, acyclic=True)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -155,3 +152,18 @@ class PlacetoPlacer(SearchSettings):
             FileFormatError: the policy file is unusable, or for another number of devices.
         """
         return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacetoMean(PlacetoPlacer):
+    """`placeto` with our mend: means in place of sums.
+
+    Messages and the nodes of each relation are averaged, not added up. Eight rounds of sums grow
+    with the graph, and a first policy that is decided explores little. It changes one setting of
+    `placeto`, `aggregation` mean, and nothing else.
+    """
+
+    name: ClassVar[str] = "placeto-mean"
+    paper: ClassVar[str] = "ours, after Addanki et al., NeurIPS 2019"
+
+    aggregation: str = "mean"

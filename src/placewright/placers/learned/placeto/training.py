@@ -44,7 +44,7 @@ class PlacetoTrainee:
         spaces = [settings.actions(problem) for problem in problems]
         self._evaluators = [Evaluator(space.problem) for space in spaces]
         self._graphs = [
-            PlacetoGraph.of(space, evaluator, acyclic=settings.acyclic)
+            PlacetoGraph.of(space, evaluator)
             for space, evaluator in zip(spaces, self._evaluators, strict=True)
         ]
         self._baselines = [PerStepAverage(settings.baseline_window) for _ in problems]

@@ -20,7 +20,7 @@ from placewright.placers.learned.shared.reinforce import Reinforce
 from placewright.placers.learned.shared.sampling import as_array
 from placewright.simulation.evaluator import Evaluator
 
-RNN_WARM_UP_EPISODES, RNN_WARM_UP_TEMPERATURE = 20, 5.0
+WARM_UP_FACTOR = 5.0  # on the temperature, in the first updates
 
 
 class Seq2SeqPolicy(nn.Module):
@@ -47,13 +47,8 @@ class Seq2SeqPolicy(nn.Module):
         self.register_buffer("rows", torch.tensor(rows).float())
         self.kinds = nn.Linear(len(vocabulary), settings.embedding, bias=False)
         width = settings.embedding + rows.shape[1]
-        is_rnn = settings.variant == "hsdag-rnn"
-        self.decoder = AttentionalDecoder(
-            width,
-            problem.n_devices,
-            5 * width if is_rnn else settings.hidden,
-            cell="gru" if is_rnn else "lstm",
-        )
+        hidden = settings.hidden or 5 * width
+        self.decoder = AttentionalDecoder(width, problem.n_devices, hidden, cell=settings.cell)
 
     def groups(self) -> Tensor:
         """Inputs of the encoder, shape (1, groups, inputs)."""
@@ -64,7 +59,6 @@ def learn(
     settings: Seq2Seq, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> Seq2SeqPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    is_rnn = settings.variant == "hsdag-rnn"
     problem = space.problem
     allowed = torch.tensor(space.allowed)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
@@ -80,7 +74,7 @@ def learn(
             teaching = run.teaching(times, settings.feasible_only_after)
             if len(teaching) == 0:
                 continue
-            advantage = run.advantage(times[teaching], baseline=not is_rnn)
+            advantage = run.advantage(times[teaching], baseline=settings.baseline)
             scored = policy.decoder.score_actions(
                 encoded, allowed, actions[torch.tensor(teaching)], logits
             )
@@ -91,7 +85,6 @@ def learn(
 
 
 def logits_of(settings: Seq2Seq, update: int) -> Logits:
-    """The map from scores to logits; the RNN baseline divides by 5 in its first episodes."""
-    if settings.variant != "hsdag-rnn":
-        return Logits(settings.tanh_constant, settings.temperature)
-    return Logits(0.0, RNN_WARM_UP_TEMPERATURE if update < RNN_WARM_UP_EPISODES else 1.0)
+    """The map from scores to logits, which is flatter in the first updates."""
+    factor = WARM_UP_FACTOR if update < settings.warm_up else 1.0
+    return Logits(settings.tanh_constant, factor * settings.temperature)

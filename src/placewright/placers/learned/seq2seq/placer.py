@@ -18,32 +18,23 @@ from placewright.placers.learned.shared.searching import (
     require_counts,
     require_one_of,
     searched,
-    with_presets,
 )
 from placewright.simulation.evaluator import Evaluator
 
-VARIANTS = ("paper", "hsdag-rnn")
-PRESETS: dict[str, dict[str, object]] = {
-    "hsdag-rnn": {
-        "embedding": 64,
-        "samples_per_update": 1,
-        "learning_rate": 0.01,
-        "entropy_weight": 0.0,
-    }
-}
+CELLS = ("lstm", "gru")
 
 ALGORITHM = "placewright.placers.learned.seq2seq.algorithm"
 
 
-@with_presets(PRESETS)
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seq2Seq(ReinforceSettings):
     """LSTM encoder and attentional LSTM decoder over co-located groups, learned by REINFORCE.
 
     "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972.
     Ops are grouped to the published fixpoint. A group is the sum of its ops' kind embeddings, its
     output shapes and its rows of the group adjacency. Reward -sqrt(time), moving-average baseline,
-    Adam, gradient norm clipped at 1.
+    Adam with rate 0.1, gradient norm clipped at 1. At this rate the policy is decided after a few
+    updates; `seq2seq-entropy` is the form with a smaller rate and an entropy bonus.
 
     The paper has no public code. Departures from it, and what it leaves open:
         * hidden 64 (the width is not stated), embedding 32, 10 samples per update, decay 0.9;
@@ -53,31 +44,23 @@ class Seq2Seq(ReinforceSettings):
         * the rules by hand for LSTM steps and ConvNet branches are left out;
         * forward graphs with one output would collapse to one group: branches are kept then
           (`grouping.colocation_grouping`);
-        * Adam at the paper's 0.1 saturates the policy within a few updates, and without an entropy
-          bonus REINFORCE ends on one device even on a separable toy: the defaults are 0.003 and
-          an entropy weight of 0.03 (0.1 and 0 can be set);
         * at most 128 groups (the paper's models have 83 to 280), neighbours merged: attention needs
           memory with their square;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;
         * a measured placement is one query, not ten steps of which the first is dropped;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
 
-    Variant ``hsdag-rnn`` is the RNN baseline of HSDAG's notebooks: GRU with hidden 5 x input,
-    kind embedding 64, learning rate 0.01, one sample an episode, logits divided by 5 in the first
-    20 episodes, reward from sqrt(latency) without a baseline. The notebooks minimise
-    ``-(log p * sqrt(latency))``, which makes slow placements likelier; here the sign is right.
-    `hidden`, `tanh_constant`, `temperature` and `baseline_decay` do not count there; `embedding`,
-    `samples_per_update`, `learning_rate` and `entropy_weight` 0 are presets.
-
     Attributes (besides those of `ReinforceSettings`):
-        variant: ``paper`` or ``hsdag-rnn``.
         groups: largest number of groups.
-        hidden: width of encoder and decoder.
+        hidden: width of encoder and decoder; 0 is five times the width of their inputs.
+        cell: ``lstm`` or ``gru``.
         embedding: width of the kind embedding.
         learning_rate: of Adam.
         samples_per_update: placements per gradient step.
-        tanh_constant: C of C * tanh(u / T).
+        tanh_constant: C of C * tanh(u / T); 0 leaves the scores u / T.
         temperature: T of C * tanh(u / T).
+        warm_up: first updates in which T is five times as large.
+        baseline: subtract the moving average of past rewards.
         entropy_weight: of the mean entropy of a group's device, in the loss.
         feasible_only_after: updates after which infeasible placements no longer teach.
     """
@@ -88,22 +71,25 @@ class Seq2Seq(ReinforceSettings):
     needs_training: ClassVar[bool] = False
     requires: ClassVar[Requires] = (("torch", "learned"),)
 
-    variant: str = "paper"
     groups: int = 128
     hidden: int = 64
+    cell: str = "lstm"
     embedding: int = 32
-    learning_rate: float = 0.003
+    learning_rate: float = 0.1
     samples_per_update: int = 10
     tanh_constant: float = 5.0
     temperature: float = 10.0
-    entropy_weight: float = 0.03
+    warm_up: int = 0
+    baseline: bool = True
+    entropy_weight: float = 0.0
     feasible_only_after: int = 5_000
 
     def __post_init__(self) -> None:
-        require_one_of("seq2seq", self, VARIANTS, "variant")
-        require_counts("seq2seq", self, "groups", "hidden", "embedding", "samples_per_update")
+        require_one_of(self.name, self, CELLS, "cell")
+        require_counts(self.name, self, "groups", "embedding", "samples_per_update")
+        require_counts(self.name, self, "hidden", "warm_up", least=0)
         if not self.learning_rate > 0 or not self.temperature > 0:
-            raise InputError("seq2seq: learning_rate and temperature must be > 0")
+            raise InputError(f"{self.name}: learning_rate and temperature must be > 0")
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
@@ -122,3 +108,50 @@ class Seq2Seq(ReinforceSettings):
             MissingExtraError: PyTorch is absent.
         """
         return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqEntropy(Seq2Seq):
+    """`seq2seq` with our mends: a smaller learning rate and an entropy bonus.
+
+    The paper's rate of 0.1 decides the policy within a few updates, and without an entropy bonus
+    REINFORCE ends on one device even on a separable toy. This form changes two settings of
+    `seq2seq`, and nothing else:
+        * `learning_rate` 0.003;
+        * `entropy_weight` 0.03.
+    """
+
+    name: ClassVar[str] = "seq2seq-entropy"
+    paper: ClassVar[str] = "ours, after Mirhoseini et al., ICML 2017"
+
+    learning_rate: float = 0.003
+    entropy_weight: float = 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqHsdagRnn(Seq2Seq):
+    """The RNN baseline of HSDAG's notebooks, in the groups of `seq2seq`.
+
+    A GRU of five times the width of its inputs, kind embedding 64, Adam with rate 0.01, one sample
+    an update, logits divided by 5 in the first 20 updates, and the reward -sqrt(latency) without a
+    baseline. From github.com/hping666/HSDAG, commit 9d5caf77.
+
+    Departures from the notebooks:
+        * they minimise ``-(log p * sqrt(latency))``, which makes slow placements likelier; the
+          sign is right here;
+        * groups, features and scales of times are those of `seq2seq`;
+        * the homogeneous placements are evaluated first, and nothing is learned from them.
+    """
+
+    name: ClassVar[str] = "seq2seq-hsdag-rnn"
+    paper: ClassVar[str] = "baseline of Duan et al., NeurIPS 2024"
+
+    hidden: int = 0
+    cell: str = "gru"
+    embedding: int = 64
+    learning_rate: float = 0.01
+    samples_per_update: int = 1
+    tanh_constant: float = 0.0
+    temperature: float = 1.0
+    warm_up: int = 20
+    baseline: bool = False

@@ -27,10 +27,15 @@ def kind_counts(problem: Problem, grouping: Grouping, vocabulary: tuple[str, ...
     return counts
 
 
-def output_shapes(problem: Problem, grouping: Grouping) -> FloatArray:
+def output_shapes(problem: Problem, grouping: Grouping, *, logarithmic: bool = True) -> FloatArray:
     """Shapes of the tensors that leave each group, shape (n_groups, MAX_OUTPUTS * MAX_RANK).
 
-    Extents as log(1 + extent), so that batch 1 and 2,048 channels have one scale; -1 pads.
+    -1 pads.
+
+    Args:
+        problem, grouping: units and their groups.
+        logarithmic: extents as log(1 + extent), so that batch 1 and 2,048 channels have one scale;
+            else as they are.
     """
     graph, group_of = problem.unit_graph, grouping.group_of
     rows = np.full((grouping.n_groups, MAX_OUTPUTS, MAX_RANK), -1.0)
@@ -40,7 +45,7 @@ def output_shapes(problem: Problem, grouping: Grouping) -> FloatArray:
         leaves = np.any(group_of[graph.tensor_consumers.row(tensor)] != group)
         if used[group] < MAX_OUTPUTS and (leaves or graph.tensor_is_output[tensor]):
             shape = graph.tensor_shapes[tensor][:MAX_RANK]
-            rows[group, used[group], : len(shape)] = np.log1p(shape)
+            rows[group, used[group], : len(shape)] = np.log1p(shape) if logarithmic else shape
             used[group] += 1
     return rows.reshape(grouping.n_groups, -1)  # (groups, outputs * rank)
 

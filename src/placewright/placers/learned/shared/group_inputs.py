@@ -40,8 +40,11 @@ class NodeRows:
     edges: IntArray
 
     @classmethod
-    def of(cls, problem: Problem, nodes: Grouping) -> NodeRows:
-        """Features of the nodes that `nodes` groups a problem's units into."""
+    def of(cls, problem: Problem, nodes: Grouping, *, logarithmic: bool = True) -> NodeRows:
+        """Features of the nodes that `nodes` groups a problem's units into.
+
+        Shapes are as `features.output_shapes` returns them.
+        """
         edges, _ = group_edges(problem, nodes)
         slots = np.zeros((nodes.n_groups, 2, ADJACENCY_SLOTS))
         used = np.zeros((nodes.n_groups, 2), dtype=np.int64)
@@ -52,7 +55,7 @@ class NodeRows:
                     used[here, side] += 1
         return cls(
             kind_counts(problem, nodes, kind_vocabulary(problem)),
-            output_shapes(problem, nodes),
+            output_shapes(problem, nodes, logarithmic=logarithmic),
             slots.reshape(nodes.n_groups, -1),  # (nodes, out ++ in)
             edges,
         )
@@ -99,10 +102,10 @@ class JointSpace:
     n_groups: int
 
     @classmethod
-    def of(cls, problem: Problem, n_groups: int) -> JointSpace:
+    def of(cls, problem: Problem, n_groups: int, *, logarithmic: bool = True) -> JointSpace:
         """At most `n_groups` groups of a problem's colocation classes."""
         nodes = problem.colocation
-        rows = NodeRows.of(problem, nodes)
+        rows = NodeRows.of(problem, nodes, logarithmic=logarithmic)
         return cls(nodes, ActionSpace(problem, nodes), rows, min(n_groups, nodes.n_groups))
 
     @property

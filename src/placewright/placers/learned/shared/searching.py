@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,8 +18,6 @@ from placewright.placers.learned.shared.grouping import ActionSpace, merged_spac
 from placewright.placers.learned.shared.ordered_groups import ordered_space
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
-
-P = TypeVar("P")
 
 
 class Needs(Protocol):
@@ -95,15 +91,15 @@ def require_one_of(placer: str, settings: object, known: Sequence[str], what: st
         raise InputError(f"{placer}: {what} must be one of {tuple(known)}, got '{value}'")
 
 
-def require_counts(placer: str, settings: object, *names: str) -> None:
-    """Raise if a setting that counts something is below 1.
+def require_counts(placer: str, settings: object, *names: str, least: int = 1) -> None:
+    """Raise if a setting that counts something is below `least`.
 
     Raises:
         InputError: naming placer, setting and value.
     """
     for what in names:
-        if getattr(settings, what) < 1:
-            raise InputError(f"{placer}: {what} must be >= 1, got {getattr(settings, what)}")
+        if getattr(settings, what) < least:
+            raise InputError(f"{placer}: {what} must be >= {least}, got {getattr(settings, what)}")
 
 
 def group_actions(problem: Problem, groups: int, *, acyclic: bool = False) -> ActionSpace:
@@ -118,9 +114,12 @@ def group_actions(problem: Problem, groups: int, *, acyclic: bool = False) -> Ac
     return space_of(with_shared_weights_tied(problem), groups)
 
 
-def joint_actions(problem: Problem, groups: int) -> JointSpace:
-    """`groups` groups that each colocation class may join, and devices of the groups."""
-    return JointSpace.of(with_shared_weights_tied(problem), groups)
+def joint_actions(problem: Problem, groups: int, *, logarithmic: bool = True) -> JointSpace:
+    """`groups` groups that each colocation class may join, and devices of the groups.
+
+    Shapes among the features are logarithms or, if not `logarithmic`, extents.
+    """
+    return JointSpace.of(with_shared_weights_tied(problem), groups, logarithmic=logarithmic)
 
 
 def searched(
@@ -142,31 +141,3 @@ def searched(
     require_packages(*(package for package, _ in placer.requires))
     importlib.import_module(algorithm).learn(placer, actions, evaluator, rng)
     return evaluator.solution()
-
-
-def with_presets(presets: Mapping[str, Mapping[str, object]]) -> Callable[[type[P]], type[P]]:
-    """Decorate a dataclass that has a field `variant`.
-
-    Fields that the caller does not set take the values of the variant's preset, or those of the
-    class if the preset has none. Settings of the caller always win.
-
-    Args:
-        presets: variant -> field -> value.
-    """
-
-    def decorate(placer: type[P]) -> type[P]:
-        original: Callable[..., None] = placer.__init__
-        signature = inspect.signature(original)
-        default = signature.parameters["variant"].default
-
-        @functools.wraps(original)
-        def init(self: P, *args: object, **settings: object) -> None:
-            explicit = dict(signature.bind(self, *args, **settings).arguments)
-            explicit.pop("self")
-            preset = presets.get(str(explicit.get("variant", default)), {})
-            original(self, **{**preset, **explicit})
-
-        placer.__init__ = init  # type: ignore[assignment]
-        return placer
-
-    return decorate
