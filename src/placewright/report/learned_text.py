@@ -88,13 +88,15 @@ def report_text(
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Core-seconds of a run, median", "", *_seconds_table(groups, names)]
     if settings:
+        said = {name: settings[name] for name in names if settings.get(name)}
+        rows = [[f"`{name}`", f"`{_words(values)}`"] for name, values in said.items()]
         parts += ["", "## All settings of each placer", ""]
-        parts += [
-            f"- `{name}`: {' '.join(f'{key}={value}' for key, value in settings[name].items())}"
-            for name in names
-            if settings.get(name)
-        ]
+        parts += markdown_table(["placer", "settings"], rows)
     return "\n".join(parts) + "\n"
+
+
+def _words(settings: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
 def _cells(verdict: LearnedVerdict) -> list[str]:
