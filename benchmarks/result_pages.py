@@ -234,8 +234,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         ),
         Section(
             "Evaluations on the hardware", "measured-inception_v3",
-            "placewright compare zoo:inception_v3 --devices cpu:0,cpu:1 --placers hsdag-corrected,post "
-            "--evaluations 80 --evaluator measured -o measured.json",
+            "placewright compare zoo:inception_v3 --devices cpu:0,cpu:1 "
+            "--placers hsdag-corrected,post --evaluations 80 --evaluator measured -o measured.json",
             "Each evaluation compiles a placement of Inception-V3 and times it on two cores.",
             tables.measured_search,
         ),

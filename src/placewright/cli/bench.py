@@ -295,11 +295,11 @@ def learned(
     from placewright.io.written import write_text
     from placewright.placers.registry import placers_that_learn
     from placewright.report.learned_text import report_text
+    from placewright.session.comparison import settings_by_placer
     from placewright.session.parsing import parse_names, parse_objective
     from placewright.suites.learned import (
         read_runs,
         run_learned_benchmark,
-        settings_of,
         with_controls,
         workload_cases,
         zoo_cases,
@@ -319,7 +319,7 @@ def learned(
         )
     text = results.with_name(f"{results.stem}-{evaluations}.md")
     all_runs = [run for run in read_runs(results) if run.evaluations == evaluations]
-    settings = settings_of(all_runs)
+    settings = settings_by_placer(run.placer for run in all_runs)
     write_text(text, report_text(all_runs, evaluations, settings))
     print_note(f"wrote {text}")
     if as_json:

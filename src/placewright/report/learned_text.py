@@ -87,12 +87,23 @@ def report_text(
     parts += _changes_section(groups, names)
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Core-seconds of a run, median", "", *_seconds_table(groups, names)]
-    if settings:
-        said = {name: settings[name] for name in names if settings.get(name)}
-        rows = [[f"`{name}`", f"`{_words(values)}`"] for name, values in said.items()]
-        parts += ["", "## All settings of each placer", ""]
-        parts += markdown_table(["placer", "settings"], rows)
+    parts += _settings_section(names, settings or {})
     return "\n".join(parts) + "\n"
+
+
+def _settings_section(
+    names: Sequence[str], settings: Mapping[str, Mapping[str, object]]
+) -> list[str]:
+    """The section with all hyperparameters of each placer; empty if they are not known."""
+    table = [[f"`{name}`", f"`{_words(settings[name])}`"] for name in names if settings.get(name)]
+    if not table:
+        return []
+    return [
+        "",
+        "## All settings of each placer",
+        "",
+        *markdown_table(["placer", "settings"], table),
+    ]
 
 
 def _words(settings: Mapping[str, object]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +77,17 @@ class ComparisonFile:
 
 def table_of_runs(unit: str, runs: Sequence[Run]) -> ComparisonTable:
     """The table of some runs on one problem."""
-    return ComparisonTable(unit, tuple(runs), min(run.value for run in runs), settings_of(runs))
+    return ComparisonTable(
+        unit,
+        tuple(runs),
+        min(run.value for run in runs),
+        settings_by_placer(run.placer for run in runs),
+    )
 
 
-def settings_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """All hyperparameters of the placers of some runs, by the placer's name in the table."""
-    names = dict.fromkeys(run.placer for run in runs)
-    return {name: resolved_settings(named_placer(name, {})) for name in names}
+def settings_by_placer(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """All hyperparameters of placers that are given as ``NAME:key=value:...``, by that text."""
+    return {name: resolved_settings(named_placer(name, {})) for name in dict.fromkeys(names)}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -171,7 +175,9 @@ def compare(
         shown.ended(done)
     runs = tuple(store.runs[key] for key in wanted)
     best = min(run.value for run in store.runs.values())
-    return ComparisonTable(problem.time_unit, runs, best, settings_of(runs))
+    return ComparisonTable(
+        problem.time_unit, runs, best, settings_by_placer(run.placer for run in runs)
+    )
 
 
 class _ComparisonProgress:

@@ -27,7 +27,6 @@ from placewright.placers.registry import (
     placer_class,
     placers_that_learn,
     reason_against,
-    resolved_settings,
 )
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import BESIDE, STARTS, LearnedRun, controls_of
@@ -193,12 +192,6 @@ def read_runs(path: Path) -> list[LearnedRun]:
         FileFormatError: it is no results file of this benchmark.
     """
     return read_rows(path, FORMAT, _run_of)
-
-
-def settings_of(runs: Sequence[LearnedRun]) -> dict[str, dict[str, object]]:
-    """All hyperparameters of the placers of some runs, by the placer's name in the rows."""
-    names = dict.fromkeys(run.placer for run in runs)
-    return {name: resolved_settings(named_placer(name, {})) for name in names}
 
 
 def write_runs(path: Path, runs: Sequence[LearnedRun]) -> None:

@@ -84,7 +84,7 @@ class PlacetoGraph:
     def of(cls, space: ActionSpace, evaluator: Evaluator) -> PlacetoGraph:
         """Compute the fixed part of `space`, whose groups are numbered in topological order."""
         problem = space.problem
-        nodes, group_of, decided = nodes_of(space)
+        nodes, group_of, decided = policy_nodes(space)
         links = ordered_links(problem, nodes)
         reach = np.isfinite(dijkstra(links, unweighted=True))
         np.fill_diagonal(reach, False)
@@ -128,7 +128,7 @@ class PlacetoGraph:
         return np.column_stack(columns).astype(np.float32)
 
 
-def nodes_of(space: ActionSpace) -> tuple[Grouping, IntArray, IntArray]:
+def policy_nodes(space: ActionSpace) -> tuple[Grouping, IntArray, IntArray]:
     """The nodes of the policy's graph (see `PlacetoGraph`).
 
     Forward nodes come first, in the order of their groups, then the others in the reverse order.
