@@ -209,6 +209,26 @@ def gap_causes(document: Any) -> Table:
     ]
 
 
+def replays(document: Any) -> Table:
+    """Errors under each rule about copies, of plans that others measured."""
+    columns = ["measurements", "use", "plans", "copies occupy", "median error", "lowest"]
+    columns += ["highest", "split or not: right", "wrong", "close"]
+    return columns, [
+        [
+            row["title"],
+            "chose the rule" if row["chose"] else "judges it",
+            str(row["plans"]),
+            f"{rule} (chosen)" if rule == document["rule"] else rule,
+            f"{found['median']:.1%}",
+            f"{found['low']:+.1%}",
+            f"{found['high']:+.1%}",
+            *(str(found["decisions"][verdict]) for verdict in ("right", "wrong", "close")),
+        ]
+        for row in document["rows"]
+        for rule, found in row["rules"].items()
+    ]
+
+
 def zero_shot(document: Any) -> Table:
     """`zero-shot` on models that it was not trained on."""
     columns = ["problem", "`zero-shot`, ms", "`local-search`, ms", "ratio", "policy alone"]
