@@ -1,4 +1,4 @@
-"""Selection of ops by name or by pattern, such as ``layers.0.*``."""
+"""Selection of ops by name, by module path, or by a pattern of either, such as ``layers.?``."""
 
 from __future__ import annotations
 
@@ -32,12 +32,21 @@ def op_named(graph: ComputationGraph, name: str) -> int:
 def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     """Ops that a name or a pattern of ``*``, ``?`` and ``[...]`` matches, ascending.
 
+    A module path, and a pattern that matches one, stand for all ops inside the module. An op's name
+    goes before a module of the same name.
+
     Raises:
         GraphError: there is none; the message lists near names.
     """
-    if pattern in graph.op_index or not any(mark in pattern for mark in _MARKS):
+    if pattern in graph.op_index:
         return [op_named(graph, pattern)]
-    ops = [op for op, name in enumerate(graph.op_names) if fnmatchcase(name, pattern)]
+    inside = {path: _is_inside(path, pattern) for path in dict.fromkeys(graph.op_modules)}
+    pairs = zip(graph.op_names, graph.op_modules, strict=True)
+    ops = [
+        op for op, (name, path) in enumerate(pairs) if inside[path] or fnmatchcase(name, pattern)
+    ]
+    if not ops and not any(mark in pattern for mark in _MARKS):
+        return [op_named(graph, pattern)]
     if ops:
         return ops
     near = _near(graph, pattern.translate({ord(mark): None for mark in "*?[]"}))
@@ -46,10 +55,18 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     )
 
 
+def _is_inside(path: str, pattern: str) -> bool:
+    """Whether a module, or a module around it, matches a pattern."""
+    parts = path.split(".") if path else []
+    around = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return any(fnmatchcase(module, pattern) for module in around)
+
+
 def _near(graph: ComputationGraph, text: str) -> str:
-    """Names that contain a text or resemble it, up to three."""
-    near = [name for name in graph.op_names if text and text.lower() in name.lower()][:3]
-    return ", ".join(near or get_close_matches(text, graph.op_names))
+    """Names of ops and modules that contain a text or resemble it, up to three."""
+    names = dict.fromkeys([*graph.op_names, *filter(None, graph.op_modules)])
+    near = [name for name in names if text and text.lower() in name.lower()][:3]
+    return ", ".join(near or get_close_matches(text, names))
 
 
 def by_op(graph: ComputationGraph, said: Mapping[str, Value]) -> dict[int, Value]:

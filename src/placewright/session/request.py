@@ -149,7 +149,8 @@ class Request:
             only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
             the number of a stored problem or a workload.
         memory: name of a device or memory pool -> bytes.
-        pins: op name, or pattern of names -> device name; later patterns win, and names over all.
+        pins: op name, module path, or pattern of either -> device name; later ones win, and names
+            of ops over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
         values: input name -> its constant value: a number, or as many as it holds.
         resident: names of inputs that lie where they are used before a run begins.

@@ -1,0 +1,61 @@
+"""Ops by name, by module path, and by patterns of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import ComputationGraph
+from placewright.core.op_patterns import by_op, matching
+from placewright.errors import GraphError
+
+OPS = (
+    ("embed", "embedding"),
+    ("mm", "layers.0.attention.query"),
+    ("softmax", "layers.0.attention"),
+    ("mm_1", "layers.0.mlp"),
+    ("mm_2", "layers.1.attention.query"),
+    ("mm_10", "layers.10.attention.query"),
+    ("add", ""),
+    ("layers.1", "head"),  # an op that is called as a module
+)
+
+
+@pytest.fixture
+def graph() -> ComputationGraph:
+    builder = GraphBuilder()
+    for name, module in OPS:
+        builder.add_op(name, "MatMul", module=module)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ops"),
+    [
+        ("mm", [1]),
+        ("layers.0.attention", [1, 2]),
+        ("layers.0", [1, 2, 3]),  # not layers.10
+        ("layers", [1, 2, 3, 4, 5]),
+        ("layers.?.attention", [1, 2, 4]),
+        ("layers.*.query", [1, 4, 5]),
+        ("mm*", [1, 3, 4, 5]),
+        ("layers.1", [7]),  # the op's own name goes before the module's
+        ("*", list(range(8))),
+    ],
+)
+def test_a_name_a_module_and_a_pattern_stand_for_ops(
+    graph: ComputationGraph, pattern: str, ops: list[int]
+) -> None:
+    assert matching(graph, pattern) == ops
+
+
+def test_later_modules_win_and_names_of_ops_over_all(graph: ComputationGraph) -> None:
+    said = by_op(graph, {"mm": "a", "layers": "b", "layers.0.attention": "c"})
+    assert said == {1: "a", 2: "c", 3: "b", 4: "b", 5: "b"}
+
+
+def test_an_unknown_module_is_refused_with_near_ones(graph: ComputationGraph) -> None:
+    with pytest.raises(GraphError, match=r"no op 'layers\.0\.attn'; did you mean .*layers\.0\.att"):
+        matching(graph, "layers.0.attn")
+    with pytest.raises(GraphError, match=r"no op fits the pattern 'layers\.7\.\*'"):
+        matching(graph, "layers.7.*")
