@@ -251,7 +251,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         Section(
             "Claims", "proofs", "make fuzz-proofs",
             "Every bound and status that a method claims on random small problems, compared with "
-            "brute force. The share counts the problems that have a placement.",
+            "brute force. The share counts the problems that have a placement. These problems have "
+            "neither memory pools nor copies that occupy a device.",
             tables.proofs,
         ),
         Section(
