@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import toys
 
@@ -16,8 +17,6 @@ from placewright.session.comparison import compare
 
 @pytest.mark.parametrize("placer", ["placeto", "hsdag", "zero-shot"])
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(placer: str, tmp_path: Path) -> None:
-    import torch
-
     from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
     problems = [toys.two_cluster_problem(2), toys.two_cluster_problem(3)]
@@ -42,7 +41,8 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(placer: str, tmp_p
     train(placer, problems, parts, episodes=4, settings=settings)
     first, second = load_checkpoint(whole, placer), load_checkpoint(parts, placer)
     assert list(first.tensors) == list(second.tensors)
-    assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
+    for name, tensor in first.tensors.items():  # baselines that nothing uses are NaN in both
+        np.testing.assert_array_equal(tensor.numpy(), second.tensors[name].numpy(), name)
     evaluator = toys.run(
         make_placer(placer, {**settings, "policy": str(whole)}), toys.two_cluster_problem(4), 20
     )
