@@ -61,6 +61,7 @@ OPTIONS = {
     "--objective": Shown(GOAL, "NAME", "latency"),
     "--latency-limit": Shown(GOAL, "TIME", "none"),
     "--execution-model": Shown(GOAL, "NAME", "event; max-load for throughput", is_rare=True),
+    "--copies": Shown(GOAL, "RULE", "the rule that fits best"),
     "--dispatch": Shown(GOAL, "RULE", "rank", is_rare=True),
     "--replicate": Shown(GOAL, is_rare=True),
     "--samples-in-flight": Shown(GOAL, "N", "1, or the number in a stored problem", is_rare=True),

@@ -25,8 +25,7 @@ def replay(
     copies: Annotated[
         str | None,
         typer.Option(
-            help="Who computes nothing while bytes move: nobody, receiver, sender or both. "
-            "Without it, the rule that fits best."
+            help="Who computes nothing while bytes move: nobody, receiver, sender or both."
         ),
     ] = None,
     as_json: opt.Json = False,
