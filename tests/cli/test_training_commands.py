@@ -97,6 +97,10 @@ def test_a_file_of_a_module_that_returns_its_loss(tmp_path: Path, cli: InProcess
     with torch.no_grad():
         model.first.weight.mul_(2.0)
     torch.export.save(torch.export.export(model, examples), tmp_path / "step.pt2")
+    trained = cli("run", "plan.json", "--runs", 1, cwd=tmp_path)
+    assert trained.returncode == 0, "training changes the values of weights itself"
+    other = (torch.randn(3, 4), torch.tensor([0, 1, 2]))
+    torch.export.save(torch.export.export(model, other), tmp_path / "step.pt2")
     refused = cli("run", "plan.json", cwd=tmp_path)
     assert "has changed" in the_line(refused, 2)
 

@@ -340,6 +340,8 @@ class TorchModel:
         """See `execution.inputs.TakesOwnTensors`."""
         if isinstance(inputs, Mapping):
             return inputs, any(isinstance(value, torch.Tensor) for value in inputs.values())
+        if not isinstance(inputs, list | tuple):
+            return inputs, False  # `checked_inputs` says what is wrong
         rows = [(value, tensors_in(value)) for value in inputs]
         flat = [part for value, tensors in rows for part in tensors or [value]]
         return flat, any(tensors for _, tensors in rows)
