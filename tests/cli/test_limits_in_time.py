@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cli.runner import InProcess, the_line
 
-from placewright.core.deadline import Deadline, Stopwatch
 from placewright.core.solution import Budget
+from placewright.profiling.deadline import Deadline, Stopwatch
 from placewright.session.search import _within
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

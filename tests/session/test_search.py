@@ -16,7 +16,6 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from placewright.core.deadline import NEVER
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import Interrupted
@@ -25,6 +24,7 @@ from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import lanes, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
+from placewright.profiling.deadline import NEVER
 from placewright.report.time_left import CHECKING, Report, Steps, no_report
 from placewright.session import search as searching
 from placewright.session.measuring import Measured

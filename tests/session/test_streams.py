@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from placewright.core.contender_names import COPIES, MODE, PLAN
-from placewright.core.deadline import NEVER
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord
@@ -21,6 +20,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError, InputError
 from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
+from placewright.profiling.deadline import NEVER
 from placewright.profiling.streams import StreamRound
 from placewright.report.time_left import no_report
 from placewright.session import checking

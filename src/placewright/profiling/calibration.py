@@ -22,13 +22,13 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Cluster
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.placements import placement_segments, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.evidence import (
     LEAST_TRIALS,

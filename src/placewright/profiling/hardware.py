@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel
+from placewright.profiling.deadline import NEVER, Deadline
 
 LONG_SECONDS = 0.1
 _LEAST_ROUNDS = 9  # for an interval of 95 %

@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from placewright.core.cluster import Cluster, Device
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.problem import Problem
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.calibration import calibration
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.discover import on_core, wake_seconds
 from placewright.profiling.evidence import LEAST_TRIALS, Evidence
 from placewright.profiling.measure import ProgressCallback

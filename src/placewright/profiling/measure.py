@@ -20,9 +20,9 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.grouping import Grouping
 from placewright.execution.runtime import LoadedModel, NativeTensor, SegmentInstance
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.placements import whole_model_runner
@@ -31,6 +30,7 @@ from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.calibration import without_limits
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.measure import Ahead
 from placewright.profiling.segment_fit import (

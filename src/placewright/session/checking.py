@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from placewright.core.contender_names import PLAN, SEARCHED
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
 from placewright.core.quantities import format_duration
@@ -27,6 +26,7 @@ from placewright.execution.placements import taking_turns
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.streams import (
     Sample,

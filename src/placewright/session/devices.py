@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
-from placewright.core.deadline import NEVER, Deadline
 from placewright.errors import FieldError, InputError, MissingExtraError, PlacewrightError
 from placewright.execution.framework import (
     Framework,
@@ -24,6 +23,7 @@ from placewright.profiling.catalogue import (
     is_device_name,
     linked,
 )
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
 from placewright.profiling.evidence import Evidence

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from placewright.core.cluster import Cluster
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, ExecutionModel, default_model
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
@@ -20,6 +19,7 @@ from placewright.profiling.calibration import (
     has_overheads,
     with_default_costs,
 )
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     NOTHING,

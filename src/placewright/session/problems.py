@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from placewright.core.cluster import Cluster
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.op_patterns import by_op, matching
@@ -27,6 +26,7 @@ from placewright.files.model_names import model_of
 from placewright.frameworks.registry import reader_of_file
 from placewright.io.opened import shown_name
 from placewright.profiling.catalogue import with_precision
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
 from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore

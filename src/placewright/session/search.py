@@ -16,7 +16,6 @@ from typing import ClassVar, cast
 import numpy as np
 
 from placewright.core.arrays import IntArray
-from placewright.core.deadline import Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
@@ -44,6 +43,7 @@ from placewright.placers.registry import (
     resolved_settings,
     tell_of_mended,
 )
+from placewright.profiling.deadline import Deadline
 from placewright.profiling.hardware import measured_values
 from placewright.report.contender_table import ContenderTable
 from placewright.report.time_left import CHECKING, KERNELS, SEARCHING, Report, Steps, rough_duration

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placewright.core.cluster import Cluster
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, Outputs
 from placewright.execution.runtime import LoadedModel
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.report.comparison_table import ComparisonTable
 from placewright.report.contender_table import ContenderTable
 from placewright.report.plan_text import limit_warning

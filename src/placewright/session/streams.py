@@ -21,7 +21,6 @@ from placewright.core.contender_names import (
     PLAN,
     UNSPLIT_STREAMS,
 )
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
@@ -29,6 +28,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError, PlacewrightError
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
 from placewright.placers.registry import make_placer, reason_against
+from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.streams import (
     StreamRound,
     different_samples,

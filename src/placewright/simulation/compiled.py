@@ -21,7 +21,7 @@ import numba
 import numpy as np
 from platformdirs import user_cache_path
 
-from placewright.io.kernel_cache import keep_kernels, use_folder
+from placewright.simulation.kernel_cache import keep_kernels, use_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 Fields = TypeVar("Fields", bound=tuple[Any, ...])

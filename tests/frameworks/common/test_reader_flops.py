@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placewright.core import flops
+from placewright.frameworks import flops
 
 # A 3x3 convolution, 8 -> 16 channels on 10x10, stride 1, no padding: 8x8 outputs.
 CONVOLUTION = 2 * 16 * 8 * 8 * 3 * 3 * 8

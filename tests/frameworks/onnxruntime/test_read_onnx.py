@@ -11,8 +11,8 @@ import pytest
 from model_makers import BIAS, WEIGHT, write_onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from placewright.core import flops
 from placewright.errors import FileFormatError, GraphError, InputError, UnknownNameError
+from placewright.frameworks import flops
 from placewright.frameworks.onnxruntime.conversion import onnx_file_of
 from placewright.frameworks.onnxruntime.reader import read_onnx
 

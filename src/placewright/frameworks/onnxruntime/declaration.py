@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import InputError, PlacewrightError
-from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
     Find,
     FoundModel,
     ReadOptions,
     StandaloneParts,
 )
+from placewright.frameworks.file_reader import FileReader
 from placewright.io.content import one_line
 from placewright.io.onnx_parts import onnx_files
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placewright.core import flops
+from placewright.frameworks import flops
 
 Shape = tuple[int, ...]
 _MOST_ITERATIONS = 2**31  # a loop that only its condition ends has 2**63 - 1

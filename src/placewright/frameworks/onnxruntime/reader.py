@@ -18,7 +18,7 @@ from placewright.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from placewright.execution.input_shapes import StatedInput, fixed_shapes
+from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.conversion import kept_interface
 from placewright.frameworks.onnxruntime.flops import (
     Values,
@@ -55,7 +55,7 @@ def read_onnx(
 
     Args:
         path: the ``.onnx`` file.
-        shapes: dimensions to fix; see `execution.input_shapes.fixed_shapes`.
+        shapes: dimensions to fix; see `frameworks.input_shapes.fixed_shapes`.
         fold_constants: nodes that depend only on initializers become weights.
 
     Raises:

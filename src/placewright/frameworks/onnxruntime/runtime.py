@@ -42,7 +42,6 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
-from placewright.execution.segment_cache import SegmentCache
 from placewright.frameworks.onnxruntime.devices import (
     CUDA,
     check_options,
@@ -57,6 +56,7 @@ from placewright.frameworks.onnxruntime.devices import (
 )
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
+from placewright.frameworks.segment_cache import SegmentCache
 from placewright.io.content import one_line
 from placewright.io.scratch import scratch_folder
 

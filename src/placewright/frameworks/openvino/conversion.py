@@ -18,7 +18,7 @@ from placewright.execution.exported_program import (
     plain_results,
     tensor_inputs,
 )
-from placewright.execution.file_reader import converted_file
+from placewright.frameworks.file_reader import converted_file
 from placewright.io.content import UniqueNames, content_hash, one_line
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import PlacewrightError
-from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
     Find,
     FoundModel,
     ReadOptions,
 )
+from placewright.frameworks.file_reader import FileReader
 from placewright.frameworks.openvino.model_files import SUFFIXES, checked_files
 
 if TYPE_CHECKING:

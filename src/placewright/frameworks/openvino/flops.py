@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from placewright.core import flops
+from placewright.frameworks import flops
 
 Shape = tuple[int, ...]
 

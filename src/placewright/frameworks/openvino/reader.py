@@ -23,7 +23,7 @@ from placewright.errors import (
     GraphError,
     InputError,
 )
-from placewright.execution.input_shapes import StatedInput, fixed_shapes
+from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.openvino.conversion import kept_interface
 from placewright.frameworks.openvino.devices import openvino_library
 from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
@@ -52,7 +52,7 @@ def read_openvino(
 
     Args:
         path: ``.xml``, ``.onnx``, ``.pb``, ``.tflite`` or a SavedModel folder.
-        shapes: dimensions to fix; see `execution.input_shapes.fixed_shapes`.
+        shapes: dimensions to fix; see `frameworks.input_shapes.fixed_shapes`.
         fold_constants: False gives the raw graph with one op per constant, parameter and result.
 
     Returns:
@@ -137,7 +137,7 @@ def fix_shapes(
 
     Args:
         model: an ``openvino.Model``.
-        shapes: see `execution.input_shapes.fixed_shapes`.
+        shapes: see `frameworks.input_shapes.fixed_shapes`.
         symbols: input name -> symbols of its dimensions, which OpenVINO does not keep.
 
     Raises:

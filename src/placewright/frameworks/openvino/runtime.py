@@ -34,7 +34,6 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
-from placewright.execution.segment_cache import SegmentCache
 from placewright.frameworks.openvino import devices as openvino_devices
 from placewright.frameworks.openvino.devices import (
     compile_options,
@@ -45,6 +44,7 @@ from placewright.frameworks.openvino.devices import (
 from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.segments import NodeMap, cut, with_inner_outputs
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
+from placewright.frameworks.segment_cache import SegmentCache
 
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from placewright.core import flops
+from placewright.frameworks import flops
 from placewright.frameworks.torch.reading.calls import extent_of, kind_of
 
 if TYPE_CHECKING:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import resource
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from placewright.io import kernel_cache, lost_cache
-from placewright.io.scratch import scratch_folder
-from placewright.profiling.store import CostStore
+from placewright.simulation import kernel_cache
 
 KERNELS = """
 import os, sys
 from pathlib import Path
 import numba
 from numba.core import event
-from placewright.io.kernel_cache import keep_kernels, use_folder
+from placewright.simulation.kernel_cache import keep_kernels, use_folder
 
 use_folder(Path(sys.argv[1]))
 numba.config.CACHE_DIR = sys.argv[1]
@@ -156,62 +150,3 @@ def test_a_new_version_clears_up(tmp_path: Path) -> None:
     for number in range(4):
         kernel_cache.use_folder(tmp_path / f"simulation-{number:016x}")
     assert len(list(tmp_path.iterdir())) == 4  # this process uses them all
-
-
-def test_a_store_that_cannot_be_written_to_is_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Samples are read from it all the same, and new ones last as long as the process."""
-    (tmp_path / "placewright").mkdir()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(lost_cache, "_warned", [])
-    lost_cache.folder_instead.cache_clear()
-    CostStore().put_samples({"a": [1.0]}, complete=True)
-    store = CostStore()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with caplog.at_level(logging.WARNING):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-        try:
-            assert store.samples(["a"]) == {"a": ([1.0], True)}
-            with pytest.raises(Exception, match="cannot be used"):
-                store.put_samples({"b": [2.0]}, complete=True)  # nor is there room for a copy
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        (tmp_path / "file").write_text("")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        lost_cache.folder_instead.cache_clear()
-        other = CostStore()
-        other.put_samples({"c": [3.0]}, complete=True)
-        assert CostStore().samples(["c"]) == {"c": ([3.0], True)}
-    assert len(caplog.records) == 1
-    lost_cache.folder_instead.cache_clear()
-
-
-def test_scratch_folders_of_killed_work_are_removed(tmp_path: Path) -> None:
-    left = tmp_path / ".converting-x.scratch"
-    left.mkdir()
-    (left / "half").write_text("x")
-    others = [tmp_path / name for name in (".kept-x.scratch", ".converting-x")]
-    for other in others:
-        other.mkdir()
-    with scratch_folder(tmp_path, ".converting-") as used:
-        assert not left.exists()
-        with scratch_folder(tmp_path, ".converting-") as folder:
-            assert folder != used
-            assert folder.parent == tmp_path
-            assert used.is_dir()
-        assert not folder.exists()
-    assert not used.exists()
-    assert sorted(tmp_path.iterdir()) == sorted(others)
-
-
-def test_no_scratch_folder_is_taken_for_one_that_was_left(tmp_path: Path) -> None:
-    def work(_: int) -> None:
-        for _turn in range(200):
-            with scratch_folder(tmp_path, "w-") as folder:
-                (folder / "file").write_text("x")
-                assert (folder / "file").read_text() == "x"
-
-    with ThreadPoolExecutor(8) as workers:
-        list(workers.map(work, range(8)))
-    assert list(tmp_path.iterdir()) == []

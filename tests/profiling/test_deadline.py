@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from placewright.core.deadline import NEVER, Deadline, Stopwatch
 from placewright.errors import InputError, OutOfTime
+from placewright.profiling.deadline import NEVER, Deadline, Stopwatch
 
 
 def test_a_part_is_of_what_is_left() -> None:

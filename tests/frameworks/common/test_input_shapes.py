@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import placewright as pw
 from placewright.errors import InputError, UnknownNameError
-from placewright.execution.input_shapes import StatedInput, fixed_shapes
+from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 
 IMAGE = StatedInput(("image",), ("batch", 3, "height", "width"))
 TOKENS = StatedInput(("tokens",), ("batch", "length"))
