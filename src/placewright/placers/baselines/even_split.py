@@ -12,6 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.legal import evaluate_within_memory
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
@@ -19,7 +20,7 @@ from placewright.simulation.ranks import mean_costs
 
 
 @dataclass(frozen=True)
-class EvenSplit:
+class EvenSplit(ForEveryProblem):
     """Cuts the topological order so that all devices are busy for the same time.
 
     Attributes:
@@ -30,8 +31,6 @@ class EvenSplit:
 
     name: ClassVar[str] = "even-split"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     share: str = "speed"
 
@@ -40,11 +39,6 @@ class EvenSplit:
             raise InputError(
                 f"even-split: share must be 'work', 'speed' or 'memory', got '{self.share}'"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -11,11 +11,12 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class RandomSearch:
+class RandomSearch(ForEveryProblem):
     """Draws a uniform device for every colocation class, independently.
 
     Attributes:
@@ -25,8 +26,6 @@ class RandomSearch:
 
     name: ClassVar[str] = "random"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     samples: int = 1000
     batch: int = 64
@@ -36,11 +35,6 @@ class RandomSearch:
             raise InputError(
                 f"random: samples and batch must be >= 1, got {self.samples}, {self.batch}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

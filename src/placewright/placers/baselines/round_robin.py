@@ -11,6 +11,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.legal import (
     Proposal,
     ResidentMemory,
@@ -21,18 +22,11 @@ from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class RoundRobin:
+class RoundRobin(ForEveryProblem):
     """Deals colocation classes by their first unit; skips devices that cannot take a class."""
 
     name: ClassVar[str] = "round-robin"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -15,13 +15,14 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import UnknownNameError
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.legal import evaluate_within_memory
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Single:
+class Single(ForEveryProblem):
     """The best single device, or a given one.
 
     Attributes:
@@ -30,15 +31,8 @@ class Single:
 
     name: ClassVar[str] = "single"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     device: str = ""
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

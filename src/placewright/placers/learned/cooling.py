@@ -13,11 +13,12 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.baselines.single import homogeneous_placements
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Cooling:
+class Cooling(ForEveryProblem):
     """Keep the best single device, and move colocation classes away from it at random.
 
     Each class moves with a probability that falls geometrically from `first` to `last` over the
@@ -37,8 +38,6 @@ class Cooling:
 
     name: ClassVar[str] = "cooling"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     first: float = 0.5
     last: float = 0.002
@@ -54,11 +53,6 @@ class Cooling:
             raise InputError(
                 f"cooling: it needs 0 < last <= first <= 1, got {self.last}, {self.first}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -13,6 +13,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 
@@ -35,7 +36,7 @@ class HasActions(Protocol):
 
 
 @dataclass(frozen=True)
-class RandomGrouped:
+class RandomGrouped(ForEveryProblem):
     """Uniform over the groups and devices that a learner chooses from, without any policy.
 
     `random` draws single units and a learner draws groups, so that beating the former shows the
@@ -52,8 +53,6 @@ class RandomGrouped:
 
     name: ClassVar[str] = "random-grouped"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     learner: str = "post"
     groups: int = 0
@@ -69,11 +68,6 @@ class RandomGrouped:
         if self.groups < 0:
             raise InputError(f"random-grouped: groups must be >= 0, got {self.groups}")
         self._learner()
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -17,12 +17,13 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Metis:
+class Metis(ForEveryProblem):
     """Minimum cut, balanced to device speed.
 
     Attributes:
@@ -33,8 +34,6 @@ class Metis:
 
     name: ClassVar[str] = "metis"
     paper: ClassVar[str] = "Karypis and Kumar, SIAM J. Sci. Comput. 1998"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
     requires: ClassVar[Requires] = (("pymetis", "partitioning"),)
 
     imbalance: float = 0.03
@@ -47,11 +46,6 @@ class Metis:
                 "metis: imbalance must be in (0, 1] and assignments >= 1, "
                 f"got {self.imbalance}, {self.assignments}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

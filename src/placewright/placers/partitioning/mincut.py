@@ -16,13 +16,14 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.partitioning.scotch import scotch_partition
 from placewright.placers.partitioning.weighted_graph import place_by_partition
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Mincut:
+class Mincut(ForEveryProblem):
     """Minimum cut between accelerators, balanced to their speed.
 
     Attributes:
@@ -31,19 +32,12 @@ class Mincut:
 
     name: ClassVar[str] = "mincut"
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     assignments: int = 24
 
     def __post_init__(self) -> None:
         if self.assignments < 1:
             raise InputError(f"mincut: assignments must be >= 1, got {self.assignments}")
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

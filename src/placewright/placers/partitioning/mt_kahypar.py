@@ -20,6 +20,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.partitioning.weighted_graph import (
     WeightedGraph,
     hyperedges,
@@ -32,7 +33,7 @@ _FARTHEST = 100  # target edge weight of the slowest pair of devices
 
 
 @dataclass(frozen=True)
-class MtKahypar:
+class MtKahypar(ForEveryProblem):
     """Topology-aware mapping, balanced to device speed.
 
     Attributes:
@@ -41,8 +42,6 @@ class MtKahypar:
 
     name: ClassVar[str] = "mt-kahypar"
     paper: ClassVar[str] = "Gottesbüren et al., TALG 2024; Heuer, ALENEX 2024"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
     requires: ClassVar[Requires] = (("mtkahypar", "partitioning"),)
 
     imbalance: float = 0.03
@@ -50,11 +49,6 @@ class MtKahypar:
     def __post_init__(self) -> None:
         if not 0 < self.imbalance <= 1:
             raise InputError(f"mt-kahypar: imbalance must be in (0, 1], got {self.imbalance}")
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -20,12 +20,13 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Scotch:
+class Scotch(ForEveryProblem):
     """Minimum cut, balanced to device speed.
 
     Attributes:
@@ -34,8 +35,6 @@ class Scotch:
 
     name: ClassVar[str] = "scotch"
     paper: ClassVar[str] = "Pellegrini and Roman, HPCN 1996"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
     requires: ClassVar[Requires] = (("pyscotch", "partitioning"),)
 
     assignments: int = 24
@@ -43,11 +42,6 @@ class Scotch:
     def __post_init__(self) -> None:
         if self.assignments < 1:
             raise InputError(f"scotch: assignments must be >= 1, got {self.assignments}")
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -19,6 +19,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.portfolio.lanes import InTurn, Lanes
 from placewright.placers.portfolio.schedule import SEARCHES, Portfolio, PortfolioMembers
 from placewright.placers.portfolio.turn import BOUND, PARTS, Takers
@@ -82,7 +83,7 @@ _BATCHES = 10  # of `multilevel` for each descent of local search
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(ForEveryProblem):
     """Runs its members in turns until the gap is closed or the budget ends.
 
     Attributes:
@@ -94,8 +95,6 @@ class Auto:
 
     name: ClassVar[str] = "auto"
     paper: ClassVar[str] = "portfolio"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     gap: float = CLOSED
     descents: int = 50
@@ -107,11 +106,6 @@ class Auto:
                 "auto: gap must be >= 0, descents >= 1 and at_once 1 or 2, got "
                 f"{self.gap}, {self.descents}, {self.at_once}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     def members(self, problem: Problem) -> PortfolioMembers:
         """The members that suit the size of a problem."""

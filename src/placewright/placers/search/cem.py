@@ -13,13 +13,14 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Cem:
+class Cem(ForEveryProblem):
     """An independent distribution per colocation class, moved towards the elite of each batch.
 
     R. Y. Rubinstein and D. P. Kroese, "The Cross-Entropy Method", Springer 2004, Algorithm 4.2.1
@@ -38,8 +39,6 @@ class Cem:
 
     name: ClassVar[str] = "cem"
     paper: ClassVar[str] = "Rubinstein and Kroese, 2004"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
 
     batch: int = 50
     elite: float = 0.1
@@ -56,11 +55,6 @@ class Cem:
                 "cem: elite and smoothing must be in (0, 1] and floor in [0, 1), got "
                 f"{self.elite}, {self.smoothing}, {self.floor}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     def actions(self, problem: Problem) -> ActionSpace:
         """The devices of each colocation class: the domain of the distribution."""

@@ -26,6 +26,7 @@ from placewright.errors import InputError
 from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.baselines.random_search import random_placements
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.placers.search.neighbourhood import Moves, moves_of, order_by_priority, shifted
@@ -38,7 +39,7 @@ _LISTS_SHARE = 0.1  # of the remaining seconds: after a longer list schedule no 
 
 
 @dataclass(frozen=True)
-class LocalSearch:
+class LocalSearch(ForEveryProblem):
     """Starts from the best list schedule or baseline, or from the evaluator's incumbent.
 
     Attributes:
@@ -52,8 +53,6 @@ class LocalSearch:
 
     name: ClassVar[str] = "local-search"
     paper: ClassVar[str] = "Lourenco et al., 2003"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     batch: int = 16
     patience: int = 12
@@ -69,11 +68,6 @@ class LocalSearch:
                 "local-search: batch, patience, kick, restart and descents must be >= 1 and "
                 f"temperature >= 0, got {counts}, {self.temperature}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

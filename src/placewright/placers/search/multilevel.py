@@ -33,6 +33,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.search.cem import sampled_devices, smoothed
 from placewright.placers.search.coarsening import Level, levels_of
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -49,7 +50,7 @@ _KINDS = (0.55, 0.25, 0.2)  # of moves: next to a neighbour, anywhere, a run of 
 
 
 @dataclass(frozen=True)
-class Multilevel:
+class Multilevel(ForEveryProblem):
     """Samples on the coarsest level, refines on all, then cycles from the incumbent.
 
     Attributes:
@@ -65,8 +66,6 @@ class Multilevel:
 
     name: ClassVar[str] = "multilevel"
     paper: ClassVar[str] = "Karypis and Kumar, SISC 1998"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     groups: int = 16
     batch: int = 16
@@ -83,11 +82,6 @@ class Multilevel:
                 "multilevel: groups must be >= 2, batch, patience, kick, restart and batches >= 1 "
                 f"and temperature >= 0, got {self.groups}, {counts}, {self.temperature}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

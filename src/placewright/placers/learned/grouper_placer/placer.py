@@ -5,26 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires
-from placewright.placers.anytime import anytime
+from placewright.errors import InputError
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.searching import (
     JointSettings,
+    LearningPlacer,
     joint_actions,
     require_counts,
-    searched,
 )
-from placewright.simulation.evaluator import Evaluator
-
-ALGORITHM = "placewright.placers.learned.grouper_placer.algorithm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrouperPlacer(JointSettings):
+class GrouperPlacer(LearningPlacer, JointSettings):
     """A fully connected network groups ops, a recurrent placer chooses devices, both by REINFORCE.
 
     "An Effective Method for Operations Placement in TensorFlow", HP3C 2019. Only the abstract could
@@ -50,9 +43,7 @@ class GrouperPlacer(JointSettings):
 
     name: ClassVar[str] = "grouper-placer"
     paper: ClassVar[str] = "Liu et al., HP3C 2019"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
+    algorithm: ClassVar[str] = "placewright.placers.learned.grouper_placer.algorithm"
 
     groups: int = 32
     grouper_hidden: int = 64
@@ -69,23 +60,9 @@ class GrouperPlacer(JointSettings):
         if not self.learning_rate > 0:
             raise InputError(f"{self.name}: learning_rate must be > 0, got {self.learning_rate}")
 
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of all ops and devices of all groups: the choices of the policies."""
         return joint_actions(problem, self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-        """
-        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,29 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires
-from placewright.placers.anytime import anytime
+from placewright.errors import InputError
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.searching import (
     JointSettings,
+    LearningPlacer,
     joint_actions,
     require_counts,
     require_one_of,
-    searched,
 )
-from placewright.simulation.evaluator import Evaluator
 
 SHAPES = ("raw", "log")
 
-ALGORITHM = "placewright.placers.learned.hierarchical.algorithm"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Hierarchical(JointSettings):
+class Hierarchical(LearningPlacer, JointSettings):
     """A feed-forward grouper and a bidirectional sequence-to-sequence placer, one reward for both.
 
     "A Hierarchical Model for Device Placement", ICLR 2018. Each op chooses a group by itself; each
@@ -76,9 +69,7 @@ class Hierarchical(JointSettings):
 
     name: ClassVar[str] = "hierarchical"
     paper: ClassVar[str] = "Mirhoseini et al., ICLR 2018"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
+    algorithm: ClassVar[str] = "placewright.placers.learned.hierarchical.algorithm"
 
     groups: int = 40
     grouper_hidden: int = 64
@@ -100,23 +91,9 @@ class Hierarchical(JointSettings):
         if not self.learning_rate > 0 or not self.temperature > 0:
             raise InputError(f"{self.name}: learning_rate and temperature must be > 0")
 
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of all ops and devices of all groups: the choices of the policies."""
         return joint_actions(problem, self.groups, logarithmic=self.shapes == "log")
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-        """
-        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,14 +15,12 @@ from placewright.placers.anytime import anytime
 from placewright.placers.learned.hsdag.graph import coarsened
 from placewright.placers.learned.hsdag.settings import HsdagSettings
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.searching import searched
+from placewright.placers.learned.shared.searching import LearningPlacer
 from placewright.simulation.evaluator import Evaluator
-
-ALGORITHM = "placewright.placers.learned.hsdag.algorithm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hsdag(HsdagSettings):
+class Hsdag(LearningPlacer, HsdagSettings):
     """Embed the graph, parse it into groups, place each group: all learned together.
 
     "A structure-aware framework for learning device placements on computation graphs", NeurIPS
@@ -65,8 +63,7 @@ class Hsdag(HsdagSettings):
     """
 
     paper: ClassVar[str] = "Duan et al., NeurIPS 2024"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
+    algorithm: ClassVar[str] = "placewright.placers.learned.hsdag.algorithm"
     requires: ClassVar[Requires] = (("torch", "learned"), ("torch_geometric", "learned"))
 
     def why_not(self, problem: Problem) -> str | None:
@@ -91,7 +88,7 @@ class Hsdag(HsdagSettings):
             FileFormatError: the policy file is unusable for this placer or number of devices.
         """
         with contextlib.suppress(BudgetSpent):
-            searched(self, ALGORITHM, problem, evaluator, rng)
+            self.learn(problem, evaluator, rng)
         drawn = evaluator.samples
         if evaluator.best is None and not self.homogeneous and np.isfinite(drawn).any():
             return evaluator.solution(

@@ -5,32 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import Requires
-from placewright.placers.anytime import anytime
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import (
+    LearningPlacer,
     SearchSettings,
     group_actions,
     require_counts,
     require_one_of,
-    searched,
 )
-from placewright.simulation.evaluator import Evaluator
 
 INITIAL = ("random", "zero", "varied")
 REWARDS = ("intermediate", "terminal")
 AGGREGATIONS = ("sum", "mean")
 EMBEDDINGS = ("messages", "partition", "sum")
 
-ALGORITHM = "placewright.placers.learned.placeto.algorithm"
-
 
 @dataclass(frozen=True, kw_only=True)
-class PlacetoPlacer(SearchSettings):
+class PlacetoPlacer(LearningPlacer, SearchSettings):
     """Visit each node once an episode, give it a device, be paid the fall in running time.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",
@@ -101,9 +93,7 @@ class PlacetoPlacer(SearchSettings):
 
     name: ClassVar[str] = "placeto"
     paper: ClassVar[str] = "Addanki et al., NeurIPS 2019"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
+    algorithm: ClassVar[str] = "placewright.placers.learned.placeto.algorithm"
 
     groups: int = 64
     rounds: int = 8
@@ -134,24 +124,9 @@ class PlacetoPlacer(SearchSettings):
         fall = self.learning_rate - self.last_learning_rate
         return self.last_learning_rate + (1.0 - progress) * fall
 
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: the choices of the policy."""
         return group_actions(problem, self.groups, acyclic=True)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-            FileFormatError: the policy file is unusable, or for another number of devices.
-        """
-        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,29 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution
 from placewright.errors import InputError, Requires
-from placewright.placers.anytime import anytime
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import (
+    LearningPlacer,
     SearchSettings,
     group_actions,
     require_counts,
     require_one_of,
-    searched,
 )
-from placewright.simulation.evaluator import Evaluator
 
 ABLATIONS = ("", "ce_only", "ppo_only")
 
-ALGORITHM = "placewright.placers.learned.post.algorithm"
-
 
 @dataclass(frozen=True)
-class Post(SearchSettings):
+class Post(LearningPlacer, SearchSettings):
     """One softmax per group; a PPO step every K samples, a cross-entropy step every N.
 
     "Post: Device Placement with Cross-Entropy Minimization and Proximal Policy Optimization",
@@ -70,8 +63,7 @@ class Post(SearchSettings):
 
     name: ClassVar[str] = "post"
     paper: ClassVar[str] = "Gao et al., NeurIPS 2018"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
+    algorithm: ClassVar[str] = "placewright.placers.learned.post.algorithm"
     requires: ClassVar[Requires] = ()
 
     groups: int = 128
@@ -106,16 +98,6 @@ class Post(SearchSettings):
             return ""
         return "ppo" if self.ablation == "ppo_only" or n % self.ce_every else ""
 
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: the choices of the policy."""
         return group_actions(problem, self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Run Algorithm 1 until the budget ends."""
-        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)

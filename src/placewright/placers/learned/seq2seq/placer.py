@@ -5,29 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires
-from placewright.placers.anytime import anytime
+from placewright.errors import InputError
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import (
+    LearningPlacer,
     ReinforceSettings,
     group_actions,
     require_counts,
     require_one_of,
-    searched,
 )
-from placewright.simulation.evaluator import Evaluator
 
 CELLS = ("lstm", "gru")
 
-ALGORITHM = "placewright.placers.learned.seq2seq.algorithm"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2Seq(ReinforceSettings):
+class Seq2Seq(LearningPlacer, ReinforceSettings):
     """LSTM encoder and attentional LSTM decoder over co-located groups, learned by REINFORCE.
 
     "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972.
@@ -67,9 +60,7 @@ class Seq2Seq(ReinforceSettings):
 
     name: ClassVar[str] = "seq2seq"
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
+    algorithm: ClassVar[str] = "placewright.placers.learned.seq2seq.algorithm"
 
     groups: int = 128
     hidden: int = 64
@@ -91,23 +82,9 @@ class Seq2Seq(ReinforceSettings):
         if not self.learning_rate > 0 or not self.temperature > 0:
             raise InputError(f"{self.name}: learning_rate and temperature must be > 0")
 
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: the choices of the policy."""
         return group_actions(problem, self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-        """
-        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,25 +5,21 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, Requires
+from placewright.placers.anytime import anytime
+from placewright.placers.every_problem import ForEveryProblem
 from placewright.placers.learned.shared.extra import require_packages
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
 from placewright.placers.learned.shared.ordered_groups import ordered_space
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
-
-
-class Needs(Protocol):
-    """A placer that lists the packages it requires."""
-
-    requires: ClassVar[Requires]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,22 +118,42 @@ def joint_actions(problem: Problem, groups: int, *, logarithmic: bool = True) ->
     return JointSpace.of(with_shared_weights_tied(problem), groups, logarithmic=logarithmic)
 
 
-def searched(
-    placer: Needs, algorithm: str, actions: Any, evaluator: Evaluator, rng: np.random.Generator
-) -> Solution:
-    """Learn on one problem until the budget ends or patience is lost.
+class LearningPlacer(ForEveryProblem):
+    """A placer that learns on the problem that it places.
 
-    Args:
-        placer: its settings and the packages that it requires.
-        algorithm: module with ``learn(settings, actions, evaluator, rng)``. It is imported here, so
-            that PyTorch is loaded only if a search starts.
-        actions: the choices of the policy.
-        evaluator: times placements and ends the search.
-        rng: of the whole search.
-
-    Raises:
-        MissingExtraError: a required package is absent.
+    Attributes:
+        requires: packages that its algorithm imports.
+        algorithm: module with ``learn(settings, actions, evaluator, rng)``.
     """
-    require_packages(*(package for package, _ in placer.requires))
-    importlib.import_module(algorithm).learn(placer, actions, evaluator, rng)
-    return evaluator.solution()
+
+    requires: ClassVar[Requires] = (("torch", "learned"),)
+    algorithm: ClassVar[str]
+
+    def actions(self, problem: Problem) -> Any:
+        """The choices of the policy. Each placer has its own."""
+        raise NotImplementedError
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Sample, evaluate and learn until the budget ends or patience is lost.
+
+        Raises:
+            MissingExtraError: a required package is absent.
+            FileFormatError: the policy file is unusable for this placer or number of devices.
+        """
+        self.learn(self.actions(problem), evaluator, rng)
+        return evaluator.solution()
+
+    def learn(self, actions: Any, evaluator: Evaluator, rng: np.random.Generator) -> None:
+        """Run the algorithm. Its module is imported here, so that only a search loads PyTorch.
+
+        Args:
+            actions: the choices of the policy.
+            evaluator: times placements and ends the search.
+            rng: of the whole search.
+
+        Raises:
+            MissingExtraError: a required package is absent.
+        """
+        require_packages(*(package for package, _ in self.requires))
+        importlib.import_module(self.algorithm).learn(self, actions, evaluator, rng)
