@@ -11,13 +11,13 @@ import json
 import math
 import platform
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from benchmarks.accuracy import run_accuracy_benchmark
 from benchmarks.accuracy_report import summaries
@@ -29,7 +29,7 @@ from placewright import zoo
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, StalePlanError
-from placewright.execution.runtime import LoadedModel, Runtime, TellsVersions
+from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.json_text import read_json_object
@@ -49,6 +49,15 @@ _STEPS = {
     "accuracy": "accuracy of predictions",
 }
 _SHARE = 0.5  # of what the whole model takes: the limit where none is given
+
+
+@runtime_checkable
+class HasLibraries(Protocol):
+    """A runtime that computes with other libraries whose versions matter."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Library -> version, the runtime's own library first."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -263,7 +272,7 @@ def _machine(request: RecordRequest) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
     }
-    libraries = runtime.versions() if isinstance(runtime, TellsVersions) else {}
+    libraries = runtime.versions() if isinstance(runtime, HasLibraries) else {}
     devices = {one.name: one.fingerprint for one in runtime.discover() if one.name in wanted}
     return {"devices": devices, "versions": {**own, **libraries}}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -266,11 +265,6 @@ def help_all() -> inspect.Parameter:
 def has_rare(flags: Sequence[str]) -> bool:
     """Are some of these options shown by ``--help-all`` alone?"""
     return any(OPTIONS[flag].is_rare for flag in flags if flag in OPTIONS)
-
-
-def example_words(name: str) -> list[list[str]]:
-    """The arguments of each example of a command."""
-    return [shlex.split(line) for line in EXAMPLES[name]]
 
 
 def _write_examples(formatter: Any, examples: Sequence[str]) -> None:

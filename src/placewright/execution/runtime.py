@@ -194,15 +194,6 @@ class RunsOpByOp(Protocol):
 
 
 @runtime_checkable
-class TellsVersions(Protocol):
-    """A runtime that computes with other libraries whose versions matter."""
-
-    def versions(self) -> Mapping[str, str]:
-        """Library -> version, the runtime's own library first."""
-        ...
-
-
-@runtime_checkable
 class MovesTensors(Protocol):
     """A loaded model whose devices have memories of their own.
 

@@ -230,35 +230,37 @@ def called(program: ExportedProgram, module: Any, values: Sequence[torch.Tensor]
         The tensors of its result.
     """
     import torch
-    from torch.export.graph_signature import InputKind, TensorArgument
+    from torch.export.graph_signature import InputKind
 
-    pytree = torch.utils._pytree
-    left = iter(values)
-    leaves = [
-        next(left) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
-        for spec in program.graph_signature.input_specs
-        if spec.kind == InputKind.USER_INPUT
-    ]
+    specs = program.graph_signature.input_specs
+    leaves = _leaves([spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT], values)
     in_spec = program.call_spec.in_spec
-    positional, named = pytree.tree_unflatten(leaves, in_spec)
+    positional, named = torch.utils._pytree.tree_unflatten(leaves, in_spec)
     return tensors_in(module(*positional, **named))
 
 
 def structured(program: ExportedProgram, values: Sequence[torch.Tensor]) -> Any:
     """The result of a program as it returns it, from the values of all outputs."""
     import torch
-    from torch.export.graph_signature import OutputKind, TensorArgument
+    from torch.export.graph_signature import OutputKind
 
-    left = iter(values)
-    leaves = [
-        next(left) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
-        for spec in program.graph_signature.output_specs
-        if spec.kind == OutputKind.USER_OUTPUT
-    ]
+    specs = program.graph_signature.output_specs
+    leaves = _leaves([spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT], values)
     spec = program.call_spec.out_spec
     if spec is None or spec.num_leaves != len(leaves):
         return tuple(values)
     return torch.utils._pytree.tree_unflatten(leaves, spec)
+
+
+def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor]) -> list[Any]:
+    """The values in place of tensors, and the constants that the program holds elsewhere."""
+    from torch.export.graph_signature import TensorArgument
+
+    left = iter(values)
+    return [
+        next(left) if isinstance(argument, TensorArgument) else getattr(argument, "value", None)
+        for argument in arguments
+    ]
 
 
 def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
