@@ -81,11 +81,14 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     """Print the plan as JSON, or as text with the measured contenders."""
     from placewright.files.plan_file import plan_data, problem_path_of
     from placewright.files.problem_file import problem_text, text_sha256, written_in
+    from placewright.session.language import token_answer
 
     if as_json:
         text = problem_text(written_in(plan.problem, problem_path_of(target)))
         entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
-        print_json(plan_data(plan, entry))
+        answer = token_answer(plan)
+        tokens = {} if answer is None else {"tokens": answer.data()}
+        print_json({**plan_data(plan, entry), **tokens})
         return
     print_plan(plan, model, target)
     if table is not None:
@@ -106,7 +109,12 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_bars import plan_bars
     from placewright.report.verdict import verdict_lines
+    from placewright.session.language import answer_lines, token_answer
 
+    if (answer := token_answer(plan)) is not None:
+        for line in answer_lines(plan, answer, model):
+            print_line(line)
+        return
     for line in verdict_lines(plan):
         print_line(line.replace(" PLAN`", f" {shlex.quote(str(file))}`"))
     for line in plan_lines(plan, model):

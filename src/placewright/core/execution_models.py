@@ -101,10 +101,21 @@ class Placeto:
 
 @dataclass(frozen=True)
 class Sequential:
-    """Ops run one after the other, on whichever device: seconds and messages add up."""
+    """Ops run one after the other, on whichever device: seconds and messages add up.
+
+    Attributes:
+        messages: that carry a tensor's bytes when it crosses, >= 1; each pays the latency. A graph
+            that stands for many passes through a model has one for each pass.
+    """
 
     name: ClassVar[str] = "sequential"
     memory_counts: ClassVar[str] = "resident bytes"
+
+    messages: int = 1
+
+    def __post_init__(self) -> None:
+        if self.messages < 1:
+            raise InputError(f"messages of a tensor must be >= 1, got {self.messages}")
 
 
 EVENT = Event()

@@ -1,7 +1,11 @@
-"""Selection of ops by name, by module path, or by a pattern of either, such as ``layers.?``."""
+"""Selection of ops by name, by module path, or by a pattern of either, such as ``layers.?``.
+
+A range of numbers between two dots, as in ``layers.10-20.experts``, matches each of them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -12,6 +16,7 @@ from placewright.errors import GraphError
 
 Value = TypeVar("Value")
 _MARKS = "*?["
+_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 _ALL_NAMES = "`placewright graph MODEL --ops` lists all names"
 
 
@@ -30,7 +35,7 @@ def op_named(graph: ComputationGraph, name: str) -> int:
 
 
 def matching(graph: ComputationGraph, pattern: str) -> list[int]:
-    """Ops that a name or a pattern of ``*``, ``?`` and ``[...]`` matches, ascending.
+    """Ops that a name or a pattern of ``*``, ``?``, ``[...]`` and ranges matches, ascending.
 
     A module path, and a pattern that matches one, stand for all ops inside the module. An op's name
     goes before a module of the same name.
@@ -42,9 +47,7 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
         return [op_named(graph, pattern)]
     inside = {path: _is_inside(path, pattern) for path in dict.fromkeys(graph.op_modules)}
     pairs = zip(graph.op_names, graph.op_modules, strict=True)
-    ops = [
-        op for op, (name, path) in enumerate(pairs) if inside[path] or fnmatchcase(name, pattern)
-    ]
+    ops = [op for op, (name, path) in enumerate(pairs) if inside[path] or _matches(name, pattern)]
     if not ops and not any(mark in pattern for mark in _MARKS):
         return [op_named(graph, pattern)]
     if ops:
@@ -59,7 +62,24 @@ def _is_inside(path: str, pattern: str) -> bool:
     """Whether a module, or a module around it, matches a pattern."""
     parts = path.split(".") if path else []
     around = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-    return any(fnmatchcase(module, pattern) for module in around)
+    return any(_matches(module, pattern) for module in around)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a name matches a pattern; a range matches a whole part of the name."""
+    if fnmatchcase(name, pattern):
+        return True
+    if _RANGE.search(pattern) is None:
+        return False
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(_part_matches, parts, wanted))
+
+
+def _part_matches(part: str, wanted: str) -> bool:
+    found = _RANGE.fullmatch(wanted)
+    if found is None or not (part.isascii() and part.isdigit()):
+        return fnmatchcase(part, wanted)
+    return int(found[1]) <= int(part) <= int(found[2])
 
 
 def _near(graph: ComputationGraph, text: str) -> str:

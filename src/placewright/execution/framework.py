@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import OpSegment, Runtime
+    from placewright.execution.token_work import Works
 
 
 @dataclass(frozen=True)
@@ -157,12 +158,16 @@ class ModelRead:
         source: where they came from.
         facts: what users ask of such a model, by name.
         lines: the same as sentences.
+        works: makes the work of its modules for a request.
+        trained_context: most tokens of a sequence; 0 if unknown.
     """
 
     graph: ComputationGraph
     source: ModelSource
     facts: Mapping[str, int | float | str]
     lines: tuple[str, ...]
+    works: Works
+    trained_context: int
 
 
 class ModelReader(Protocol):

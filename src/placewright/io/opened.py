@@ -70,12 +70,15 @@ def usable_name(path: Path | str) -> Path:
     return Path(path)
 
 
-def opened(path: Path | str, *, limit: int | None = None) -> tuple[BinaryIO, int]:
+def opened(
+    path: Path | str, *, limit: int | None = None, may_be_sparse: bool = False
+) -> tuple[BinaryIO, int]:
     """Open a file for reading; also returns its size in bytes.
 
     Args:
         path: of a regular file; links are followed.
         limit: largest size in bytes; None accepts every file that is not sparse.
+        may_be_sparse: for a caller that reads a bounded part of the file.
 
     Raises:
         InputError: the file is missing, not regular, or cannot be opened.
@@ -89,7 +92,7 @@ def opened(path: Path | str, *, limit: int | None = None) -> tuple[BinaryIO, int
     except OSError as error:
         raise InputError(f"file '{shown_name(path)}' cannot be read: {error.strerror}") from None
     try:
-        size = _checked_size(os.fstat(handle), file, limit)
+        size = _checked_size(os.fstat(handle), file, limit, may_be_sparse=may_be_sparse)
     except BaseException:
         os.close(handle)
         raise
@@ -150,7 +153,9 @@ def inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _checked_size(status: os.stat_result, path: Path, limit: int | None) -> int:
+def _checked_size(
+    status: os.stat_result, path: Path, limit: int | None, *, may_be_sparse: bool = False
+) -> int:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in _KINDS if test(status.st_mode)), "no regular file")
         raise InputError(f"file '{shown_name(path)}' is {kind}; give a regular file")
@@ -161,7 +166,7 @@ def _checked_size(status: os.stat_result, path: Path, limit: int | None) -> int:
             "may have"
         )
     held = status.st_blocks * _BLOCK_BYTES
-    if size > _SPARSE_FROM and held < size // _SPARSE_SHARE:
+    if not may_be_sparse and size > _SPARSE_FROM and held < size // _SPARSE_SHARE:
         raise FileFormatError(
             f"file '{shown_name(path)}' is sparse: of {size} bytes {held} are on the disk; "
             "copy it again"

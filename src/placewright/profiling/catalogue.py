@@ -21,6 +21,7 @@ from placewright.errors import ClusterError, UnknownNameError
 _PREFIX = "catalogue:"
 _PARTS = ("matmul", "convolution", "vector", "bandwidth")
 _LINK = "pcie-4-x16"  # unless another is named
+_DESKTOP = "cpu-desktop"  # the CPU if no model is named
 _NEAR = 4  # names to suggest
 _INSTEAD = ("f16", "bf16", "f32")  # tried in this order if a device lacks the wanted precision
 
@@ -116,6 +117,58 @@ class CatalogueLink:
     bandwidth: float
     latency_seconds: float
     source: str
+
+
+@dataclass(frozen=True)
+class EngineRates:
+    """What an engine of language models reaches on a kind of device.
+
+    Attributes:
+        bandwidth: share of the memory's bandwidth that weights and caches reach.
+        rows: of matrix products, ascending.
+        products: share of the peak that products with so many rows reach.
+        scores: share of the peak that attention reaches on its cache.
+        launch_seconds: to start a kernel.
+        message_seconds: to hand a tensor to another device, besides the link.
+        reserve_bytes: that driver and engine keep on a device.
+        source: of the numbers.
+    """
+
+    bandwidth: float
+    rows: tuple[float, ...]
+    products: tuple[float, ...]
+    scores: float
+    launch_seconds: float
+    message_seconds: float
+    reserve_bytes: float
+    source: str
+
+    def share(self, rows: float) -> float:
+        """Share of the peak that products of so many rows reach."""
+        return float(np.interp(np.log(max(rows, 1.0)), np.log(self.rows), self.products))
+
+
+@functools.cache
+def engine_rates(engine: str, kind: str) -> EngineRates:
+    """Rates of an engine on a kind of device; those of a GPU if the catalogue lacks the kind.
+
+    Raises:
+        UnknownNameError: the catalogue has no such engine.
+    """
+    engines = _document()["engines"]
+    if engine not in engines:
+        raise UnknownNameError("engine", engine, tuple(engines))
+    entry = engines[engine].get(kind, engines[engine]["gpu"])
+    return EngineRates(
+        entry["bandwidth"],
+        tuple(map(float, entry["rows"])),
+        tuple(entry["products"]),
+        entry["scores"],
+        entry["launch_us"] * 1e-6,
+        entry["message_us"] * 1e-6,
+        entry["reserve_gib"] * 2.0**30,
+        entry["source"],
+    )
 
 
 def device_names() -> tuple[str, ...]:
@@ -356,6 +409,38 @@ def catalogue_cluster(
     cpus = [device.name for device in members if device.kind == "cpu"]
     host = cpus[0] if cpus else "host"
     return linked(Cluster(members, host=host), link, peer_link)
+
+
+def named_cluster(names: Sequence[str], link: str = _LINK) -> Cluster:
+    """Make a cluster of catalogue devices that keep the names by which they were asked for.
+
+    ``rtx-4090`` is short for ``gpu-rtx-4090``, and ``cpu`` for a desktop's. Devices of one name are
+    numbered.
+
+    Args:
+        names: of devices; the first CPU is the host.
+        link: between the host and every other device.
+
+    Raises:
+        UnknownNameError: the catalogue lacks a name.
+    """
+    entries = [device_entry(_whole_name(name)) for name in names]
+    devices = tuple(
+        replace(
+            device,
+            name=f"{name}:{names[:at].count(name)}" if names.count(name) > 1 else name,
+        )
+        for at, (name, device) in enumerate(zip(names, _devices(entries, None), strict=True))
+    )
+    cpus = [device.name for device in devices if device.kind == "cpu"]
+    return linked(Cluster(devices, host=cpus[0] if cpus else "host"), link)
+
+
+def _whole_name(name: str) -> str:
+    if name == "cpu":
+        return _DESKTOP
+    prefixed = f"gpu-{name}"
+    return prefixed if is_device_name(prefixed) and not is_device_name(name) else name
 
 
 def linked(cluster: Cluster, link: str = _LINK, peer_link: str | None = None) -> Cluster:

@@ -37,6 +37,7 @@ from placewright.execution.framework import (
 )
 from placewright.execution.inputs import with_values
 from placewright.execution.runtime import LoadedModel, Runtime
+from placewright.execution.token_work import Works
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.plan_document import EARLIER_FORMAT, PLAN_FORMAT
 from placewright.files.plan_file import read_plan
@@ -273,6 +274,8 @@ class Model:
         problem: if the file carries costs (a saved problem, a Tarnawski workload).
         facts: of a model that is read and not run, by name.
         lines: the facts as sentences.
+        works: of a language model: makes the work of its modules for a request.
+        trained_context: of a language model, tokens; 0 if unknown.
     """
 
     graph: ComputationGraph
@@ -280,6 +283,8 @@ class Model:
     problem: Problem | None = None
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    works: Works | None = None
+    trained_context: int = 0
 
     @property
     def n_units(self) -> int:
@@ -350,7 +355,14 @@ def load_model(
     )
     if reader := reader_of_file(name):
         read = reader.read(name, options)
-        return Model(read.graph, read.source, facts=read.facts, lines=read.lines)
+        return Model(
+            read.graph,
+            read.source,
+            facts=read.facts,
+            lines=read.lines,
+            works=read.works,
+            trained_context=read.trained_context,
+        )
     return Model(*framework.read(name, finder(framework), options))
 
 

@@ -272,6 +272,22 @@ def parse_count(raw: Any, field: str) -> int | None:
     return raw
 
 
+def parse_tokens(raw: Any, field: str) -> int | None:
+    """A number of tokens, or a text such as ``32k``, which is 32 x 1024; None is the default.
+
+    Raises:
+        FieldError: it is something else.
+    """
+    if raw is None or (isinstance(raw, int) and not isinstance(raw, bool)):
+        return raw
+    found = (
+        re.fullmatch(r"(\d{1,9})(k?)", raw.strip(), re.IGNORECASE) if isinstance(raw, str) else None
+    )
+    if found is None:
+        raise FieldError(field, f"expects a number of tokens, such as 2000 or 32k, got {raw!r}")
+    return int(found[1]) * (1024 if found[2] else 1)
+
+
 def parse_seed(raw: Any) -> int:
     """A whole number that every library takes as a seed.
 

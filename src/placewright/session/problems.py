@@ -32,6 +32,7 @@ from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
 from placewright.session.devices import catalogue_for, cluster_for
+from placewright.session.language import language_problem, refuse_tokens
 from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import (
     Model,
@@ -63,9 +64,10 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         OutOfTime: the deadline passed before each device had run the model once.
     """
     request = model.request
-    _require_costs(request)
     is_measured = _is_measured(request)
-    if request.precision is not None and (is_measured or not _has_data_sheets(request)):
+    is_language = _is_language(request)
+    is_sheet = is_language or (not is_measured and _has_data_sheets(request))
+    if request.precision is not None and not is_sheet:
         raise FieldError(
             "precision",
             f"{request.precision}: says in which precision devices of the catalogue compute; name "
@@ -77,6 +79,9 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     machine = _machine(request, steps) if is_measured else None
     steps.tell("", f"reading {request.name}")
     read = model.read
+    if read.works is not None:
+        return Measured(constrained(language_problem(read, request), {}, request.pins))
+    refuse_tokens(request)
     inputs_named(request.resident, read.graph, read.source)  # before any long work
     if read.problem is not None:
         measured = Measured(_as_asked(read.problem, request))
@@ -95,21 +100,6 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         measured = _measure(model, cluster, runtime, steps, deadline)
     problem = resident(measured.problem, request.resident)
     return replace(measured, problem=constrained(problem, request.memory, request.pins))
-
-
-def _require_costs(request: Request) -> None:
-    """Refuse a model that is only read, before any long work.
-
-    Raises:
-        InputError: there are no costs for it.
-    """
-    given = request.model
-    is_file = isinstance(given, str) and reader_of_file(given) is not None
-    if is_file or (isinstance(given, Model) and given.facts):
-        raise InputError(
-            f"model '{request.name}' is read and not placed: there are no costs for it; "
-            "`placewright graph` shows its modules"
-        )
 
 
 def _measure(
@@ -166,12 +156,18 @@ def resident(problem: Problem, names: Iterable[str]) -> Problem:
     return replace(problem, resident_inputs=kept) if added else problem
 
 
+def _is_language(request: Request) -> bool:
+    """True if the model is a file of a reader of language models."""
+    given = request.model
+    return isinstance(given, str) and reader_of_file(given) is not None
+
+
 def _is_measured(request: Request) -> bool:
     """True if the costs can only come from devices of this machine; nothing is read for that.
 
     A ``.json`` file may be a problem, which has devices of its own.
     """
-    if not isinstance(request.model, str):
+    if not isinstance(request.model, str) or _is_language(request):
         return False
     require_existing(request.model)
     of_file = Path(request.model).suffix == ".json"

@@ -34,7 +34,7 @@ READ = ("runtime", "objective", "optimizer", "colocate_backward", "dropout", "sh
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
-    "precision",
+    "precision", "prompt", "generate", "context", "kv", "micro_batch", "sequences",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
@@ -289,6 +289,24 @@ class Request:
         "Keep an input where it is used before a run begins; repeatable.", (), kind=list,
         checked=_parsing("names_in", "resident", "names of inputs", None),
     )  # fmt: skip
+    prompt: int | None = said(
+        "Plan a language model for a prompt of N tokens.",
+        checked=_parsing("parse_tokens", "prompt"),
+    )
+    generate: int | None = said(
+        "Generate N tokens after the prompt.", checked=_parsing("parse_tokens", "generate")
+    )
+    context: int | None = said(
+        "Keep room for a context of N tokens, such as 32k, in the cache.",
+        checked=_parsing("parse_tokens", "context"),
+    )
+    kv: str | None = said("Keep keys and values as f16, q8_0 or q4_0.")
+    micro_batch: int | None = said(
+        "Compute N tokens of the prompt at once.", checked=_parsing("parse_tokens", "micro_batch")
+    )
+    sequences: int | None = said(
+        "Generate N sequences at once.", kind=int, checked=_parsing("parse_count", "sequences")
+    )
     precision: str | None = said(
         "Compute in f32, tf32, bf16, f16 or i8 on devices of the catalogue or with a peak.",
         checked=_parsing("parse_precision"),

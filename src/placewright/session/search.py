@@ -54,6 +54,13 @@ from placewright.session.checking import (
     check_on_hardware,
     probe_on_hardware,
 )
+from placewright.session.language import (
+    FIRST_SHARE,
+    expressible_plan,
+    first_budget,
+    is_of_tokens,
+    memory_advice,
+)
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan
@@ -70,6 +77,7 @@ _PATIENCE_WITHOUT_CLOCK = 60.0  # if processor seconds alone count: a busy machi
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
+COUNTED = "sequential-ip"  # the placer of language models
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
 
 
@@ -155,8 +163,9 @@ def find_plan(
     runtime: str | None = None,
     measure: Callable[[Placement], float] | None = None,
     replicate: bool = False,
+    advise: Callable[[Problem], str | None] = advice,
 ) -> Plan:
-    """Find a placement of `problem` and put it in a plan.
+    """Find a placement of `problem` and put it in a plan; `advise` says which change would fit.
 
     With `replicate`, groups of equal devices that take turns with the samples are formed first (see
     `placers.ideals.replication`); the placer starts from the split that they were formed for, and
@@ -187,7 +196,7 @@ def find_plan(
         raise
     if solution.placement is None:
         proven = "no placement is possible" if solution.status == "infeasible" else "none was found"
-        change = advice(problem)
+        change = advise(problem)
         hint = f"; {change}" if change else ""
         raise InfeasibleError(f"{proven}: {solution.message or 'the budget ended first'}{hint}")
     return _plan_found(problem, solution, *how)
@@ -337,6 +346,8 @@ def _search_within(
     """Search within the seconds left; return the plan and all clauses about omissions."""
     request, problem, left_out = model.request, measured.problem, list(measured.left_out)
     deadline.require("the search")
+    if isinstance(placer, Auto) and is_of_tokens(problem):  # it alone proves its answer there
+        placer = make_placer(COUNTED, {})
     whole = request.limit
     limit = _within(whole, deadline, measured.check_seconds if steps.is_checked else 0.0)
     if limit.seconds != whole.seconds:
@@ -356,18 +367,35 @@ def _search_within(
             plan = find_plan(
                 problem,
                 placer=by,
-                budget=limit,
+                budget=first_budget(problem, limit),
                 seed=request.seed,
                 runtime=request.runtime,
                 measure=measure_of(model, problem),
                 replicate=request.replicate,
+                advise=memory_advice if is_of_tokens(problem) else advice,
             )
+            plan = _expressible(plan, request, limit)
         except Interrupted as error:
             if error.plan is not None:
                 plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
                 error.plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
             raise
     return plan, left_out
+
+
+def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
+    """Of a language model: the best plan that its engine can express."""
+    if not is_of_tokens(plan.problem):
+        return plan
+
+    def solve(problem: Problem, budget: Budget) -> Plan:
+        return find_plan(problem, placer=COUNTED, budget=budget, seed=request.seed)
+
+    rest = limit
+    if limit.seconds is not None:
+        spent = min(plan.placer.seconds, FIRST_SHARE * limit.seconds)
+        rest = replace(limit, seconds=limit.seconds - spent)
+    return expressible_plan(plan, solve, rest)
 
 
 @contextmanager

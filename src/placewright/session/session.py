@@ -27,6 +27,7 @@ from placewright.report.plan_text import limit_warning
 from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, running, search
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
+from placewright.session.language import changes_in_mode
 from placewright.session.loaded_plans import KEPT, LoadedPlan, require_stream
 from placewright.session.measuring import Measured
 from placewright.session.models import Model, ModelOfRequest, loaded_model
@@ -158,7 +159,7 @@ class Session:
             GraphError, UnknownNameError: there is no such op or device.
             InfeasibleError: the changed placement breaks a constraint.
         """
-        return simulated(plan, changes or {})
+        return simulated(plan, changes_in_mode(plan, changes or {}))
 
     def run(self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
         """Execute a plan once; see `placewright.run`."""

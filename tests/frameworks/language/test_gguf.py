@@ -14,7 +14,6 @@ from cli.runner import placewright, the_line
 from gguf import GGUFReader
 from support.gguf_files import ATTENTION, DENSE, EXPERTS, HIDDEN, MADE, VOCABULARY, write_gguf
 
-import placewright as pw
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.language.gguf_model import read_gguf
 from placewright.frameworks.language.modules import Cache
@@ -287,14 +286,6 @@ WRONG_SIZES: list[tuple[dict[str, int], str]] = [
 def test_wrong_sizes_are_refused(sizes: dict[str, int], reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         read(written(tmp_path), **sizes)
-
-
-def test_a_language_model_is_not_placed(tmp_path: Path) -> None:
-    """Neither the file nor what was read of it, and nothing is measured before."""
-    path = written(tmp_path)
-    for model in (str(path), read(path)):
-        with pytest.raises(InputError, match="is read and not placed: there are no costs for it"):
-            pw.place(model)
 
 
 def test_commands_show_modules_and_refuse_in_one_line(tmp_path: Path) -> None:

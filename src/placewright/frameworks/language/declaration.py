@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,12 +26,21 @@ class LanguageReader:
         from placewright.core.source import ModelSource
         from placewright.frameworks.language.gguf_model import read_gguf
         from placewright.frameworks.language.modules import modules_graph, step_of
+        from placewright.frameworks.language.work import requested_work
 
         model, sha256 = read_gguf(Path(name))
         step = step_of(options.shapes, model.trained_context)
         sizes = {"tokens": (step.tokens,), "context": (step.context,)}
         source = ModelSource(name, sha256, "gguf", sizes)
-        return ModelRead(modules_graph(model, step), source, model.facts(step), _lines(model, step))
+        plain = replace(source, shapes={})
+        return ModelRead(
+            modules_graph(model, step),
+            source,
+            model.facts(step),
+            _lines(model, step),
+            lambda request: requested_work(model, plain, request),
+            model.trained_context,
+        )
 
 
 def _lines(model: LanguageModel, step: ModelStep) -> tuple[str, ...]:

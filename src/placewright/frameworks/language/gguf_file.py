@@ -81,7 +81,7 @@ def read_gguf_file(path: Path) -> GgufFile:
         FileFormatError: it is no GGUF file, truncated, or contradicts itself.
         MissingExtraError: package `gguf`, which knows the formats of weights, is not installed.
     """
-    stream, size = opened(path)
+    stream, size = opened(path, may_be_sparse=True)  # headers end at _LONGEST_HEADER
     with stream:
         try:
             return _read(_Bytes(stream, size), _formats())

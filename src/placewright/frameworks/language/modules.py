@@ -179,10 +179,20 @@ class ModelStep:
     Attributes:
         tokens: that are computed at once; 1 is a step of decoding.
         context: tokens of the sequence, those among them.
+        cache: format of keys and values.
+        sequences: that share the tokens, each with a cache.
+        end: tokens of a sequence after the step; 0 if they fill the context.
+        answers: tokens whose logits are computed; engines skip the others.
+        scratch_bytes: of the head, for logits.
     """
 
     tokens: int
     context: int
+    cache: str = "f16"
+    sequences: int = 1
+    end: int = 0
+    answers: int = 1
+    scratch_bytes: float = 0.0
 
 
 _DEFAULT_CONTEXT = 4096
@@ -197,14 +207,14 @@ def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> Mode
         InputError: another name, no single number, or a context beyond the model's.
     """
     longest = trained_context or _MOST_TOKENS
-    values = {"tokens": 1, "context": min(_DEFAULT_CONTEXT, longest)}
+    values: dict[str, int] = {"tokens": 1, "context": min(_DEFAULT_CONTEXT, longest)}
     for name, shape in shapes.items():
         if name not in _INPUTS:
             raise InputError(f"a language model has sizes 'tokens' and 'context', not '{name}'")
         if len(shape) != 1 or not 0 < shape[0] <= _MOST_TOKENS:
             raise InputError(f"'{name}' must be one number from 1 to {_MOST_TOKENS}, got {shape}")
         values[name] = shape[0]
-    step = ModelStep(**values)
+    step = ModelStep(values["tokens"], values["context"])
     if step.context > longest:
         raise InputError(
             f"a context of {step.context} tokens is beyond the {longest} of the model; give fewer"
@@ -217,12 +227,14 @@ def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> Mode
 def modules_graph(model: LanguageModel, step: ModelStep) -> ComputationGraph:
     """The modules of one step, which hand on the hidden state.
 
-    A cache is a weight of its attention (format f16): it rests where the layer is.
+    A cache is a weight of its attention: it rests where the layer is.
     """
-    return _Graph(model, step).build()
+    return ModulesGraph(model, step).build()
 
 
-class _Graph:
+class ModulesGraph:
+    """Makes the graph of a model for one step."""
+
     def __init__(self, model: LanguageModel, step: ModelStep) -> None:
         self._model, self._step = model, step
         self._builder = GraphBuilder()
@@ -239,17 +251,19 @@ class _Graph:
         for number, layer in enumerate(model.layers):
             state = self._layer(number, layer, model.caches[number], state)
         head = [*self._add(model.head), *([self._first_weight] if model.tied else [])]
+        if step.scratch_bytes:
+            head.append(builder.add_weight(step.scratch_bytes, dtype="f32"))
         matrices = [*model.head, *(model.embedding[:1] if model.tied else ())]
         op = builder.add_op(
             "head",
             _KINDS["head"],
             inputs=state,
-            flops=sum(2.0 * each.n_elements for each in matrices if each.multiplies),
+            flops=step.answers * sum(2.0 * each.n_elements for each in matrices if each.multiplies),
             module="head",
             weights=head,
-        )  # engines compute the last token's logits only
-        size = model.vocabulary
-        builder.add_tensor(op, 4 * size, shape=(1, size), dtype="f32", is_output=True)
+        )
+        shape = step.answers, model.vocabulary
+        builder.add_tensor(op, 4 * shape[0] * shape[1], shape=shape, dtype="f32", is_output=True)
         return builder.build()
 
     def _layer(
@@ -283,13 +297,15 @@ class _Graph:
         inputs: list[int],
     ) -> int:
         weights = self._add(layer[part])
-        n_bytes = cache.n_bytes(self._step.context, "f16")
+        step = self._step
+        n_bytes = step.sequences * cache.n_bytes(step.context, step.cache)
         if n_bytes:
-            weights.append(self._builder.add_weight(n_bytes, dtype="f16"))
+            weights.append(self._builder.add_weight(n_bytes, dtype=step.cache))
         each = sum((2.0 if w.multiplies else 1.0) * w.n_elements for w in layer[part])
         if part == "experts":
             each *= self._model.share_of_experts
-        scores = cache.score_flops * cache.looked_at(self._step.tokens, self._step.context)
+        own = step.tokens // step.sequences
+        scores = cache.score_flops * step.sequences * cache.looked_at(own, step.end or step.context)
         return self._builder.add_op(
             f"{place}.{part}",
             _KINDS[part],

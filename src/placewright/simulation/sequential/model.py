@@ -3,7 +3,8 @@
     value = sum of seconds of the units
           + sum over tensors, over devices that read it and did not make it: one arrival
           + sum over graph outputs made outside the host: one transfer to it
-    arrival = transfer + dispatch and cut seconds of the receiver, + cut seconds per byte
+    arrival = messages x (latency + dispatch and cut seconds of the receiver)
+            + bytes x (seconds of the link, and of the receiver's cut, per byte)
 
 A tensor arrives once at a device, however many units read it there. A transfer takes the seconds of
 its link, or of both links through the host. Every arrival begins a segment of the receiver, so that
@@ -20,6 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import Sequential
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
@@ -85,8 +87,8 @@ class Ways:
         return np.asarray(fixed + own + arrays.tensor_bytes[tensors] * per_byte)
 
 
-def ways_of(arrays: ProblemArrays) -> Ways:
-    """The ways of a problem."""
+def ways_of(arrays: ProblemArrays, messages: int = 1) -> Ways:
+    """The ways of a problem whose tensors cross in so many messages."""
     n_devices, host, has_own = len(arrays.memory), arrays.host, len(arrays.own_transfer) > 0
     direct, through = arrays.route == DIRECT, arrays.route == VIA_HOST
     latency, per_byte = (
@@ -98,14 +100,21 @@ def ways_of(arrays: ProblemArrays) -> Ways:
         latency, per_byte = np.zeros_like(latency), np.zeros_like(per_byte)
     latency[~(direct | through | (arrays.route == LOCAL))] = np.inf
     away = (arrays.route != LOCAL)[:, :n_devices]
+    latency *= messages
     return Ways(
-        latency[:, :n_devices] + away * (arrays.dispatch + arrays.cut),
+        latency[:, :n_devices] + away * messages * (arrays.dispatch + arrays.cut),
         hops[:, :n_devices] if has_own else np.zeros_like(hops[:, :n_devices]),
         per_byte[:, :n_devices] + away * arrays.cut_per_byte,
         latency[:n_devices, host],
         hops[:n_devices, host] if has_own else np.zeros(n_devices),
         per_byte[:n_devices, host],
     )
+
+
+def messages_of(problem: Problem) -> int:
+    """Messages of each tensor, as the execution model has them; 1 under others."""
+    model = problem.execution_model
+    return model.messages if isinstance(model, Sequential) else 1
 
 
 class Sums:
@@ -115,7 +124,7 @@ class Sums:
     has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
-        self._arrays, self._ways = arrays, ways_of(arrays)
+        self._arrays, self._ways = arrays, ways_of(arrays, messages_of(problem))
         graph = problem.unit_graph
         self._edge_tensors = graph.tensor_consumers.row_of_each()
         self._outputs = np.flatnonzero(graph.tensor_is_output & (graph.tensor_producers >= 0))

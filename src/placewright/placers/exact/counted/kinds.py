@@ -16,7 +16,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.layout import problem_arrays
-from placewright.simulation.sequential.model import Ways, ways_of
+from placewright.simulation.sequential.model import Ways, messages_of, ways_of
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _types(
     problem: Problem, tensors: tuple[ItemTensor, ...], kind_of: IntArray
 ) -> tuple[TensorType, ...]:
     arrays = problem_arrays(problem)
-    ways = ways_of(arrays)
+    ways = ways_of(arrays, messages_of(problem))
     members: dict[Any, list[int]] = {}
     for number, each in enumerate(tensors):
         readers = Counter(kind_of[list(each.readers)].tolist()) if each.readers else Counter()

@@ -1,0 +1,167 @@
+"""A request to a language model, and the work that each of its modules does for it.
+
+A reader of language models makes the work; `profiling.token_costs` turns it into seconds. Neither
+knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
+
+from placewright.errors import FieldError
+
+if TYPE_CHECKING:
+    from placewright.core.graph import ComputationGraph
+    from placewright.core.source import ModelSource
+
+Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+_MOST_TOKENS = 1 << 24
+_MOST_SEQUENCES = 4096
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """Work for which a placement of a language model is made.
+
+    Attributes:
+        prompt: tokens of a prompt, which the model reads in micro-batches.
+        generate: tokens that it then generates, one after the other; 0 only reads.
+        context: tokens for which caches have room.
+        micro_batch: tokens of a prompt that are computed at once.
+        sequences: generated at once, each with a prompt and a cache of its own.
+        cache: format of keys and values.
+
+    Raises:
+        FieldError: a number is too small or too large, or the context is too short.
+    """
+
+    prompt: int
+    generate: int
+    context: int
+    micro_batch: int = 512
+    sequences: int = 1
+    cache: str = "f16"
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "context", "micro_batch"):
+            if not 1 <= getattr(self, name) <= _MOST_TOKENS:
+                value = getattr(self, name)
+                raise FieldError(name, f"must be 1 to {_MOST_TOKENS} tokens, got {value}")
+        if not 0 <= self.generate <= _MOST_TOKENS:
+            raise FieldError("generate", f"must be 0 to {_MOST_TOKENS}, got {self.generate}")
+        if not 1 <= self.sequences <= _MOST_SEQUENCES:
+            raise FieldError("sequences", f"must be 1 to {_MOST_SEQUENCES}, got {self.sequences}")
+        if self.prompt + self.generate > self.context:
+            raise FieldError(
+                "context",
+                f"{self.context}: {self.prompt} tokens of the prompt and {self.generate} generated "
+                "ones do not fit into it; give a longer one",
+            )
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Passes through the model, alike ones counted."""
+        whole, rest = divmod(self.prompt, self.micro_batch)
+        found = (
+            Pass("prefill", whole * self.sequences, self.micro_batch),
+            Pass("prefill", self.sequences if rest else 0, rest),
+            Pass("decode", self.generate, self.sequences),
+        )
+        return tuple(each for each in found if each.repeats)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The request as texts, for the source of a model."""
+        return {one.name: str(getattr(self, one.name)) for one in fields(self)}
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str]) -> TokenRequest | None:
+        """The request in the options of a source; None if they hold none."""
+        names = [one.name for one in fields(cls)]
+        if not all(name in options for name in names):
+            return None
+        numbers = {name: int(options[name]) for name in names if name != "cache"}
+        return replace(cls(1, 1, 2), **numbers, cache=options["cache"])
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass through the model, which is repeated.
+
+    Attributes:
+        phase: of the request.
+        repeats: >= 1.
+        tokens: of one repeat.
+    """
+
+    phase: Phase
+    repeats: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """The matrix products of a module with the weights of one format, in one repeat of a pass.
+
+    Attributes:
+        dtype: of the weights.
+        flops: operations, a multiply-add being two.
+        n_bytes: weights that are read.
+        rows: tokens that each matrix multiplies: fewer than those of the pass for an expert.
+    """
+
+    dtype: str
+    flops: float
+    n_bytes: float
+    rows: float
+
+
+@dataclass(frozen=True)
+class ModuleWork:
+    """Work of one module in one pass.
+
+    Attributes:
+        products: of each repeat.
+        weight_bytes: that stay where the module rests and that a repeat needs, all of them.
+        cache_bytes: that are read, in all repeats.
+        score_flops: operations of attention on the cache, in all repeats.
+        kernels: that an engine starts in each repeat.
+        hidden_bytes: of the state that enters, in each repeat.
+    """
+
+    products: tuple[Product, ...] = ()
+    weight_bytes: float = 0.0
+    cache_bytes: float = 0.0
+    score_flops: float = 0.0
+    kernels: int = 0
+    hidden_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class RequestedWork:
+    """A language model and a request, as a graph of modules with the work of each.
+
+    Attributes:
+        graph: modules; tensors have the bytes of all passes.
+        source: of the model, with the request in its options.
+        request: which tokens.
+        work: of each op of `graph`, in each of `request.passes`.
+        caches: bytes of keys, values and states that each op keeps.
+        buffer_bytes: that an engine keeps free on each device that computes.
+        streamed_bytes: the largest weights that one op needs, as a device that computes with
+            weights of another memory copies them.
+    """
+
+    graph: ComputationGraph
+    source: ModelSource
+    request: TokenRequest
+    work: Sequence[tuple[ModuleWork, ...]]
+    caches: Sequence[float]
+    buffer_bytes: float
+    streamed_bytes: float
+
+
+Works = Callable[[TokenRequest], RequestedWork]

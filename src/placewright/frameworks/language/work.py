@@ -1,0 +1,175 @@
+"""The work that a request makes for each module of a language model, by formats of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from placewright.core.source import ModelSource
+from placewright.errors import FieldError
+from placewright.execution.token_work import (
+    ModuleWork,
+    Pass,
+    Product,
+    RequestedWork,
+    TokenRequest,
+)
+from placewright.frameworks.language.modules import (
+    CACHE_FORMATS,
+    Cache,
+    LanguageModel,
+    ModelStep,
+    ModulesGraph,
+    Part,
+    Weight,
+)
+
+# Kernels that llama.cpp starts for a module: nodes of its graph that compute, with fused norms.
+_KERNELS: dict[Part, int] = {
+    "embedding": 1,
+    "attention": 11,
+    "feed-forward": 5,
+    "router": 7,
+    "experts": 6,
+    "shared-experts": 5,
+    "head": 3,
+}
+_ACTIVATION_BYTES = 4  # of an element between kernels
+_STATES = 4  # hidden states that are alive at once
+
+
+def requested_work(
+    model: LanguageModel, source: ModelSource, request: TokenRequest
+) -> RequestedWork:
+    """The graph of a request, and the work of its modules.
+
+    Raises:
+        FieldError: the context is beyond the model's, or the format of the cache is unknown.
+    """
+    if model.trained_context and request.context > model.trained_context:
+        raise FieldError(
+            "context",
+            f"{request.context} tokens is beyond the {model.trained_context} of the model; give "
+            "fewer",
+        )
+    if request.cache not in CACHE_FORMATS:
+        raise FieldError("kv", f"is {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
+    per_sequence = request.prompt + request.generate
+    batch = min(request.micro_batch, request.prompt)
+    step = ModelStep(
+        request.sequences * per_sequence,
+        request.context,
+        request.cache,
+        request.sequences,
+        per_sequence,
+        request.sequences * (1 + request.generate),
+        float(_ACTIVATION_BYTES * batch * model.vocabulary),
+    )
+    graph = ModulesGraph(model, step).build()
+    modules = dict(_modules(model))
+    work = tuple(
+        tuple(_work(model, request, each, *modules[name]) for each in request.passes)
+        for name in graph.op_names
+    )
+    return RequestedWork(
+        graph,
+        replace(source, options={**source.options, **request.options}),
+        request,
+        work,
+        [
+            request.sequences * modules[name][2].n_bytes(request.context, request.cache)
+            for name in graph.op_names
+        ],
+        _buffer_bytes(model, batch, request.context),
+        float(max(each.n_bytes for each in model.all_weights())),
+    )
+
+
+_Module = tuple[Part, Sequence[Weight], Cache]
+
+
+def _modules(model: LanguageModel) -> Iterator[tuple[str, _Module]]:
+    """Name of each op, with what it is made of."""
+    yield "embedding", ("embedding", (), Cache())
+    for number, layer in enumerate(model.layers):
+        for part, weights in layer.items():
+            cache = model.caches[number] if part == "attention" else Cache()
+            yield f"layers.{number}.{part}", (part, weights, cache)
+    head = [*model.head, *(model.embedding[:1] if model.tied else ())]
+    yield "head", ("head", head, Cache())
+
+
+def _work(
+    model: LanguageModel,
+    request: TokenRequest,
+    of: Pass,
+    part: Part,
+    weights: Sequence[Weight],
+    cache: Cache,
+) -> ModuleWork:
+    tokens = float(of.tokens)
+    if part == "head" and of.phase == "prefill":
+        tokens = 1.0  # engines compute the last token's logits only
+    touched, rows = 1.0, tokens
+    share = model.share_of_experts if part == "experts" else 1.0
+    if part == "experts":
+        touched = 1.0 - (1.0 - share) ** tokens  # of experts that are drawn uniformly
+        rows = tokens * share / touched
+    products: dict[str, Product] = {}
+    for weight in weights:
+        if not weight.multiplies:
+            continue
+        before = products.get(weight.dtype, Product(weight.dtype, 0.0, 0.0, rows))
+        products[weight.dtype] = replace(
+            before,
+            flops=before.flops + 2.0 * weight.n_elements * tokens * share,
+            n_bytes=before.n_bytes + weight.n_bytes * touched,
+        )
+    read, looked_at = _cache_reads(request, of, cache)
+    return ModuleWork(
+        tuple(products.values()),
+        touched * sum(weight.n_bytes for weight in weights),
+        read,
+        cache.score_flops * looked_at,
+        _KERNELS[part],
+        float(_ACTIVATION_BYTES * of.tokens * model.hidden),
+    )
+
+
+def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, float]:
+    """Bytes of the cache that all repeats of a pass read, and pairs of tokens that they compare."""
+    block, size = CACHE_FORMATS[request.cache]
+    each = cache.elements_per_token * size / block
+    state = cache.state_bytes * of.repeats
+    whole = request.prompt // request.micro_batch
+    if of.phase == "decode":
+        pairs = cache.looked_at(request.generate, request.prompt + request.generate)
+        pairs *= request.sequences
+        return each * pairs + state * request.sequences, float(pairs)
+    if of.tokens == request.micro_batch and whole:
+        ends = range(1, whole + 1)
+        kept = sum(cache.tokens(number * request.micro_batch) for number in ends)
+        pairs = cache.looked_at(whole * request.micro_batch, whole * request.micro_batch)
+    else:
+        kept = cache.tokens(request.prompt)
+        pairs = cache.looked_at(of.tokens, request.prompt)
+    return request.sequences * each * kept + state, float(request.sequences * pairs)
+
+
+def _buffer_bytes(model: LanguageModel, batch: int, context: int) -> float:
+    """Bytes of activations while a micro-batch passes a layer, and of the mask of attention."""
+    widest = max(
+        (
+            sum(
+                weight.n_elements * (model.share_of_experts if part == "experts" else 1.0)
+                for weight in weights
+                if weight.multiplies
+            )
+            / model.hidden
+            for layer in model.layers
+            for part, weights in layer.items()
+        ),
+        default=0.0,
+    )
+    activations = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + widest)
+    return activations + 2.0 * batch * context

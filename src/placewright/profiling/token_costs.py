@@ -1,0 +1,282 @@
+"""Seconds of the modules of a language model on devices with data sheets.
+
+    seconds of a pass = repeats x (kernels x launch + sum over formats: the larger of
+                                   bytes / bandwidth and operations / rate of so many rows)
+                      + the larger of cache bytes / bandwidth and scores / rate of scores
+
+A column of the problem says where a module rests and who computes it in each phase. A device
+computes what rests in its own memory. Column ``cpu+gpu`` rests in the memory of the CPU, which
+computes short passes; for long ones the GPU copies the weights and computes (llama.cpp does so from
+32 tokens on). A tensor pays for its way in those phases whose devices differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placewright.core.arrays import frozen_ints
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import Sequential
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.errors import ClusterError
+from placewright.execution.token_work import PHASES, ModuleWork, Pass, Phase, RequestedWork
+from placewright.profiling.catalogue import (
+    CatalogueDevice,
+    EngineRates,
+    engine_rates,
+    entry_of,
+    has_data_sheet,
+)
+
+ENGINE = "llama.cpp"
+STREAMED = "streamed by"  # option of a column: the device that computes long passes
+LEAST_STREAMED = 32  # tokens of a pass from which llama.cpp copies weights to a GPU
+POOL = "ram"
+_SOURCE = "data sheets"
+_TOGETHER = ("Attention", "Router")  # kinds of a layer whose tensors an engine keeps on one device
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where modules rest, and who computes them.
+
+    Attributes:
+        name: of the problem's device.
+        rests: index of the device whose memory holds them.
+        computes: index of the device that computes a phase.
+    """
+
+    name: str
+    rests: int
+    computes: dict[Phase, int]
+
+
+def columns_of(cluster: Cluster, request_passes: Sequence[Pass]) -> tuple[Column, ...]:
+    """One column for each device, and one for weights of the host that a GPU copies if that pays.
+
+    llama.cpp copies weights to the first of its devices only.
+    """
+    found = [
+        Column(device.name, at, dict.fromkeys(PHASES, at))
+        for at, device in enumerate(cluster.devices)
+    ]
+    host = cluster.device_index.get(cluster.host, -1)
+    first = next((at for at, device in enumerate(cluster.devices) if device.kind == "gpu"), -1)
+    is_long = any(
+        each.phase == "prefill" and each.tokens >= LEAST_STREAMED for each in request_passes
+    )
+    if host >= 0 and first >= 0 and is_long:
+        names = cluster.device_names
+        name = f"{names[host]}+{names[first]}"
+        found.append(Column(name, host, {"prefill": first, "decode": host}))
+    return tuple(found)
+
+
+def token_problem(
+    work: RequestedWork, cluster: Cluster, phases: Sequence[Phase] = PHASES
+) -> Problem:
+    """The problem of a request on devices, under `sequential`.
+
+    Args:
+        work: of the request.
+        cluster: of devices with data sheets; its limits are those of the devices.
+        phases: that are counted; memory is that of the whole request.
+
+    Raises:
+        ClusterError: a device has no data sheet, or is no CPU or GPU.
+    """
+    return _Builder(work, cluster, phases).build()
+
+
+class _Builder:
+    def __init__(self, work: RequestedWork, cluster: Cluster, phases: Sequence[Phase]) -> None:
+        for device in cluster.devices:
+            if not has_data_sheet(device):
+                raise ClusterError(
+                    f"device '{device.name}' has no data sheet; name a device of the catalogue, or "
+                    "give it peak and bandwidth in a cluster file"
+                )
+        self._work, self._cluster = work, cluster
+        self._phases = phases
+        self._entries = [entry_of(device) for device in cluster.devices]
+        self._rates = [engine_rates(ENGINE, device.kind) for device in cluster.devices]
+        self._columns = columns_of(cluster, work.request.passes)
+        self._passes = [
+            (number, each)
+            for number, each in enumerate(work.request.passes)
+            if each.phase in phases
+        ]
+
+    def build(self) -> Problem:
+        graph = _together(self._work.graph)
+        seconds = np.array([[self._seconds(op, column) for column in self._columns]
+                            for op in range(graph.n_ops)])  # fmt: skip
+        messages = max(1, sum(each.repeats for each in self._work.request.passes))
+        return Problem(
+            graph,
+            self._columns_cluster(messages),
+            CostTable(seconds, source=_SOURCE),
+            Grouping.identity(graph.n_ops),
+            execution_model=Sequential(messages),
+            pins=self._pins(),
+            source=self._work.source,
+        )
+
+    def _pins(self) -> dict[int, int]:
+        """llama.cpp keeps the embedding in the memory of the host, where it looks tokens up."""
+        host = self._cluster.device_index.get(self._cluster.host, -1)
+        return {} if host < 0 else {self._work.graph.op_index["embedding"]: host}
+
+    def _seconds(self, op: int, column: Column) -> float:
+        total = 0.0
+        for number, each in self._passes:
+            module, device = self._work.work[op][number], column.computes[each.phase]
+            if device != column.rests and each.tokens >= LEAST_STREAMED:
+                total += self._streamed(module, each, column.rests, device)
+            else:
+                total += self._plain(module, each, column.rests)
+        return total
+
+    def _plain(self, module: ModuleWork, of: Pass, device: int) -> float:
+        entry, rates = self._entries[device], self._rates[device]
+        bandwidth = entry.bandwidth * rates.bandwidth
+        each = module.kernels * rates.launch_seconds
+        for product in module.products:
+            rate = _peak(entry) * rates.share(product.rows)
+            each += max(product.n_bytes / bandwidth, product.flops / rate)
+        return of.repeats * each + _scores(module, entry, rates)
+
+    def _streamed(self, module: ModuleWork, of: Pass, rests: int, device: int) -> float:
+        """Weights cross the link in each repeat; a cache, and its scores, stay where they rest."""
+        entry, rates = self._entries[device], self._rates[device]
+        latency, per_byte = self._way(rests, device)
+        copies = len(module.products) * latency + module.weight_bytes * per_byte
+        each = module.kernels * rates.launch_seconds + copies
+        for product in module.products:
+            rate = _peak(entry) * rates.share(product.rows)
+            each += max(product.n_bytes / (entry.bandwidth * rates.bandwidth), product.flops / rate)
+        if module.cache_bytes or module.score_flops:
+            crossing = latency + self._rates[device].message_seconds
+            each += 2 * (crossing + module.hidden_bytes * per_byte)
+        return of.repeats * each + _scores(module, self._entries[rests], self._rates[rests])
+
+    def _way(self, source: int, target: int) -> tuple[float, float]:
+        """Seconds of latency and per byte between two devices, through the host without a link."""
+        if source == target:
+            return 0.0, 0.0
+        cluster = self._cluster
+        latency, per_byte = cluster.link_latency, cluster.link_seconds_per_byte
+        if math.isfinite(latency[source, target]):
+            return float(latency[source, target]), float(per_byte[source, target])
+        host = cluster.host_endpoint
+        return (
+            float(latency[source, host] + latency[host, target]),
+            float(per_byte[source, host] + per_byte[host, target]),
+        )
+
+    def _columns_cluster(self, messages: int) -> Cluster:
+        cluster, names = self._cluster, [column.name for column in self._columns]
+        host = cluster.device_index.get(cluster.host, -1)
+        pools = {} if host < 0 else {POOL: self._limit(host)}
+        devices = tuple(
+            replace(
+                cluster.devices[column.rests],
+                name=column.name,
+                memory_bytes=self._limit(column.rests),
+                pool=POOL if column.rests == host else None,
+                options=self._options(column),
+            )
+            for column in self._columns
+        )
+        links = [
+            link
+            for source, a in enumerate(self._columns)
+            for target, b in enumerate(self._columns)
+            if source != target
+            and (link := self._link(names[source], names[target], a, b, messages)) is not None
+        ]
+        if host < 0:
+            links += self._host_links(messages)
+        return Cluster(devices, tuple(links), host=cluster.host, pools=pools)
+
+    def _options(self, column: Column) -> dict[str, str]:
+        own = dict(self._cluster.devices[column.rests].options)
+        device = column.computes["prefill"]
+        if device == column.rests:
+            return own
+        return {**own, STREAMED: self._cluster.devices[device].name}
+
+    def _limit(self, device: int) -> float:
+        """Bytes for weights and caches: what driver, engine and buffers leave."""
+        work = self._work
+        reserve = self._rates[device].reserve_bytes + work.buffer_bytes
+        if any(column.computes["prefill"] == device != column.rests for column in self._columns):
+            reserve += work.streamed_bytes
+        return max(0.0, self._cluster.devices[device].memory_bytes - reserve)
+
+    def _link(self, source: str, target: str, a: Column, b: Column, messages: int) -> Link | None:
+        """The way of a tensor between columns: each phase pays if other devices compute it."""
+        ways = {
+            phase: self._way(a.computes[phase], b.computes[phase])
+            for phase in self._phases
+            if a.computes[phase] != b.computes[phase]
+        }
+        extra = {phase: self._rates[b.computes[phase]].message_seconds for phase in ways}
+        seconds = {phase: (way[0] + extra[phase], way[1]) for phase, way in ways.items()}
+        return self._weighed(source, target, seconds, messages)
+
+    def _host_links(self, messages: int) -> list[Link]:
+        """Links to a host that computes nothing."""
+        found, host = [], self._cluster.host_endpoint
+        for at, column in enumerate(self._columns):
+            for source, target in ((at, host), (host, at)):
+                ways = dict.fromkeys(self._phases, self._way(source, target))
+                ends = (column.name, "host") if source == at else ("host", column.name)
+                link = self._weighed(*ends, ways, messages)
+                found += [] if link is None else [link]
+        return found
+
+    def _weighed(
+        self, source: str, target: str, ways: dict[Phase, tuple[float, float]], messages: int
+    ) -> Link | None:
+        """A link whose latency and bandwidth give the sum of the phases; None without a way."""
+        if not all(math.isfinite(latency) for latency, _ in ways.values()):
+            return None
+        passes = self._work.request.passes
+        tokens = {phase: sum(x.repeats * x.tokens for x in passes if x.phase == phase)
+                  for phase in PHASES}  # fmt: skip
+        repeats = {phase: sum(x.repeats for x in passes if x.phase == phase) for phase in PHASES}
+        latency = sum(repeats[phase] * way[0] for phase, way in ways.items()) / messages
+        per_byte = sum(tokens[phase] * way[1] for phase, way in ways.items()) / sum(tokens.values())
+        bandwidth = 1.0 / per_byte if per_byte > 0 else math.inf
+        return Link(source, target, latency, bandwidth)
+
+
+def _together(graph: ComputationGraph) -> ComputationGraph:
+    """The graph with the router of each layer on the device of its attention."""
+    number = {module: at for at, module in enumerate(dict.fromkeys(graph.op_modules))}
+    pairs = zip(graph.op_kinds, graph.op_modules, strict=True)
+    classes = [number[module] if kind in _TOGETHER else -1 for kind, module in pairs]
+    return replace(graph, op_colocation=frozen_ints(classes))
+
+
+def _peak(entry: CatalogueDevice) -> float:
+    """Operations per second of matrix products in the engine's own precision."""
+    return entry.peak["f32"] if entry.kind == "cpu" else entry.peak[entry.precision("f16")]
+
+
+def _scores(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> float:
+    from_memory = module.cache_bytes / (entry.bandwidth * rates.bandwidth)
+    return max(from_memory, module.score_flops / (_peak(entry) * rates.scores))
+
+
+def is_streamed(device: Device) -> bool:
+    """Whether a column's long passes are computed by another device."""
+    return STREAMED in device.options

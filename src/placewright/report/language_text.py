@@ -1,0 +1,98 @@
+"""A placement of a language model as text: speed, proof, and where modules and memory lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.plan import Plan
+from placewright.core.quantities import format_bytes, format_duration
+
+_LAYER = "layers."
+
+
+def speed_lines(rates: Mapping[str, float], seconds: Mapping[str, float]) -> list[str]:
+    """A line with the speed of each phase.
+
+    Args:
+        rates: phase -> tokens per second.
+        seconds: phase -> seconds.
+    """
+    parts = [
+        f"{phase} {rate:.3g} tokens/s ({format_duration(seconds[phase])})"
+        for phase, rate in rates.items()
+        if rate > 0
+    ]
+    return [", ".join(parts)] if parts else []
+
+
+def proof_line(plan: Plan) -> str:
+    """The value with its bound and gap."""
+    if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
+        return f"together {format_duration(plan.value)}; no bound is proven"
+    by = f" by {plan.bound_method}" if plan.bound_method else ""
+    return (
+        f"together {format_duration(plan.value)}; by these costs no placement takes less than "
+        f"{format_duration(plan.lower_bound)}{by} (gap {plan.gap:.2%})"
+    )
+
+
+def memory_lines(plan: Plan, caches: Mapping[str, float]) -> list[str]:
+    """For each device: bytes with limit and cache, and the modules that lie there.
+
+    Args:
+        plan: of a language model.
+        caches: device -> bytes of keys, values and states among them.
+    """
+    problem, device_of = plan.problem, plan.placement.device_of
+    graph, cluster = problem.graph, problem.cluster
+    lines = []
+    for device, limit in enumerate(cluster.memory_bytes.tolist()):
+        ops = np.flatnonzero(device_of == device).tolist()
+        if not ops:
+            continue
+        name = cluster.device_names[device]
+        room = "" if math.isinf(limit) else f" of {format_bytes(limit)}"
+        cache = caches.get(name, 0.0)
+        of_cache = f", {format_bytes(cache)} of it cache" if cache else ""
+        lines.append(f"  {name}: {format_bytes(plan.memory[name])}{room}{of_cache}")
+        lines += [f"    {text}" for text in _modules(graph, ops)]
+    peaks = np.array([plan.memory[name] for name in cluster.device_names])
+    for pool, size, limit in zip(
+        cluster.shared_pools, cluster.pooled(peaks), cluster.pool_bytes, strict=True
+    ):
+        lines.append(f"  {pool}: {format_bytes(float(size))} of {format_bytes(float(limit))}")
+    return lines
+
+
+def _modules(graph: ComputationGraph, ops: Iterable[int]) -> list[str]:
+    """Modules by kind, with ranges of their layers."""
+    layers: dict[str, list[int]] = {}
+    others = []
+    for op in ops:
+        name = graph.op_names[op]
+        if name.startswith(_LAYER):
+            _, number, part = name.split(".", 2)
+            layers.setdefault(part, []).append(int(number))
+        else:
+            others.append(name)
+    lines = [f"{part} of layers {ranges(numbers)}" for part, numbers in layers.items()]
+    return [*lines, ", ".join(others)] if others else lines
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as ranges.
+
+    >>> ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

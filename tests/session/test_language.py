@@ -1,0 +1,254 @@
+"""Language models as problems: costs by hand, placements by brute force, answers as text."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.runner import placewright
+from support.gguf_files import MADE, write_gguf
+
+import placewright as pw
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
+from placewright.execution.token_work import Pass, TokenRequest
+from placewright.session.language import (
+    largest_context,
+    physical_cluster,
+    token_answer,
+    tokens_of,
+    why_inexpressible,
+)
+from placewright.session.models import load_model
+from placewright.session.session import Session
+from placewright.simulation.model import Simulator
+
+GIB = 2**30
+CARD, SMALL = "rtx-4090", "rtx-3060"
+BANDWIDTH, PEAK = 1008e9 * 0.90, 165.2e12  # of the card, as the catalogue states them
+LAUNCH, ONE_ROW = 1.5e-6, 0.02
+
+
+def written(folder: Path, name: str = "dense") -> str:
+    return str(
+        write_gguf(folder / f"{name}.gguf", MADE[name], np.random.default_rng(0), vocabulary=512)
+    )
+
+
+def problem_of(model: str, **said: Any) -> Problem:
+    said = {"devices": f"{CARD},{SMALL},cpu", "prompt": 100, "generate": 20, **said}
+    return Session(model, **said).profile()
+
+
+def tight(model: str, share: float, **said: Any) -> dict[str, str]:
+    """Limits of both cards that leave room for a share of the model each."""
+    roomy = problem_of(model, **said)
+    cluster, kept = roomy.cluster, float(roomy.kept.total)
+    whole = {CARD: 24 * GIB, SMALL: 12 * GIB}
+    reserve = {
+        name: size - float(cluster.memory_bytes[cluster.device(name)])
+        for name, size in whole.items()
+    }
+    return {name: f"{reserve[name] + share * kept:.0f}B" for name in whole}
+
+
+def test_passes_of_a_request() -> None:
+    """100 tokens in micro-batches of 32 are three whole ones and 4 tokens; then 20 of 2 each."""
+    request = TokenRequest(100, 20, 128, micro_batch=32, sequences=2)
+    assert request.passes == (
+        Pass("prefill", 6, 32),
+        Pass("prefill", 2, 4),
+        Pass("decode", 20, 2),
+    )
+    assert TokenRequest.of_options(request.options) == request
+
+
+def test_seconds_of_a_feed_forward_module_by_hand(tmp_path: Path) -> None:
+    """Three matrices of 512 x 256 in q4_k: 144 bytes for 256 weights."""
+    problem = problem_of(written(tmp_path), prompt=1, generate=20)
+    op, card = problem.graph.op_index["layers.0.feed-forward"], problem.cluster.device(CARD)
+    weights = 3 * 512 * 256
+    n_bytes, flops = weights / 256 * 144, 2 * weights
+    each = 5 * LAUNCH + max(n_bytes / BANDWIDTH, flops / (PEAK * ONE_ROW))
+    assert problem.costs.seconds[op, card] == pytest.approx(21 * each)
+
+
+def test_seconds_of_attention_by_hand(tmp_path: Path) -> None:
+    """Step n of 20 reads n + 1 tokens of 2 x 128 elements in f16."""
+    problem = problem_of(written(tmp_path), prompt=1, generate=20)
+    op, card = problem.graph.op_index["layers.1.attention"], problem.cluster.device(CARD)
+    shapes = [(256, 256), (128, 256), (128, 256), (256, 256)]
+    weights = sum(a * b for a, b in shapes)
+    products = max(weights / 256 * 144 / BANDWIDTH, 2 * weights / (PEAK * ONE_ROW))
+    each = 11 * LAUNCH + products
+    pairs = sum(range(2, 22))
+    first = max(512 / BANDWIDTH, 2 * 4 * 128 / (PEAK * 0.6))  # of the prompt, its only token
+    cache = max(512 * pairs / BANDWIDTH, 2 * 4 * 128 * pairs / (PEAK * 0.6))
+    assert problem.costs.seconds[op, card] == pytest.approx(21 * each + first + cache)
+
+
+def test_experts_read_those_that_tokens_touch(tmp_path: Path) -> None:
+    """Of 8 experts, 2 per token, 16 tokens touch 8 (1 - (3/4)^16), with 16 / 4 rows per expert."""
+    model = load_model(written(tmp_path, "experts"))
+    assert model.works is not None
+    work = model.works(TokenRequest(16, 1, 64))
+    prefill, decode = work.work[work.graph.op_index["layers.0.experts"]]
+    whole = 3 * 8 * 256 * 256 / 32 * 34
+    touched = 1 - 0.75**16
+    assert prefill.products[0].n_bytes == pytest.approx(whole * touched)
+    assert prefill.products[0].rows == pytest.approx(16 * 0.25 / touched)
+    assert decode.products[0].n_bytes == pytest.approx(whole / 4)
+    assert decode.products[0].flops == pytest.approx(2 * 3 * 2 * 256 * 256)
+
+
+def test_cache_follows_format_context_and_sequences(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    sizes = {
+        kv: problem_of(path, kv=kv, context=1024, sequences=3).kept.total for kv in ("f16", "q8_0")
+    }
+    elements = 3 * 3 * 1024 * 256  # layers, sequences, tokens, elements
+    assert sizes["f16"] - sizes["q8_0"] == pytest.approx(elements * (2 - 34 / 32))
+
+
+@pytest.mark.parametrize("name", ["dense", "experts", "latent", "hybrid", "windows"])
+def test_phases_add_up_to_the_value(name: str, tmp_path: Path) -> None:
+    plan = pw.place(written(tmp_path, name), devices=f"{CARD},cpu", prompt=100, generate=20)
+    answer = token_answer(plan)
+    assert answer is not None
+    assert sum(answer.seconds.values()) == pytest.approx(plan.value)
+    assert plan.gap < 0.01
+    assert why_inexpressible(plan.problem, plan.placement) is None
+
+
+def brute_force(problem: Problem) -> tuple[float, float]:
+    """Best value of all placements, and of those that the engine can express."""
+    simulator = Simulator(problem)
+    choices = [np.flatnonzero(row).tolist() for row in problem.allowed]
+    best = expressible = math.inf
+    for chosen in itertools.product(*choices):
+        placement = Placement.of(chosen)
+        value = simulator.value(placement)
+        best = min(best, value)
+        if value < expressible and why_inexpressible(problem, placement) is None:
+            expressible = value
+    return best, expressible
+
+
+@pytest.mark.parametrize("share", [0.15, 0.3])
+def test_no_placement_is_better_than_the_bound(share: float, tmp_path: Path) -> None:
+    """All placements of seven modules on four columns, whose cards hold a share of the model."""
+    path, said = written(tmp_path, "tied"), {"prompt": 300, "generate": 5, "context": 400}
+    memory = tight(path, share, **said)
+    plan = pw.place(path, devices=f"{CARD},{SMALL},cpu", memory=memory, **said)
+    best, expressible = brute_force(plan.problem)
+    assert len(set(plan.placement.device_of.tolist())) > 1
+    assert plan.lower_bound <= best * (1 + 1e-9)
+    assert expressible * (1 - 1e-9) <= plan.value <= expressible * 1.02
+    assert why_inexpressible(plan.problem, plan.placement) is None
+
+
+def test_rules_of_the_engine(tmp_path: Path) -> None:
+    problem = problem_of(written(tmp_path))
+    names, graph = problem.cluster.device_names, problem.graph
+    assert names == (CARD, SMALL, "cpu", f"cpu+{CARD}")
+    card, small, cpu, streamed = range(4)
+
+    def reason(attention: list[int], others: int = card) -> str | None:
+        chosen = np.full(graph.n_ops, others)
+        chosen[graph.op_index["embedding"]] = cpu
+        for layer, at in enumerate(attention):
+            chosen[graph.op_index[f"layers.{layer}.attention"]] = at
+        return why_inexpressible(problem, Placement.of(chosen.tolist()))
+
+    assert reason([cpu, card, small]) is None
+    assert reason([card, card, card], streamed) is None
+    assert "in runs" in str(reason([small, card, card]))
+    assert "in runs" in str(reason([card, card, cpu]))
+    assert "all of them" in str(reason([cpu, card, card], streamed))
+
+
+def test_the_largest_context_fits_and_the_next_does_not(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    model, problem = load_model(path), problem_of(path)
+    assert model.works is not None
+    request, cluster = tokens_of(problem), physical_cluster(problem)
+    cluster = replace(cluster, devices=cluster.devices[:1], links=(), host="host")
+    assert largest_context(model.works, request, cluster, 8192) == 8192
+    reserve = 24 * GIB - problem_of(path, devices=CARD).cluster.memory_bytes[0]
+    kept = float(model.works(replace(request, context=2048)).graph.weight_bytes.sum())
+    mask = 2.0 * request.prompt * (2048 - request.context)  # of attention, for another context
+    close = cluster.with_limit(CARD, float(reserve) + mask + kept)
+    assert largest_context(model.works, request, close, 8192) == 2048
+    assert largest_context(model.works, request, cluster.with_limit(CARD, 1.0), 8192) == 0
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"devices": "rtx-409"}, "did you mean gpu-rtx-4090"),
+    ({"devices": None}, "are needed for a language model"),
+    ({"context": 8193}, "8193 tokens is beyond the 8192 of the model"),
+    ({"context": 119}, "do not fit into it"),
+    ({"kv": "q3"}, "is f32, f16, bf16, q8_0, q4_0, got 'q3'"),
+    ({"prompt": "2 k"}, "expects a number of tokens"),
+    ({"prompt": 0}, "must be 1 to"),
+    ({"objective": "throughput"}, "of a language model is latency"),
+    ({"execution_model": "event"}, "of a language model is sequential"),
+    ({"precision": "f16"}, "of a language model is that of its file"),
+    ({"memory": {"gpu": "1GiB"}}, "gpu"),
+]
+
+
+@pytest.mark.parametrize(("said", "reason"), WRONG)
+def test_wrong_requests_are_refused(said: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=reason):
+        problem_of(written(tmp_path), **said)
+
+
+def test_tokens_are_refused_for_other_models() -> None:
+    with pytest.raises(FieldError, match="is of a language model"):
+        pw.place("zoo:rnnlm/tiny", devices="catalogue:2gpu", prompt=3)
+
+
+def test_a_model_that_fits_nowhere_has_a_smallest_change(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    with pytest.raises(InfeasibleError, match=r"--memory cpu=(\d+)MiB fits") as refused:
+        pw.place(path, devices=f"{CARD},cpu", memory={CARD: "0B", "cpu": "1GiB"})
+    text = str(refused.value)
+    size = int(text.split("cpu=")[1].split("MiB")[0])
+    for mebibytes, fits in ((size, True), (size - 2, False)):
+        memory = {CARD: "0B", "cpu": f"{mebibytes}MiB"}
+        if fits:
+            assert pw.place(path, devices=f"{CARD},cpu", memory=memory).value > 0
+        else:
+            with pytest.raises(InfeasibleError):
+                pw.place(path, devices=f"{CARD},cpu", memory=memory)
+
+
+def test_commands_place_simulate_and_explain(tmp_path: Path) -> None:
+    path = written(tmp_path, "experts")
+    memory = tight(path, 0.2, prompt=300, context=1024)
+    limits = [part for name, size in memory.items() for part in ("--memory", f"{name}={size}")]
+    asked = ("--devices", f"{CARD},{SMALL},cpu", "--prompt", "300", "--context", "1k", *limits)
+
+    def run(*words: str) -> str:
+        done = placewright(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    text = run("place", path, *asked)
+    for word in ("prefill", "decode", "tokens/s", "gap", "a context of"):
+        assert word in text
+    data = json.loads(run("place", path, *asked, "--json"))
+    assert data["execution_model"] == "sequential"
+    assert data["tokens"]["prompt"] == 300
+    assert data["tokens"]["decode_tokens_per_second"] > 0
+    moved = run("simulate", "plan.json", "--set", "layers.0-1.experts=cpu")
+    assert "before the change" in moved
+    assert "experts of layers 0-1" in moved
+    assert "is on" in run("explain", "plan.json", "layers.0.experts")
