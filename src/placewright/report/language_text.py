@@ -14,16 +14,15 @@ from placewright.core.quantities import format_bytes, format_duration
 _LAYER = "layers."
 
 
-def speed_lines(rates: Mapping[str, float], seconds: Mapping[str, float]) -> list[str]:
+def speed_lines(phases: Mapping[str, tuple[float, float]]) -> list[str]:
     """A line with the speed of each phase.
 
     Args:
-        rates: phase -> tokens per second.
-        seconds: phase -> seconds.
+        phases: phase -> tokens per second, and seconds of all its tokens.
     """
     parts = [
-        f"{phase} {rate:.3g} tokens/s ({format_duration(seconds[phase])})"
-        for phase, rate in rates.items()
+        f"{phase} {rate:.3g} tokens/s ({format_duration(seconds)})"
+        for phase, (rate, seconds) in phases.items()
         if rate > 0
     ]
     return [", ".join(parts)] if parts else []

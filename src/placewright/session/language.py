@@ -361,6 +361,11 @@ class TokenAnswer:
         seconds = self.seconds.get(phase, 0.0)
         return request.sequences * tokens / seconds if seconds > 0 else 0.0
 
+    @property
+    def speeds(self) -> dict[str, tuple[float, float]]:
+        """Phase -> tokens per second, and seconds."""
+        return {each: (self.rate(each), seconds) for each, seconds in self.seconds.items()}
+
     def data(self) -> dict[str, object]:
         """The answer as JSON."""
         return {
@@ -381,7 +386,7 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         f"{model}: {layers} layers with attention in {graph.n_ops} modules; prompt of "
         f"{request.prompt} tokens, {request.generate} generated, context {request.context} as "
         f"{request.cache}{several}",
-        *speed_lines({phase: answer.rate(phase) for phase in answer.seconds}, answer.seconds),
+        *speed_lines(answer.speeds),
         proof_line(plan),
         *memory_lines(plan, answer.caches),
     ]
