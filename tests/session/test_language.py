@@ -217,7 +217,7 @@ def test_tokens_are_refused_for_other_models() -> None:
 
 def test_a_model_that_fits_nowhere_has_a_smallest_change(tmp_path: Path) -> None:
     path = written(tmp_path)
-    with pytest.raises(InfeasibleError, match=r"--memory cpu=(\d+)MiB fits") as refused:
+    with pytest.raises(InfeasibleError, match=r"`memory` cpu=(\d+)MiB fits") as refused:
         pw.place(path, devices=f"{CARD},cpu", memory={CARD: "0B", "cpu": "1GiB"})
     text = str(refused.value)
     size = int(text.split("cpu=")[1].split("MiB")[0])

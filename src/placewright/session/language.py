@@ -164,7 +164,7 @@ def tokens_of(problem: Problem) -> TokenRequest:
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerRuns:
     """Attention of each layer, and the columns in the order in which the engine fills them.
 
     Attributes:
@@ -176,18 +176,18 @@ class Layers:
     order: tuple[int, ...]
 
 
-def layers_of(problem: Problem) -> Layers:
+def layer_runs(problem: Problem) -> LayerRuns:
     """The layers of a problem."""
     graph, cluster = problem.graph, problem.cluster
     ops = [op for op in range(graph.n_ops) if graph.op_kinds[op] == "Attention"]
     host = [at for at, device in enumerate(cluster.devices) if device.pool is not None]
     others = [at for at, device in enumerate(cluster.devices) if device.pool is None]
-    return Layers(tuple(ops), (*host, *others))
+    return LayerRuns(tuple(ops), (*host, *others))
 
 
 def why_inexpressible(problem: Problem, placement: Placement) -> str | None:
     """The first rule of the engine that a placement breaks; None if it keeps all."""
-    layers, device_of = layers_of(problem), placement.device_of
+    layers, device_of = layer_runs(problem), placement.device_of
     names = problem.cluster.device_names
     used = {int(device) for device in device_of[1:]}  # the embedding is looked up by the host
     streaming = {is_streamed(problem.cluster.devices[at]) for at in used & _host_columns(problem)}
@@ -293,7 +293,7 @@ def _is_spent(budget: Budget) -> bool:
 
 def _divided(problem: Problem, placement: Placement) -> Iterator[Problem]:
     """Problems whose attention is pinned in runs, those near a placement first."""
-    layers, device_of = layers_of(problem), placement.device_of
+    layers, device_of = layer_runs(problem), placement.device_of
     host = _host_columns(problem)
     used = {int(device) for device in device_of[1:]} & host
     modes = sorted(used, key=lambda at: -int((device_of == at).sum())) or sorted(host)[:1] or [-1]
@@ -457,8 +457,11 @@ def memory_advice(problem: Problem) -> str | None:
     host = [each for each in found if each[1] == cluster.host]
     missing, name, size = min(host or found)
     shorter = largest_context(works, request, cluster, trained)
-    instead = f"; so does --context {shorter}" if shorter else ""
-    return f"--memory {name}={size / _GRAIN:.0f}MiB fits, {format_bytes(missing)} more{instead}"
+    instead = f"; so does argument `context` {shorter}" if shorter else ""
+    return (
+        f"argument `memory` {name}={size / _GRAIN:.0f}MiB fits, {format_bytes(missing)} more"
+        f"{instead}"
+    )
 
 
 def _works_again(problem: Problem) -> tuple[Works | None, int]:

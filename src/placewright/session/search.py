@@ -163,9 +163,8 @@ def find_plan(
     runtime: str | None = None,
     measure: Callable[[Placement], float] | None = None,
     replicate: bool = False,
-    advise: Callable[[Problem], str | None] = advice,
 ) -> Plan:
-    """Find a placement of `problem` and put it in a plan; `advise` says which change would fit.
+    """Find a placement of `problem` and put it in a plan.
 
     With `replicate`, groups of equal devices that take turns with the samples are formed first (see
     `placers.ideals.replication`); the placer starts from the split that they were formed for, and
@@ -196,7 +195,7 @@ def find_plan(
         raise
     if solution.placement is None:
         proven = "no placement is possible" if solution.status == "infeasible" else "none was found"
-        change = advise(problem)
+        change = memory_advice(problem) if is_of_tokens(problem) else advice(problem)
         hint = f"; {change}" if change else ""
         raise InfeasibleError(f"{proven}: {solution.message or 'the budget ended first'}{hint}")
     return _plan_found(problem, solution, *how)
@@ -372,7 +371,6 @@ def _search_within(
                 runtime=request.runtime,
                 measure=measure_of(model, problem),
                 replicate=request.replicate,
-                advise=memory_advice if is_of_tokens(problem) else advice,
             )
             plan = _expressible(plan, request, limit)
         except Interrupted as error:
