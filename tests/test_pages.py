@@ -29,6 +29,7 @@ PAGES = {
     "how-to/untrusted-models.md": ("model.onnx", "plan.json"),
     "how-to/python.md": ("model.onnx",),
     "how-to/training.md": (),
+    "how-to/decode.md": (),
 }
 FILE = re.compile(r"[Ww]rite this file as `([^`]+)`")
 BLOCK = re.compile(r"```(console|python|yaml)\n(.*?)```", re.S)

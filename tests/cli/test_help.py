@@ -50,6 +50,7 @@ def test_each_value_that_can_be_left_out_shows_what_is_taken() -> None:
     assert {flag for _, flag in without} == {
         "--value",
         "--resident",
+        "--state",
         "--pin",
         "--set",
         "--cluster",

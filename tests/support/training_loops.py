@@ -12,12 +12,13 @@ from torch import nn
 
 import placewright as pw
 from placewright.core.arrays import frozen_floats
-from placewright.core.cluster import Cluster, Link
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.execution.runtime import Runtime
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 from placewright.profiling.units import light_ops_joined
 from placewright.session.plans import plan_of
@@ -80,11 +81,17 @@ def batches(kind: type[nn.Module], count: int) -> Iterator[tuple[torch.Tensor, t
             yield words[:, :-1], words[:, 1:]
 
 
+def cores_of(count: int, runtime: Runtime | None = None) -> tuple[Device, ...]:
+    """The first cores of this machine, each with a memory of its own."""
+    runtime = runtime or TorchRuntime()
+    found = [device for device in runtime.discover() if ":" in device.name]
+    return tuple(replace(device, pool=None) for device in found[:count])
+
+
 def plan_of_step(module: nn.Module, batch: Any, *, seed: int | None, **said: Any) -> Plan:
     """A random split over two cores; without a seed all on the first."""
     model = pw.read(module, batch, objective="training", runtime="torch", **said)
-    found = [device for device in TorchRuntime().discover() if ":" in device.name]
-    devices = tuple(replace(device, pool=None) for device in found[:2])
+    devices = cores_of(2)
     ends = [*(device.name for device in devices), "host"]
     links = tuple(Link(a, b, 1e-6) for a in ends for b in ends if a != b)
     units = light_ops_joined(model.graph)

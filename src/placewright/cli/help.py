@@ -43,6 +43,7 @@ OPTIONS = {
     "--shape": Shown(MODEL, "NAME=SIZES", "those of the file"),
     "--value": Shown(MODEL, "NAME=NUMBER", is_rare=True),
     "--resident": Shown(MODEL, "NAME", is_rare=True),
+    "--state": Shown(MODEL, "OUTPUT=INPUT", is_rare=True),
     "--fold-constants": Shown(MODEL),
     "--optimizer": Shown(MODEL, "NAME"),
     "--colocate-backward": Shown(MODEL, is_rare=True),

@@ -85,6 +85,11 @@ class DirectRunner:
         with self._allowed, self._freest() as copy:
             return copy.run([self._model.from_host(value) for value in ascending])
 
+    def reset_state(self) -> None:
+        """Give all state its initial value; no call may be under way."""
+        for copy in self._copies:
+            copy.reset_state()
+
     def close(self, timeout: float = 10.0) -> None:
         """Release the copies; calls under way keep theirs until they end."""
         self._copies = []
@@ -115,6 +120,7 @@ class _Copy:
         self._numbers = itertools.count()
         self._idle: list[Slot] = []
         self._model, self._device = model, device
+        self._keeps_state = isinstance(model, KeepsState) and model.keeps_state
 
     def run(self, inputs: list[HostArray]) -> Execution:
         try:
@@ -130,11 +136,17 @@ class _Copy:
                 self._tensors.settle(request)
                 execution = self._tensors.execution(request)
             except Exception as cause:  # libraries raise any type
+                if self._keeps_state:
+                    self._idle.append(slot)  # its caller resets the state
                 raise RuntimeFailure(f"the model on '{self._name}' failed: {cause}") from cause
         slot.inputs = None
         slot.tensors.clear()
         self._idle.append(slot)  # only after success: a failure leaves it in an unknown state
         return execution
+
+    def reset_state(self) -> None:
+        for slot in self._idle:
+            slot.reset_state()
 
     def _prepared(self) -> AbstractContextManager[None]:
         model = self._model

@@ -31,6 +31,7 @@ class ReadOptions:
         optimizer: of the training step, with its settings: ``"adam:learning_rate=1e-4"``.
         colocate_backward: every backward op of the step shares a device with its forward op.
         dropout: the step draws random numbers, as a module in training mode does.
+        state: output name -> input name of values that stay from call to call.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class ReadOptions:
     optimizer: str = "sgd"
     colocate_backward: bool = False
     dropout: bool = False
+    state: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from placewright.execution.runtime import (
     MovesTensors,
     NativeTensor,
     OpSegment,
+    ResetsState,
     RunsAsynchronously,
     SegmentInstance,
     graph_inputs,
@@ -125,6 +126,13 @@ class Slot:
     inputs: list[NativeTensor] | None = None
     tensors: dict[Place, NativeTensor] = field(default_factory=dict)
     boundary: dict[int, NativeTensor] | None = None
+
+    def reset_state(self) -> None:
+        """Give the state of all instances its initial value."""
+        for row in self.instances:
+            for instance in row:
+                if isinstance(instance, ResetsState):
+                    instance.reset_state()
 
 
 def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:

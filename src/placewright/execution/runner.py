@@ -263,6 +263,11 @@ class ConcurrentRunner:
                 values.update(segment.state_values())
         return values
 
+    def reset_state(self) -> None:
+        """Give all state its initial value; no request may be under way."""
+        for slot in self._slots:
+            slot.reset_state()
+
     def describe(self, index: int, request: int = 0) -> str:
         """Text of a segment for messages: number, device that runs it for a request, and ops."""
         segment, names = self.segments[index], self.model.graph.op_names

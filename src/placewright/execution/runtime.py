@@ -238,6 +238,15 @@ class ChangesState(Protocol):
 
 
 @runtime_checkable
+class ResetsState(Protocol):
+    """An instance that keeps state from one run to the next."""
+
+    def reset_state(self) -> None:
+        """Give all state of this instance its initial value."""
+        ...
+
+
+@runtime_checkable
 class SharesState(Protocol):
     """A loaded model whose plans can take turns on one copy of their state."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,6 +18,7 @@ from placewright.execution.framework import (
     ModelInMemory,
     ReadOptions,
 )
+from placewright.execution.state_pairs import asked_of
 from placewright.io.content import content_hash, existing_path, one_line
 from placewright.io.lost_cache import folder_instead, tell_lost_cache
 from placewright.io.scratch import scratch_folder
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 Model = TypeVar("Model")
-
-
-class ReadsFile(Protocol):
-    """A function that reads a file."""
-
-    def __call__(
-        self, path: Path, *, shapes: Mapping[str, tuple[int, ...]], fold_constants: bool
-    ) -> tuple[ComputationGraph, ModelSource]: ...
 
 
 class ConvertsModule(Protocol):
@@ -58,13 +51,14 @@ class FileReader:
     """Reader of files, and of models that are converted to files first.
 
     Attributes:
-        read_file: reads a file of the framework's own format.
+        read_file: reads a file of the framework's own format, with `shapes`, `fold_constants` and,
+            if there is any, `state`.
         files_of: lists all files of the model at a path.
         file_of_module: converts a PyTorch module once, and returns the file.
         file_of_program: converts a PyTorch program in a file once, and returns the file.
     """
 
-    read_file: ReadsFile
+    read_file: Callable[..., tuple[ComputationGraph, ModelSource]]
     files_of: Callable[[Path], tuple[Path, ...]]
     file_of_module: ConvertsModule
     file_of_program: Callable[[ProgramFile], Path]
@@ -75,15 +69,20 @@ class FileReader:
         """See `Framework.read`."""
         model = find(name)
         built = model.build(False) if isinstance(model, ModelInMemory) else None
+        state = {"state": options.state} if options.state else {}
         graph, source = self.read_file(
-            self._file(model, built), shapes=options.shapes, fold_constants=options.fold_constants
+            self._file(model, built),
+            shapes=options.shapes,
+            fold_constants=options.fold_constants,
+            **state,
         )
         return graph, source if built is None else replace(built.named_ports(source), path=name)
 
     def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
         """See `Framework.again`."""
         fold = source.options.get("fold_constants") != "no"
-        return self.read(source.path, find, ReadOptions(source.shapes, fold))
+        state = asked_of(source.options)
+        return self.read(source.path, find, ReadOptions(source.shapes, fold, state=state))
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
         """See `Framework.runnable`."""

@@ -22,6 +22,7 @@ from placewright.execution.runtime import (
     RunsOpByOp,
     Runtime,
 )
+from placewright.execution.state_pairs import OPTION
 from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units, light_ops_joined
@@ -149,6 +150,7 @@ def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
     text = repr((source.sha256, shapes, source.reader_version, graph.op_names, graph.op_kinds))
     if source.signature is not None and source.signature.values:
         text += repr(sorted(source.signature.values.items()))
+    text += source.options.get(OPTION, "")
     return hashlib.sha256(text.encode()).hexdigest()
 
 

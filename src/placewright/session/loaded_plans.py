@@ -103,6 +103,8 @@ class LoadedPlan:
         self._model: LoadedModel | None = model
         self._changed = threading.Condition()
         self._under_way = 0
+        self._turn = threading.Lock()
+        self._failure: RuntimeFailure | None = None  # of a call that left state half changed
         self._idle: dict[int | None, list[_Server]] = {}
         self._busy: list[_Server] = []
         with limited(plan):
@@ -138,7 +140,33 @@ class LoadedPlan:
         with self.in_use() as model:
             inputs, has_tensors = _flattened(model, inputs)
             values = checked_inputs(model, inputs, self._dtypes)
-            return _result(model, self._runner.run(values).outputs, has_tensors)
+            if not self._one_by_one:
+                return _result(model, self._runner.run(values).outputs, has_tensors)
+            return _result(model, self._in_turn(values), has_tensors)
+
+    def reset(self) -> None:
+        """Give all state that the model keeps between calls its initial value.
+
+        Raises:
+            RuntimeFailure: this is closed.
+        """
+        with self.in_use(), self._turn:
+            self._runner.reset_state()
+            self._failure = None
+
+    def _in_turn(self, values: Sequence[HostArray]) -> Sequence[HostArray]:
+        """Outputs of a call that changes state; calls of several threads take turns."""
+        with self._turn:
+            if self._failure is not None:
+                raise RuntimeFailure(
+                    f"a call failed half-way ({self._failure}), so that the model's state is that "
+                    "of no call; reset() starts again"
+                )
+            try:
+                return self._runner.run(values).outputs
+            except RuntimeFailure as failure:
+                self._failure = failure
+                raise
 
     def stream(
         self,
@@ -223,6 +251,8 @@ class LoadedPlan:
         devices = unsplit_devices(self.plan, model)
         if not devices:
             return call_runner(self.plan, model, in_flight=in_flight)
+        if self._one_by_one:
+            devices = devices[:1]  # each device would have a state of its own
         at_once = in_flight or max(len(usable_cores()), len(devices))
         return DirectRunner(model, devices, at_once=at_once)
 

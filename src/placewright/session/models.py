@@ -331,6 +331,23 @@ def load_model(
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
     """
+    options = ReadOptions(
+        dict(shapes or {}),
+        fold_constants,
+        objective == "training",
+        optimizer,
+        colocate_backward,
+        dropout,
+    )
+    return read_model(name, objective, runtime, options)
+
+
+def read_model(name: str, objective: Objective, runtime: str | None, options: ReadOptions) -> Model:
+    """Read a model by name, as `load_model` does, with options of the reader.
+
+    Raises:
+        InputError: there is no such file or zoo model, or it cannot be read.
+    """
     require_known_runtime(runtime)
     require_training_runtime(runtime, objective)
     framework = framework_named(runtime or default_runtime_name(objective))
@@ -345,14 +362,6 @@ def load_model(
         )
     if not name.startswith((ZOO_PREFIX, MODULE_PREFIX)):
         require_file(name)
-    options = ReadOptions(
-        dict(shapes or {}),
-        fold_constants,
-        objective == "training",
-        optimizer,
-        colocate_backward,
-        dropout,
-    )
     if reader := reader_of_file(name):
         read = reader.read(name, options)
         return Model(
@@ -498,16 +507,17 @@ class ModelOfRequest:
         if isinstance(given, Problem):
             return Model(given.graph, given.source, given)
         assert isinstance(given, str)
-        return load_model(
-            given,
-            objective=self.request.objective,
-            shapes=self.request.shapes,
-            fold_constants=self._fold_constants,
-            runtime=self.request.runtime,
-            optimizer=self.request.optimizer,
-            colocate_backward=self.request.colocate_backward,
-            dropout=self.request.dropout,
+        request = self.request
+        options = ReadOptions(
+            dict(request.shapes),
+            self._fold_constants,
+            request.objective == "training",
+            request.optimizer,
+            request.colocate_backward,
+            request.dropout,
+            request.state,
         )
+        return read_model(given, request.objective, request.runtime, options)
 
     def loaded(self, runtime: Runtime | str) -> LoadedModel:
         """The model loaded by a runtime, at the first call.

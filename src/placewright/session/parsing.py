@@ -105,6 +105,11 @@ def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
     return pairs
 
 
+def parse_state(raw: Any) -> dict[str, str]:
+    """Output name -> input name of values that stay from call to call."""
+    return parse_pairs(raw, "state", "OUTPUT=INPUT")
+
+
 def parse_pins(raw: Any) -> dict[str, str]:
     """Op name -> device name."""
     return parse_pairs(raw, "pins", "OP=DEVICE")

@@ -21,6 +21,7 @@ from placewright.core.quantities import format_bytes
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import AnswerError, FieldError, InputError
+from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.frameworks.registry import reader_of_file
@@ -114,9 +115,16 @@ def _measure(
         request.remeasure,
         Deadline(clock=deadline.clock).within(request.profiling),
     )
+    loaded = model.loaded(runtime)
+    if request.objective == "throughput" and isinstance(loaded, KeepsState) and loaded.keeps_state:
+        raise FieldError(
+            "objective",
+            f"throughput: '{request.name}' keeps state from call to call, so that a call waits for "
+            "the one before; use latency",
+        )
     whole = measure_model(
         model.read,
-        model.loaded(runtime),
+        loaded,
         cluster,
         runtime,
         objective=request.objective,

@@ -30,7 +30,8 @@ from typing import TypeVar, cast
 
 Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
-READ = ("runtime", "objective", "optimizer", "colocate_backward", "dropout", "shapes", "values")
+READ = ("runtime", "objective", "optimizer", "colocate_backward", "dropout", "shapes", "values",
+        "state")  # fmt: skip
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
@@ -153,6 +154,9 @@ class Request:
             of ops over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
         values: input name -> its constant value: a number, or as many as it holds.
+        state: output name -> name of the input that takes its value in the next call, on the same
+            device, such as the keys and values of a decoder; ``"new_keys_*": "keys_*"`` pairs all
+            whose ``*`` stands for the same text.
         resident: names of inputs that lie where they are used before a run begins.
         precision: of all floating-point data on devices whose costs come from data sheets: f32,
             tf32, bf16, f16 or i8. A device without it computes in another, which is reported. None
@@ -284,6 +288,10 @@ class Request:
     values: Mapping[str, tuple[int | float, ...]] = said(
         "Give an input a constant value, as in sr=16000; repeatable.", {}, kind=list, word="value",
         checked=_parsing("parse_values"),
+    )  # fmt: skip
+    state: Mapping[str, str] = said(
+        "Keep an output for the next call, as in new_keys_*=keys_*; repeatable.", {}, kind=list,
+        checked=_parsing("parse_state"),
     )  # fmt: skip
     resident: tuple[str, ...] = said(
         "Keep an input where it is used before a run begins; repeatable.", (), kind=list,

@@ -23,11 +23,14 @@ from placewright.errors import (
     GraphError,
     InputError,
 )
+from placewright.execution.exported_program import Interface
+from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.openvino.conversion import kept_interface
 from placewright.frameworks.openvino.devices import openvino_library
 from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
 from placewright.frameworks.openvino.model_files import checked_files
+from placewright.frameworks.openvino.state import keep_state
 from placewright.frameworks.openvino.weights import kept_weight, port_bytes
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_symbols
@@ -37,6 +40,7 @@ _READER = "openvino"
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
 _NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
+_NO_STATE: Mapping[str, str] = {}
 _NO_SYMBOLS: Mapping[str, tuple[str, ...]] = {}
 _WHAT = "reading this model"  # needs OpenVINO
 _NUMBERED = re.compile(r"(.+?)(?:_[0-9]+)+")
@@ -47,6 +51,7 @@ def read_openvino(
     *,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
     fold_constants: bool = True,
+    state: Mapping[str, str] = _NO_STATE,
 ) -> tuple[ComputationGraph, ModelSource]:
     """Read a model file through OpenVINO.
 
@@ -54,6 +59,7 @@ def read_openvino(
         path: ``.xml``, ``.onnx``, ``.pb``, ``.tflite`` or a SavedModel folder.
         shapes: dimensions to fix; see `frameworks.input_shapes.fixed_shapes`.
         fold_constants: False gives the raw graph with one op per constant, parameter and result.
+        state: output name -> input name of values that stay from call to call.
 
     Returns:
         The graph, and its source with the shapes of all inputs.
@@ -72,11 +78,12 @@ def read_openvino(
         model = openvino.Core().read_model(str(file))
         symbols = onnx_symbols(file) if file.suffix.lower() == ".onnx" else _NO_SYMBOLS
         fix_shapes(model, shapes, symbols)
+        all_shapes = input_shapes(model)
+        interface = keep_state_of(model, state)
         is_stored = file.suffix.lower() == ".xml"
         reading = read_operators(model, fold_constants=fold_constants, names_are_stored=is_stored)
         graph = reading.builder.build()
         signature = reading.signature(model) if fold_constants else None
-        interface = kept_interface(model)
     except RuntimeError as error:
         reason = _reason(error)
         if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
@@ -93,13 +100,33 @@ def read_openvino(
         path=str(path),
         sha256=content_hash(root, files),
         format=_READER,
-        shapes=input_shapes(model),
+        shapes=all_shapes,
         reader_version=f"openvino {openvino.__version__}",
         native_names=reading.native_names,
-        options={} if fold_constants else {"fold_constants": "no"},
+        options={**({} if fold_constants else {"fold_constants": "no"}), **option_of(state)},
         signature=signature,
     )
     return graph, source if interface is None else interface.applied_to(source)
+
+
+def keep_state_of(model: Any, state: Mapping[str, str]) -> Interface | None:
+    """Turn outputs and inputs into variables, in place; return the interface of a converted file.
+
+    Raises:
+        UnknownNameError: there is no such input or output.
+        FieldError: a pair does not fit together.
+    """
+    interface = kept_interface(model)
+    if not state:
+        return interface
+    counts = (len(model.inputs), len(model.outputs))
+    fits = interface is not None and (len(interface.inputs), len(interface.outputs)) == counts
+    if interface is not None and fits:
+        return keep_state(model, state, interface)
+    inputs = tuple(_names_of(port)[0] for port in model.inputs)
+    outputs = tuple(_names_of(port)[0] for port in model.outputs)
+    keep_state(model, state, Interface(inputs, outputs, ()))
+    return None
 
 
 def read_operators(

@@ -34,6 +34,7 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
+from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.openvino import devices as openvino_devices
 from placewright.frameworks.openvino.devices import (
     compile_options,
@@ -42,7 +43,9 @@ from placewright.frameworks.openvino.devices import (
     openvino_library,
 )
 from placewright.frameworks.openvino.kernels import KernelMap
+from placewright.frameworks.openvino.reader import keep_state_of
 from placewright.frameworks.openvino.segments import NodeMap, cut, with_inner_outputs
+from placewright.frameworks.openvino.state import with_whole_variables
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
 from placewright.frameworks.segment_cache import SegmentCache
 
@@ -162,7 +165,8 @@ class OpenVinoModel:
     def fused_groups(self, device: Device) -> Grouping:
         """Group the ops that one kernel of `device` computes."""
         profiled = self._profiled(device)
-        return KernelMap(self.graph, profiled.compiled).grouping
+        kernels = KernelMap(self.graph, profiled.compiled).grouping
+        return with_whole_variables(self.graph, kernels) if self.keeps_state else kernels
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the whole model once, with OpenVINO's own kernel timers."""
@@ -220,7 +224,14 @@ class OpenVinoModel:
                 f"OpenVINO cannot compile '{self.source.path}' for '{device.name}': "
                 f"{_last_line(error)}"
             ) from error
-        return lambda inputs: [np.array(value) for value in compiled(list(inputs)).to_tuple()]
+
+        def run(inputs: Sequence[HostArray]) -> list[HostArray]:
+            # A request of its own has the initial state.
+            request = compiled.create_infer_request() if self.keeps_state else compiled
+            made = request.infer(list(inputs)) if self.keeps_state else request(list(inputs))
+            return [np.array(value) for value in made.to_tuple()]
+
+        return run
 
     def throughput_device(self, device: Device, n_threads: int) -> Device:
         """The processor with OpenVINO's hint for throughput, by which it chooses its streams."""
@@ -312,6 +323,10 @@ class OpenVinoInstance:
             raise cannot_compute("OpenVINO", error) from error
         return self._fetch() if self._outputs is None else self._outputs
 
+    def reset_state(self) -> None:
+        """See `execution.runtime.ResetsState`."""
+        self.request.reset_state()
+
     def _fetch(self) -> list[NativeTensor]:
         return [self.request.get_output_tensor(index) for index in range(self._n_outputs)]
 
@@ -332,6 +347,7 @@ def _model_of(source: ModelSource) -> Any:
         }
         if any(list(p.get_partial_shape()) != list(s) for p, s in shapes.items()):
             model.reshape(shapes)
+        keep_state_of(model, asked_of(source.options))
     except RuntimeError as error:
         raise InputError(f"OpenVINO cannot read '{source.path}': {_last_line(error)}") from None
     return model

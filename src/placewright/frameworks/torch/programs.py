@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, StalePlanError
+from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.allocator import share_one_arena
 from placewright.execution.exported_program import Interface, ProgramFile
 from placewright.execution.framework import Find, FoundModel, ModelInMemory, ReadOptions
+from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.torch.reading.fx_program import (
     TRAINING,
     FxInterface,
@@ -35,9 +36,10 @@ class TorchOptions:
         training: the whole training step instead of one inference.
         optimizer: of the training step, as `training.optimizers.rule_of` takes it.
         colocate_backward: every backward op shares a device with its forward op.
-        dropout: the training step draws random numbers.
         fold_constants: of inference; False keeps ops that depend only on weights.
         shapes: of a program with open dimensions, pairs of input name and dimensions.
+        dropout: the training step draws random numbers.
+        state: of inference; pairs of output name and input name.
     """
 
     training: bool = False
@@ -46,6 +48,7 @@ class TorchOptions:
     fold_constants: bool = True
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     dropout: bool = False
+    state: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_request(cls, options: ReadOptions) -> TorchOptions:
@@ -57,6 +60,7 @@ class TorchOptions:
             options.fold_constants,
             tuple((name, tuple(shape)) for name, shape in sorted(options.shapes.items())),
             options.dropout,
+            tuple(options.state.items()),
         )
 
     @classmethod
@@ -70,6 +74,7 @@ class TorchOptions:
             fold_constants=options.get("fold_constants") != "no",
             shapes=tuple(sorted(source.shapes.items())) if "open_dimensions" in options else (),
             dropout=options.get("dropout") == "yes",
+            state=tuple(asked_of(options).items()),
         )
 
 
@@ -179,6 +184,8 @@ def _of_program(
     input_names: Sequence[str] = (),
 ) -> ReadProgram:
     if options.training:
+        if options.state:
+            raise FieldError("state", "is of inference; a training step keeps its own state")
         from placewright.frameworks.torch.training.step import read_training
 
         return read_training(
@@ -198,4 +205,5 @@ def _of_program(
         name=name,
         fold_constants=options.fold_constants,
         shapes=dict(options.shapes),
+        state=dict(options.state),
     )

@@ -55,6 +55,7 @@ class FxRules:
         colocation_of: the colocation class of a call, -1 if it is free.
         resident: names of calls whose value lies in a weight's memory and never leaves its device;
             their tensors have no bytes of their own.
+        changing: placeholders of weights that change; no call that reads one is folded.
     """
 
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class FxRules:
     phase_of: Callable[[Node], int] = _forward
     colocation_of: Callable[[Node], int] = _free
     resident: Container[str] = ()
+    changing: Container[str] = ()
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,10 @@ class _Adding:
         tags = [str(tag) for tag in getattr(node.target, "tags", ())]
         if any("nondeterministic" in tag for tag in tags):
             return False
-        return all(source.name in self.constants for source in sources(node))
+        return all(
+            source.name in self.constants and source.name not in self.rules.changing
+            for source in sources(node)
+        )
 
     def _constant_weights(self, node: Node) -> list[int]:
         """Weights of a folded call: a view of a weight is that weight, other values are new."""

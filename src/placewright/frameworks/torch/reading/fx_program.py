@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.exported_program import OwnClasses, tensor_inputs
+from placewright.execution.state_pairs import Pairs
+from placewright.frameworks.torch.reading.state import changes_in_place
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +61,8 @@ class FxProgram:
             tensor object.
         inputs: placeholders of the graph inputs, in the order of the graph's input tensors.
         outputs: nodes that hold the graph outputs; of a training step only the loss.
-        updates: state placeholder -> node that holds its value after the step; empty for inference.
+        updates: state placeholder -> node that holds its value after a run.
+        in_place: node that may write into the memory of state -> placeholder of that state.
         example_inputs: graph input placeholder -> a valid value.
         step: of a training step; None for inference.
         result: puts values of all outputs into the structure of the model's own result.
@@ -75,6 +78,7 @@ class FxProgram:
     example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     plain: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = no_plain_call
     step: StepParts | None = None
+    in_place: Mapping[str, str] = field(default_factory=dict)
     result: Callable[[Sequence[torch.Tensor]], Any] = tuple
 
 
@@ -98,8 +102,11 @@ def inference_program(
     examples: Any = (),
     original: ExportedProgram | None = None,
     own: OwnClasses | None = None,
+    pairs: Pairs = (),
 ) -> FxProgram:
     """Make the program of one inference from a functional exported program.
+
+    Buffers that the model changes, and inputs that stay, are state. Inputs that stay start at zero.
 
     Args:
         program: from `frameworks.torch.reading.reader.functional_program`.
@@ -107,6 +114,7 @@ def inference_program(
             taken, else made-up ones.
         original: the program before it was made functional.
         own: classes of the module's result that the program does not have.
+        pairs: positions (output, input) of values that stay.
     """
     import torch
 
@@ -117,16 +125,54 @@ def inference_program(
     values = tensors_in(examples) or _carried(program)
     if len(values) != len(inputs):
         values = [_example_of(node.meta["val"]) for node in inputs]
+    staying = {at: torch.zeros_like(values[at]) for _, at in pairs}
+    updates = _changed_buffers(program) | {
+        interface.inputs[at]: interface.outputs[output] for output, at in pairs
+    }
+    given = interface.without(pairs)
+    kept = {interface.inputs[at]: value for at, value in staying.items()}
+    plain = plain_call(program if original is None else original)
+    n_outputs, returned = len(interface.outputs), {output for output, _ in pairs}
+    shown = [at for at in range(n_outputs) if at not in returned]
+
+    def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        left = iter(arguments)
+        every = [staying[at].clone() if at in staying else next(left) for at in range(len(values))]
+        outputs = plain(every)
+        return [outputs[at] for at in shown]
+
+    def result(outputs: Sequence[torch.Tensor]) -> Any:
+        of_position = dict(zip(shown, outputs, strict=True))
+        return own.restored(structured(program, [of_position.get(at) for at in range(n_outputs)]))
+
     return FxProgram(
         torch.fx.GraphModule(program.graph_module, program.graph),
-        _state_of(program),
-        interface.inputs,
-        interface.outputs,
-        {},
-        {node.name: value for node, value in zip(inputs, values, strict=True)},
-        plain_call(program if original is None else original),
-        result=lambda values: own.restored(structured(program, values)),
+        {**_state_of(program), **kept},
+        given.inputs,
+        given.outputs,
+        updates,
+        {
+            node.name: value
+            for node, value in zip(inputs, values, strict=True)
+            if node.name not in kept
+        },
+        run if pairs else plain,
+        in_place=changes_in_place(program.graph, updates, given.outputs),
+        result=result,
     )
+
+
+def _changed_buffers(program: ExportedProgram) -> dict[str, str]:
+    """Placeholder of each buffer that a model changes -> node that holds its new value."""
+    from torch.export.graph_signature import OutputKind
+
+    signature = program.graph_signature
+    placeholder = {target: name for name, target in signature.inputs_to_buffers.items()}
+    return {
+        placeholder[str(spec.target)]: str(spec.arg.name)
+        for spec in signature.output_specs
+        if spec.kind == OutputKind.BUFFER_MUTATION
+    }
 
 
 def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
@@ -214,6 +260,21 @@ class FxInterface:
             tuple(state),
         )
 
+    def without(self, pairs: Pairs) -> FxInterface:
+        """The interface without inputs and outputs that stay, positions (output, input)."""
+        returned, kept = {output for output, _ in pairs}, {at for _, at in pairs}
+
+        def other(row: tuple[str, ...], gone: set[int]) -> tuple[str, ...]:
+            return tuple(entry for at, entry in enumerate(row) if at not in gone)
+
+        return FxInterface(
+            other(self.inputs, kept),
+            other(self.input_names, kept),
+            other(self.outputs, returned),
+            other(self.output_names, returned),
+            self.state,
+        )
+
 
 def tensors_in(example_inputs: Any) -> list[torch.Tensor]:
     """Tensors in nested arguments, in PyTorch's order."""
@@ -239,8 +300,11 @@ def called(program: ExportedProgram, module: Any, values: Sequence[torch.Tensor]
     return tensors_in(module(*positional, **named))
 
 
-def structured(program: ExportedProgram, values: Sequence[torch.Tensor]) -> Any:
-    """The result of a program as it returns it, from the values of all outputs."""
+def structured(program: ExportedProgram, values: Sequence[torch.Tensor | None]) -> Any:
+    """The result of a program as it returns it, from the values of all outputs.
+
+    State that stays is None.
+    """
     import torch
     from torch.export.graph_signature import OutputKind
 
@@ -252,7 +316,7 @@ def structured(program: ExportedProgram, values: Sequence[torch.Tensor]) -> Any:
     return torch.utils._pytree.tree_unflatten(leaves, spec)
 
 
-def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor]) -> list[Any]:
+def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> list[Any]:
     """The values in place of tensors, and the constants that the program holds elsewhere."""
     from torch.export.graph_signature import TensorArgument
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import Signature
+from placewright.core.signature import NO_TENSOR, Port, Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
+from placewright.execution.state_pairs import Pairs, option_of, state_pairs
 from placewright.frameworks.torch.pt2.file import load_program
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
@@ -26,9 +27,11 @@ from placewright.frameworks.torch.reading.fx_graph import (
 )
 from placewright.frameworks.torch.reading.fx_program import (
     FxInterface,
+    FxProgram,
     ReadProgram,
     inference_program,
 )
+from placewright.frameworks.torch.reading.state import colocation_classes, values_in_state
 from placewright.io.content import existing_path, one_line
 
 if TYPE_CHECKING:
@@ -72,17 +75,22 @@ def read_inference(
     name: str = "",
     fold_constants: bool = True,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    state: Mapping[str, str] = MappingProxyType({}),
 ) -> ReadProgram:
     """Read as `read_torch` does, with the program that the PyTorch runtime executes.
 
     `shapes` fixes open dimensions of a file's program; others are those of its example inputs.
+    `state` has output name -> input name of values that stay from call to call.
     """
     torch = _torch()
     own = OwnClasses()
     exported = _exported(model, example_inputs, own)
     original = fixed_program(exported, shapes)
     program = _functional(original)
-    graph, signature = _read(program, fold_constants, FxInterface.of(original))
+    named = FxInterface.of(original)
+    pairs = _pairs(program, named, state)
+    made = inference_program(program, example_inputs, original, own, pairs)
+    graph, signature = _read(program, made, fold_constants, named.without(pairs))
     if isinstance(model, Path | str):
         path, digest = str(model), program_hash(exported)
     else:
@@ -96,11 +104,28 @@ def read_inference(
         options={
             **({} if fold_constants else {"fold_constants": "no"}),
             **({} if original is exported else {"open_dimensions": "yes"}),
+            **option_of(state),
         },
         signature=signature,
-        state=FxInterface.of(original).state,
+        state=named.state,
     )
-    return ReadProgram(graph, source, inference_program(program, example_inputs, original, own))
+    return ReadProgram(graph, source, made)
+
+
+def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
+    """Positions (output, input) of values that stay."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    own = FxInterface.of(program)
+
+    def ports(names: Sequence[str], nodes: Sequence[str]) -> list[Port]:
+        return [
+            Port(name, shape_of(values[node]), dtype_of(values[node]), NO_TENSOR)
+            for name, node in zip(names, nodes, strict=True)
+        ]
+
+    return state_pairs(
+        state, ports(named.input_names, own.inputs), ports(named.output_names, own.outputs)
+    )
 
 
 def functional_program(
@@ -151,22 +176,34 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
 
 
 def _read(
-    program: ExportedProgram, fold_constants: bool, named: FxInterface
+    program: ExportedProgram, made: FxProgram, fold_constants: bool, named: FxInterface
 ) -> tuple[ComputationGraph, Signature]:
     """Make the graph, and the signature with the names of an interface."""
     builder = GraphBuilder()
     weights = _program_weights(builder, program)
-    rules = FxRules(weights=weights, fold_constants=fold_constants)
+    for name in made.updates:
+        if name not in weights:  # an input that stays
+            value = made.state[name]
+            weights[name] = builder.add_weight(
+                value.numel() * value.element_size(), dtype=dtype_of(value)
+            )
+    classes = colocation_classes(program.graph, made.updates, made.in_place)
+    rules = FxRules(
+        weights=weights,
+        fold_constants=fold_constants,
+        colocation_of=lambda node: classes.get(node.name, -1),
+        resident=values_in_state(program.graph, made.updates, made.in_place),
+        changing=made.updates,
+    )
     ops = add_fx_graph(builder, program.graph, rules)
-    own = FxInterface.of(program)
-    for output in own.outputs:
+    for output in made.outputs:
         for tensor in ops.tensors_of.get(output, ()):
             builder.mark_output(tensor)
     signature = signature_of(
         program.graph,
         ops,
-        list(zip(named.input_names, own.inputs, strict=True)),
-        list(zip(named.output_names, own.outputs, strict=True)),
+        list(zip(named.input_names, made.inputs, strict=True)),
+        list(zip(named.output_names, made.outputs, strict=True)),
     )
     return builder.build(), signature
 

@@ -93,8 +93,8 @@ class TorchSegment:
         self._n_instances += 1
         if self._n_instances > 1 and self.state.changing:
             raise RuntimeFailure(
-                "a training step changes its parameters, so that the next one must wait for it; "
-                "run one request at a time"
+                "a run changes the model's state, so that the next one must wait for it; run one "
+                "request at a time"
             )
         return TorchInstance(self)
 
@@ -127,6 +127,14 @@ class TorchInstance:
         # MKL has one number of threads for the whole process, so each run sets it.
         torch.set_num_threads(self.segment.threads)
         return self._call(entering)
+
+    def reset_state(self) -> None:
+        """See `execution.runtime.ResetsState`."""
+        state = self.segment.state
+        for name in self.segment.names:
+            if name in state.changing:
+                with torch.no_grad():
+                    state.tensor(name).copy_(state.initial[name])
 
     def _call(self, entering: list[torch.Tensor]) -> list[torch.Tensor]:
         segment, state = self.segment, self.segment.state

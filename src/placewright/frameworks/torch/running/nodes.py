@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Interpreter, Node
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
@@ -36,6 +36,7 @@ class NodeMap:
         tensor_of: node -> graph tensors of its value, one for each entry of a tuple.
         constants: node name -> value, of state and of nodes folded into it.
         updates: state placeholder -> graph tensor that holds its new value.
+        in_place: op -> state placeholder into whose memory it writes.
     """
 
     def __init__(self, program: FxProgram, graph: ComputationGraph, source: ModelSource) -> None:
@@ -43,7 +44,12 @@ class NodeMap:
         nodes = {node.name: node for node in program.module.graph.nodes}
         self.node_of_op = [self._node(nodes, op, source) for op in range(graph.n_ops)]
         self.tensor_of = self._tensors(nodes, program)
-        self.constants = _constants(program.module, program.state, self.tensor_of)
+        self.in_place = {
+            op: program.in_place[node.name]
+            for op, node in enumerate(self.node_of_op)
+            if node.name in program.in_place
+        }
+        self.constants = _constants(program, self.tensor_of)
         self.aliased_state = self._aliases(program)
         self.updates: dict[str, int] = {}
         for name, value in program.updates.items():
@@ -125,6 +131,8 @@ class NodeMap:
                 shared[node] = dict.fromkeys(names)
             elif node.op == "call_function":
                 merged: dict[str, None] = {}
+                if node.name in program.in_place:
+                    merged[program.in_place[node.name]] = None
                 for source in _may_alias(node):
                     merged.update(shared.get(source, {}))
                 if merged:
@@ -172,11 +180,10 @@ def _called(node: Node, values: Mapping[Node, Any]) -> Any:
     return target(*args, **kwargs)
 
 
-def _constants(
-    module: GraphModule, state: Mapping[str, torch.Tensor], computed: Mapping[Node, Any]
-) -> dict[str, Any]:
+def _constants(program: FxProgram, computed: Mapping[Node, Any]) -> dict[str, Any]:
     """Values of state, and of calls that became no ops because they depend only on state."""
     values: dict[Node, Any] = {}
+    module, state = program.module, program.state
     interpreter = Interpreter(module)
     with torch.no_grad():
         for node in module.graph.nodes:

@@ -268,12 +268,12 @@ class TorchModel:
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the model once and times each op in its place.
 
-        The overhead of a call is measured with a call that does nothing, and subtracted. State does
-        not change.
+        The overhead of a call is measured with a call that does nothing, and subtracted. State
+        changes only where an op writes in place, in a copy of its own.
         """
         inputs, native = self._drawn_inputs(), native_device(device)
         timer = OpTimer(self.nodes, native, self.lane_of(device), torch_devices.n_threads(device))
-        state = self._state(native, ())
+        state = self._state(native, self.nodes.in_place.values())
         return lambda: timer.seconds(inputs, state)
 
     def op_working_bytes(self, device: Device) -> FloatArray:
@@ -282,7 +282,8 @@ class TorchModel:
         native, lane = native_device(device), self.lane_of(device)
         timer = OpTimer(self.nodes, native, lane, torch_devices.n_threads(device))
         with without_optimization():
-            return bytes_beside_outputs(timer, inputs, self._state(native, ()))
+            state = self._state(native, self.nodes.in_place.values())
+            return bytes_beside_outputs(timer, inputs, state)
 
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
         """A text per unit, equal for units whose ops and connections are equal."""

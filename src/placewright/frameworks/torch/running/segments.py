@@ -19,6 +19,7 @@ from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import OpSegment
 from placewright.frameworks.torch.reading.calls import is_scalar, sources
+from placewright.frameworks.torch.reading.state import in_place_form
 from placewright.frameworks.torch.running.nodes import NodeMap, n_values
 
 _DEVICE_ARGUMENT = "device"
@@ -83,7 +84,7 @@ def planned_writes(
                     "share a parameter must be on one device"
                 )
         local = [at[op] for op in readers[name] if op in at and segments[at[op][0]].device == home]
-        last = max([made, *local])
+        last = made if producer in nodes.in_place else max([made, *local])
         if last[0] == made[0]:
             inside[last[0]].append((last[1], name, tensor))
         else:
@@ -186,6 +187,8 @@ class _Building:
         original = self.nodes.node_of_op[op]
         node = self.graph.node_copy(original, self._argument)
         node.meta = {"val": original.meta.get("val"), "op": op}
+        if op in self.nodes.in_place:
+            node.target = in_place_form(original)
         self._direct(node)
         row = self.nodes.graph.op_outputs.row(op).tolist()
         if isinstance(original.meta.get("val"), list | tuple):

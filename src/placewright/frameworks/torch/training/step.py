@@ -8,7 +8,7 @@ parameter. Composite operators are taken apart as autograd does, no further.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.frameworks.torch.pt2.file import load_program
-from placewright.frameworks.torch.reading.calls import is_item
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
@@ -38,6 +37,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     tensors_in,
 )
 from placewright.frameworks.torch.reading.reader import program_hash, where_the_module_is
+from placewright.frameworks.torch.reading.state import colocation_classes, state_views
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
 from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
 from placewright.frameworks.torch.training.update import Updates, add_updates
@@ -46,7 +46,6 @@ from placewright.io.content import existing_path, one_line
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
-    from torch.fx import Node
 
 DEFAULT_OPTIMIZER = "sgd"
 SUM_OF_MEANS = "sum of means"  # option `loss` of a source whose model returns none
@@ -160,9 +159,10 @@ def _graph(
             )
         weights[name] = of_tensor[id(value)]
     pairs = [(ops[0], name) for ops in updated.ops.values() for name in ops[1:]]
-    classes = colocation_classes(program, [*pairs, *(joint.pairs if colocate_backward else ())])
+    pairs += joint.pairs if colocate_backward else ()
+    classes = colocation_classes(program.module.graph, program.updates, pairs=pairs)
     nodes = {node.name: node for node in program.module.graph.nodes}
-    views = {view.name for name in program.updates for view in _state_views(nodes[name])}
+    views = {view.name for name in program.updates for view in state_views(nodes[name])}
     rules = FxRules(
         weights=weights,
         fold_constants=False,
@@ -237,73 +237,3 @@ def _torch() -> Any:
     except ImportError:
         raise MissingExtraError("torch", "torch", "reading a training step") from None
     return torch
-
-
-def colocation_classes(program: FxProgram, pairs: Iterable[tuple[str, str]] = ()) -> dict[str, int]:
-    """Colocation class of each op that must share a device with others, by op name.
-
-    A step changes state in place. So all ops that read a changing tensor of state, directly or
-    through views, share a device with each other and with the op that makes its new value. An op
-    that reads several such tensors joins their classes.
-
-    Args:
-        program: its `updates` name the state that changes.
-        pairs: further ops that share a device.
-    """
-    joined = _Classes()
-    nodes = {node.name: node for node in program.module.graph.nodes}
-    for name, value in program.updates.items():
-        first = _op_of(nodes[value])
-        for reader in _state_readers(nodes[name]):
-            joined.join(first.name, reader.name)
-    for op, other in pairs:
-        joined.join(op, other)
-    roots = {name: joined.root(name) for name in nodes if name in joined.parent}
-    number = {root: at for at, root in enumerate(dict.fromkeys(roots.values()))}
-    return {name: number[root] for name, root in roots.items()}
-
-
-def _state_readers(node: Node) -> list[Node]:
-    """Calls that read a placeholder's memory, including those that make or read views of it."""
-    views = [node, *_state_views(node)]
-    users = [user for view in views for user in view.users]
-    return [
-        user for user in dict.fromkeys(users) if user.op == "call_function" and not is_item(user)
-    ]
-
-
-def _state_views(node: Node) -> list[Node]:
-    """Calls, and outputs of calls, whose value lies in a placeholder's memory."""
-    views: dict[Node, None] = {}
-    waiting = [node]
-    while waiting:
-        for user in waiting.pop().users:
-            is_view = getattr(user.target, "is_view", False) or is_item(user)
-            if user.op == "call_function" and is_view and user not in views:
-                views[user] = None
-                waiting.append(user)
-    return list(views)
-
-
-def _op_of(node: Node) -> Node:
-    """The call behind a node that names one of its outputs."""
-    while is_item(node):
-        node = node.all_input_nodes[0]
-    return node
-
-
-class _Classes:
-    """Disjoint sets of names (union-find with path halving)."""
-
-    def __init__(self) -> None:
-        self.parent: dict[str, str] = {}
-
-    def root(self, name: str) -> str:
-        self.parent.setdefault(name, name)
-        while self.parent[name] != name:
-            self.parent[name] = self.parent[self.parent[name]]
-            name = self.parent[name]
-        return name
-
-    def join(self, name: str, other: str) -> None:
-        self.parent[self.root(other)] = self.root(name)

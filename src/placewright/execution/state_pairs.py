@@ -1,0 +1,75 @@
+"""State that stays: outputs of one call that are inputs of the next, found by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from placewright.core.signature import Port
+from placewright.errors import FieldError, UnknownNameError
+
+OPTION = "state"  # of a source: the names as they were given
+Pairs = tuple[tuple[int, int], ...]
+
+
+def state_pairs(asked: Mapping[str, str], inputs: Sequence[Port], outputs: Sequence[Port]) -> Pairs:
+    """Positions (output, input) of the state of a model, in the order of the inputs.
+
+    Args:
+        asked: output name -> input name. ``"new_keys_*": "keys_*"`` pairs all whose ``*`` stands
+            for the same text.
+        inputs, outputs: in the model's own order.
+
+    Raises:
+        UnknownNameError: there is no such input or output.
+        FieldError: the two differ in shape or type, or one is in two pairs.
+    """
+    pairs: dict[int, int] = {}  # input -> output
+    for output, name in asked.items():
+        for at, stays in _matched(output, name, inputs, outputs):
+            mine, other = outputs[at], inputs[stays]
+            if pairs.setdefault(stays, at) != at or list(pairs.values()).count(at) > 1:
+                twice = other if pairs[stays] != at else mine
+                raise FieldError("state", f"pairs '{twice.name}' twice; keep one")
+            if (mine.shape, mine.dtype) != (other.shape, other.dtype):
+                raise FieldError(
+                    "state",
+                    f"output '{mine.name}' is {mine.dtype} {list(mine.shape)}, but input "
+                    f"'{other.name}' {other.dtype} {list(other.shape)}: what one call returns "
+                    "must fit the next; give the state its full size from the beginning, and "
+                    "write the new part at a position",
+                )
+    return tuple((pairs[stays], stays) for stays in sorted(pairs))
+
+
+def _matched(
+    output: str, name: str, inputs: Sequence[Port], outputs: Sequence[Port]
+) -> list[tuple[int, int]]:
+    of_input = {known: at for at, port in enumerate(inputs) for known in port.names}
+    of_output = {known: at for at, port in enumerate(outputs) for known in port.names}
+    if output.count("*") != name.count("*") or output.count("*") > 1:
+        raise FieldError(
+            "state", f"expects one * on both sides or none, got '{output}' and '{name}'"
+        )
+    found = [known for known in of_output if fnmatchcase(known, output)]
+    if not found:
+        raise UnknownNameError("model output", output, list(of_output))
+    head, _, tail = output.partition("*")
+    pairs = []
+    for known in found:
+        meant = name.replace("*", known[len(head) : len(known) - len(tail)])
+        if meant not in of_input:
+            raise UnknownNameError("model input", meant, list(of_input))
+        pairs.append((of_output[known], of_input[meant]))
+    return list(dict.fromkeys(pairs))
+
+
+def option_of(asked: Mapping[str, str]) -> dict[str, str]:
+    """The option of a source that was read with state; empty without any."""
+    return {OPTION: json.dumps(dict(asked))} if asked else {}
+
+
+def asked_of(options: Mapping[str, str]) -> dict[str, str]:
+    """What `option_of` wrote."""
+    return dict(json.loads(options.get(OPTION, "{}")))

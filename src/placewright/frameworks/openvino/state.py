@@ -1,0 +1,87 @@
+"""State that stays, as variables of an ``openvino.Model``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.signature import NO_TENSOR, Port
+from placewright.execution.exported_program import Interface
+from placewright.execution.state_pairs import state_pairs
+from placewright.frameworks.openvino.devices import openvino_library
+from placewright.frameworks.openvino.flops import static_shape
+
+
+def keep_state(model: Any, asked: Mapping[str, str], named: Interface) -> Interface:
+    """Turn pairs of outputs and inputs into variables that start at zero, in place.
+
+    Args:
+        model: an ``openvino.Model`` with static shapes.
+        asked: output name -> input name, as `execution.state_pairs.state_pairs` takes them.
+        named: names of all inputs and outputs.
+
+    Returns:
+        The names of the inputs and outputs that are left.
+
+    Raises:
+        UnknownNameError: there is no such input or output.
+        FieldError: a pair does not fit together.
+    """
+    opset = openvino_library("keeping state").opset13
+    pairs = state_pairs(
+        asked, _ports(named.inputs, model.inputs), _ports(named.outputs, model.outputs)
+    )
+    ends = [(model.outputs[o].get_node(), model.inputs[i].get_node()) for o, i in pairs]
+    for (output, at), (result, parameter) in zip(pairs, ends, strict=True):
+        kind, shape = parameter.get_element_type(), list(parameter.get_partial_shape().to_shape())
+        start = opset.constant(np.zeros(shape, kind.to_dtype()))
+        variable = f"state{at}"
+        read = opset.read_value(start, variable, kind, shape)
+        read.set_friendly_name(f"{named.inputs[at]}/ReadValue")
+        parameter.output(0).replace(read.output(0))
+        made = result.input_value(0)
+        # `assign` takes the first output of a node.
+        last = opset.convert(made, kind.to_string()) if made.get_index() else made.get_node()
+        assign = opset.assign(last, variable)
+        assign.set_friendly_name(f"{named.outputs[output]}/Assign")
+        model.add_sinks([assign])
+        model.remove_result(result)
+        model.remove_parameter(parameter)
+    gone, kept = {output for output, _ in pairs}, {at for _, at in pairs}
+    return Interface(
+        tuple(name for at, name in enumerate(named.inputs) if at not in kept),
+        tuple(name for at, name in enumerate(named.outputs) if at not in gone),
+        named.state,
+    )
+
+
+def _ports(names: tuple[str, ...], ports: Any) -> list[Port]:
+    return [
+        Port(
+            name,
+            static_shape(port.get_partial_shape()),
+            port.get_element_type().get_type_name(),
+            NO_TENSOR,
+        )
+        for name, port in zip(names, ports, strict=True)
+    ]
+
+
+def with_whole_variables(graph: ComputationGraph, groups: Grouping) -> Grouping:
+    """Join groups that read and assign one variable, which only one compiled model can hold.
+
+    The result may have cycles, which `profiling.units.common_units` joins, too.
+    """
+    label = groups.group_of.copy()
+    of_class: dict[int, int] = {}
+    for op, kind in enumerate(graph.op_kinds):
+        if kind in ("ReadValue", "Assign"):
+            mine, whole = int(label[op]), int(graph.op_colocation[op])
+            first = of_class.setdefault(whole, mine)
+            label[label == mine] = first
+            of_class = {key: first if held == mine else held for key, held in of_class.items()}
+    return Grouping.from_labels(label)

@@ -1,0 +1,121 @@
+"""Causal language models of Hugging Face as modules with a cache that stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from placewright.errors import InputError, MissingExtraError
+
+STATE = {"new_keys_*": "keys_*", "new_values_*": "values_*"}
+
+
+class CachedDecoder(nn.Module):
+    """Scores of the next token from a token, its position, and keys and values of all layers.
+
+    The caches have the size of the whole context. Positions behind the present one are masked.
+
+    Args:
+        model: of `transformers`, with the class of ``AutoModelForCausalLM``.
+        context: largest number of tokens.
+    """
+
+    def __init__(self, model: Any, context: int) -> None:
+        super().__init__()
+        self.model = model
+        self.context = context
+
+    def forward(
+        self,
+        token: torch.Tensor,
+        position: torch.Tensor,
+        keys: list[torch.Tensor],
+        values: list[torch.Tensor],
+    ) -> dict[str, Any]:
+        """One call of the model; returns ``scores``, ``new_keys`` and ``new_values``."""
+        cache = _Given(self.context, keys, values, position)
+        seen = torch.arange(self.context)[None, None, None, :] <= position[None, None, :, None]
+        scores = self.model(
+            input_ids=token,
+            position_ids=position[None, :],
+            attention_mask=seen,
+            past_key_values=cache,
+            use_cache=True,
+        ).logits
+        return {"scores": scores, "new_keys": cache.new_keys, "new_values": cache.new_values}
+
+
+class _Given:
+    """A cache in the form that attention layers of `transformers` ask for."""
+
+    is_compileable = True
+
+    def __init__(
+        self,
+        context: int,
+        keys: list[torch.Tensor],
+        values: list[torch.Tensor],
+        position: torch.Tensor,
+    ) -> None:
+        self.context, self.position = context, position
+        self.new_keys, self.new_values = list(keys), list(values)
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write keys and values of the new tokens; return those of all positions."""
+        for held, new in ((self.new_keys, key), (self.new_values, value)):
+            held[layer] = held[layer].index_copy(2, self.position, new)
+        return self.new_keys[layer], self.new_values[layer]
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Length of the cache; positions and mask come from the caller."""
+        return 0
+
+    def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
+        """Length and offset of the cache."""
+        return self.context, 0
+
+
+def cached_decoder(
+    model: Any, context: int, tokens: int = 1
+) -> tuple[CachedDecoder, tuple[Any, ...], dict[str, str]]:
+    """Make a module, example inputs and state of a causal language model.
+
+    ``pw.place(module, example_inputs, state=state)`` places one call, which takes ``token`` of
+    shape (1, tokens) and ``position`` of shape (tokens,).
+
+    Args:
+        model: of `transformers`, in evaluation mode; keys and values of all layers have one shape.
+        context: largest number of tokens, prompt included.
+        tokens: of a call.
+
+    Raises:
+        InputError: the model has no key and value heads in its configuration.
+        MissingExtraError: transformers is not installed.
+    """
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("transformers", "zoo", "a cache of a language model") from None
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or getattr(
+        config, "num_attention_heads", None
+    )
+    if heads is None or not 1 <= tokens <= context:
+        raise InputError(
+            f"{type(model).__name__} needs num_attention_heads in its configuration, and "
+            f"1 <= tokens <= context; got tokens {tokens}, context {context}"
+        )
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    caches = [
+        [
+            torch.zeros(1, heads, context, width, dtype=model.dtype)
+            for _ in range(config.num_hidden_layers)
+        ]
+        for _ in range(2)
+    ]
+    example = (torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens), *caches)
+    return CachedDecoder(model, context), example, dict(STATE)

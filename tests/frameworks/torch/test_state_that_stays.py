@@ -1,0 +1,147 @@
+"""State that stays: a decoder's cache is changed where it lies, from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.decoders import (
+    STATE,
+    WORDS,
+    Decoding,
+    llama_decoder,
+    own_decoder,
+    plan_on_cores,
+    tokens_of,
+)
+from torch import nn
+
+import placewright as pw
+from placewright.errors import FieldError, RuntimeFailure, UnknownNameError
+from placewright.simulation.model import Simulator
+
+
+@pytest.mark.parametrize(
+    ("make", "runtime", "seed", "share"),
+    [
+        (own_decoder, "torch", None, 0.0),
+        (own_decoder, "torch", 1, 0.0),
+        (own_decoder, "torch", None, 0.7),
+        (llama_decoder, "torch", 3, 0.0),
+        (llama_decoder, "torch", None, 0.7),
+        (own_decoder, "openvino", None, 0.0),
+        (own_decoder, "openvino", None, 0.7),
+        (llama_decoder, "openvino", 5, 0.0),
+        (llama_decoder, "openvino", None, 0.7),
+    ],
+)
+def test_two_hundred_tokens_are_those_of_the_unsplit_model(
+    make: Callable[[], Decoding], runtime: str, seed: int | None, share: float, tmp_path: Path
+) -> None:
+    decoding = make()
+    expected = tokens_of(decoding.plain(), 200)
+    assert len(set(expected)) > 3, "the same token again and again shows nothing"
+    file = tmp_path / "d.pt2" if runtime == "openvino" else None
+    plan = plan_on_cores(decoding, seed, file, share)
+    with pw.load(plan) as step:
+        assert [port.name for port in step.inputs] == ["token", "position"]
+        assert [port.name for port in step.outputs] == ["scores"]
+        for _ in range(2):
+            assert tokens_of(lambda *given: torch.as_tensor(call(step, *given)), 200) == expected
+            step.reset()
+
+
+def call(step: Any, *given: torch.Tensor) -> Any:
+    """Arrays in for OpenVINO, tensors for PyTorch."""
+    is_torch = step.plan.runtime == "torch"
+    return step(*(given if is_torch else [value.numpy() for value in given]))["scores"]
+
+
+def test_the_cache_counts_once_and_nothing_of_it_is_sent() -> None:
+    decoding = own_decoder()
+    plan = plan_on_cores(decoding, 1)
+    graph, unit_graph = plan.problem.graph, plan.problem.unit_graph
+    n_bytes = 4 * 2 * decoding.example_inputs[2][0].numel() * 4
+    weights = sum(value.numel() * 4 for value in decoding.module.parameters())
+    assert graph.weight_bytes.sum() == pytest.approx(weights + n_bytes, abs=2**13)
+    assert graph.tensor_bytes.max() < n_bytes / 8, "a tensor of the size of a cache"
+    assert unit_graph.tensor_bytes[unit_graph.tensor_is_output].sum() == WORDS * 4
+    kinds = np.array(graph.op_kinds)
+    for layer in range(4):
+        mine = [f"layers.{layer}" in path for path in graph.op_modules]
+        of_cache = mine & np.isin(kinds, ["index_copy", "scaled_dot_product_attention"])
+        assert of_cache.sum() == 3
+        assert len(set(graph.op_colocation[of_cache])) == 1
+    assert plan.problem.colocation.n_groups < plan.problem.n_units
+    assert np.isfinite(Simulator(plan.problem).value(plan.placement))
+
+
+def test_buffers_that_a_module_changes_are_state() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("sums", torch.zeros(3))
+            self.head = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            before = self.head(self.sums)
+            self.sums.add_(x)
+            return before + self.sums
+
+    module = Counting().eval()
+    x = torch.arange(3.0)
+    with torch.no_grad():
+        expected = [module(x * k).clone() for k in range(4)]
+        module.sums.zero_()
+    plan = plan_on_cores(Decoding(module, (x,), {}, lambda: lambda *_: x), 0)
+    with pw.load(plan) as step:
+        found = [step(x * k) for k in range(4)]
+        step.reset()
+        again = [step(x * k) for k in range(4)]
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(again, expected)
+    assert not module.sums.any(), "the module's own buffer has changed"
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"old_keys_0": "keys_0"}, "model output 'old_keys_0'"),
+        ({"new_keys_0": "key_0"}, "model input 'key_0'"),
+        ({"new_keys_*": "keys_0"}, r"expects one \* on both sides or none"),
+        ({"new_keys_0": "keys_0", "new_keys_1": "keys_0"}, "'keys_0' twice"),
+        ({"new_keys_0": "keys_0", "new_keys_?": "keys_1"}, "'new_keys_0' twice"),
+        ({"scores": "keys_0"}, r"f32 \[1, 1, 101\], but input 'keys_0' f32 \[1, 4, 256, 16\]"),
+    ],
+)
+def test_wrong_state_is_refused_by_name(state: dict[str, str], message: str) -> None:
+    decoding = own_decoder(2)
+    with pytest.raises((FieldError, UnknownNameError), match=message):
+        pw.read(decoding.module, decoding.example_inputs, runtime="torch", state=state)
+
+
+def test_state_is_of_inference_and_of_single_requests() -> None:
+    decoding = own_decoder(2)
+    with pytest.raises(FieldError, match="a training step keeps its own state"):
+        pw.read(decoding.module, decoding.example_inputs, objective="training", state=STATE)
+    with pytest.raises(FieldError, match="a call waits for the one before; use latency"):
+        pw.place(
+            decoding.module, example_inputs=decoding.example_inputs, state=STATE,
+            objective="throughput", devices="cpu:0,cpu:1",
+        )  # fmt: skip
+
+
+def test_a_call_that_fails_leaves_no_half_state() -> None:
+    decoding = own_decoder(2)
+    with pw.load(plan_on_cores(decoding, None)) as step:
+        expected = tokens_of(decoding.plain(), 9)
+        with pytest.raises(RuntimeFailure, match="index"):
+            step(torch.zeros(1, 1, dtype=torch.long), torch.tensor([9999]))
+        with pytest.raises(RuntimeFailure, match=r"state is that of no call; reset\(\)"):
+            step(torch.zeros(1, 1, dtype=torch.long), torch.tensor([0]))
+        step.reset()
+        assert tokens_of(lambda *given: step(*given)["scores"], 9) == expected
