@@ -9,7 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import plain_command
-from placewright.cli.output import print_json, print_line, print_note
+from placewright.cli.output import print_command, print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 
 
@@ -33,16 +33,20 @@ def export(
     form: Annotated[
         str,
         typer.Option(
-            "--to", help="Write device-map, onnx-layers, onnx-segments or openvino-affinity."
+            "--to",
+            help="Write device-map, llama.cpp, onnx-layers, onnx-segments or openvino-affinity.",
         ),
     ],
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "-o", "--output", help="Write to this file, or into this folder (onnx-segments)."
+            "-o",
+            "--output",
+            help="Write to this file, or into this folder (onnx-segments); llama.cpp is printed "
+            "without it.",
         ),
         Writes(_parts),
-    ],
+    ] = None,
     searched: opt.Searched = False,
     model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
@@ -55,6 +59,13 @@ def export(
 
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())
+    if output is None:
+        line = exporting.printed(read_plan(plan_file, searched=searched, model=model_file), form)
+        if as_json:
+            print_json({"format": form, "path": None, "use": line})
+        else:
+            print_command(line)
+        return
     require_folder(output / "file" if form == "onnx-segments" and output.is_dir() else output)
     plan = read_plan(plan_file, searched=searched, model=model_file)
     use = exporting.export(plan, form, output)

@@ -112,6 +112,12 @@ def print_line(text: str = "") -> None:
     sys.stdout.write("\n".join(wrapped(text, output_width(sys.stdout))) + "\n")
 
 
+def print_command(text: str) -> None:
+    """Print a command to paste: one line, however narrow the terminal is."""
+    _record(text)
+    sys.stdout.write(printable(text, "") + "\n")
+
+
 def print_note(text: str) -> None:
     """Print one line of progress or advice on standard error."""
     sys.stderr.write(_safe(text) + "\n")

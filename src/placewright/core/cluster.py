@@ -29,6 +29,7 @@ _NOT_NEGATIVE = (
     "layout_seconds_per_byte",
 )
 OCCUPIES = ("nobody", "receiver", "sender", "both")
+STREAMED_BY = "streamed by"  # option of a column: the device that copies what rests in its pool
 SENDER, RECEIVER = 1, 2  # bits of `Cluster.occupied`
 _LARGEST_FACTOR = 1e6
 UNIT_SHARE = 0.05  # of units' seconds, as far as they are off beside what cuts and contention add

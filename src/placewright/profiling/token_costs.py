@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placewright.core.arrays import frozen_ints
-from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.cluster import STREAMED_BY, Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import Sequential
 from placewright.core.graph import ComputationGraph
@@ -36,7 +36,6 @@ from placewright.profiling.catalogue import (
 )
 
 ENGINE = "llama.cpp"
-STREAMED = "streamed by"  # option of a column: the device that computes long passes
 LEAST_STREAMED = 32  # tokens of a pass from which llama.cpp copies weights to a GPU
 POOL = "ram"
 _SOURCE = "data sheets"
@@ -211,7 +210,7 @@ class _Builder:
         device = column.computes["prefill"]
         if device == column.rests:
             return own
-        return {**own, STREAMED: self._cluster.devices[device].name}
+        return {**own, STREAMED_BY: self._cluster.devices[device].name}
 
     def _limit(self, device: int) -> float:
         """Bytes for weights and caches: what driver, engine and buffers leave."""
@@ -279,4 +278,4 @@ def _scores(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> f
 
 def is_streamed(device: Device) -> bool:
     """Whether a column's long passes are computed by another device."""
-    return STREAMED in device.options
+    return STREAMED_BY in device.options

@@ -12,11 +12,12 @@ from typing import Any
 from placewright.core.plan import Plan
 from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
-from placewright.errors import InexpressibleError, InputError, UnknownNameError
+from placewright.errors import FieldError, InexpressibleError, InputError, UnknownNameError
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files, write_text
 from placewright.session.models import runnable_source
 
+PRINTED = ("llama.cpp",)  # formats of one line
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 
 
@@ -129,6 +130,26 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
     return f"{use}{loaded}{_fixed(plan)}"
 
 
+def _llama_cpp(plan: Plan, path: Path) -> str:
+    line = printed(plan, "llama.cpp")
+    write_text(path, f"{line}\n")
+    return line
+
+
+def printed(plan: Plan, form: str) -> str:
+    """A format that is one line, which needs no file.
+
+    Raises:
+        FieldError: the format needs a file.
+        InexpressibleError: the format cannot express the plan.
+    """
+    from placewright.writers.llama_cpp import command_line
+
+    if form not in PRINTED:
+        raise FieldError("output", f"is needed: '{form}' is written to a file")
+    return command_line(plan)
+
+
 def _fixed(plan: Plan) -> str:
     """A note about fixed input shapes, if the export has them."""
     source = plan.problem.source
@@ -217,6 +238,7 @@ def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
 
 _WRITERS: Mapping[str, Callable[[Plan, Path], str]] = {
     "device-map": _device_map,
+    "llama.cpp": _llama_cpp,
     "onnx-layers": _onnx_layers,
     "onnx-segments": _onnx_segments,
     "openvino-affinity": _openvino_affinity,

@@ -206,7 +206,26 @@ def why_inexpressible(problem: Problem, placement: Placement) -> str | None:
                 "lie in runs by the order of devices, those of the host first"
             )
         before = op
+    head = problem.graph.op_index["head"]
+    if (
+        layers.ops
+        and is_tied(problem)
+        and rank[int(device_of[head])] < rank[int(device_of[before])]
+    ):
+        return (
+            f"the head, which is the embedding again, is on '{names[int(device_of[head])]}' and the "
+            f"last layer on '{names[int(device_of[before])]}'; it cannot lie before it"
+        )
     return None
+
+
+def is_tied(problem: Problem) -> bool:
+    """Whether the head multiplies with the embedding."""
+    graph = problem.graph
+    first, last = (
+        set(graph.op_weights.row(graph.op_index[name]).tolist()) for name in ("embedding", "head")
+    )
+    return bool(first & last)
 
 
 def changes_in_mode(plan: Plan, changes: Mapping[str, str]) -> dict[str, str]:
@@ -306,8 +325,11 @@ def _divided(problem: Problem, placement: Placement) -> Iterator[Problem]:
         order = [at for at in layers.order if at == mode or at not in host]
         closed = sorted(host - {mode})
         for division in _near([int(mine[at]) for at in order]):
-            run = np.repeat(order, division)
-            yield _pinned(problem, dict(zip(layers.ops, run.tolist(), strict=True)), closed)
+            run = np.repeat(order, division).tolist()
+            pins = dict(zip(layers.ops, run, strict=True))
+            if run and is_tied(problem):
+                pins[problem.graph.op_index["head"]] = run[-1]
+            yield _pinned(problem, pins, closed)
 
 
 def _near(counts: Sequence[int]) -> Iterator[list[int]]:

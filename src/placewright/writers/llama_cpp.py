@@ -1,0 +1,253 @@
+"""A plan of a language model as options of llama.cpp.
+
+``-ngl`` and ``-ts`` lay layers in runs, ``-ot`` moves modules away from their layer by regular
+expressions of names of tensors, and ``--no-op-offload`` keeps the CPU computing what rests in RAM.
+Layer ``i`` of those on cards lies on the first card whose cumulated share of ``-ts`` is above
+``i / (layers on cards + 1)``; the head is the layer after the last one (function `load_tensors` of
+``src/llama-model.cpp``). Shares are numbers of layers, so that the engine's rule gives ours.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from placewright.core.cluster import STREAMED_BY, Device
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError
+
+NAME = "llama.cpp"  # option of a device: the buffer that the engine names after it
+# A card of a server has a buffer with its number there; as a device it is numbered over all.
+_SERVED = re.compile(r"RPC\d+\[([^\[\]]+)\]")
+_HOST = "CPU"
+_LEAST_BATCH = 2048
+_MARKS = {  # part of a catalogue name -> the backend that names such devices
+    "gpu-mi": "ROCm", "gpu-rx": "ROCm", "gpu-radeon": "ROCm", "gpu-arc": "SYCL",
+    "gpu-flex": "SYCL", "gpu-uhd": "SYCL", "gpu-core": "SYCL", "gpu-apple": "MTL",
+}  # fmt: skip
+_TENSORS = {  # kind of module -> its tensors in a layer
+    "FeedForward": "ffn_",
+    "Experts": "ffn_(up|down|gate|gate_up)_exps",
+    "SharedExperts": "ffn_(up|down|gate|gate_inp)_(sh|ch)exps?",
+}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of a plan, before a tool's own separators.
+
+    Attributes:
+        devices: names of cards, in the order of the plan.
+        servers: addresses of cards that are served by other processes.
+        gpu_layers: of ``-ngl``: layers on cards, and the head.
+        shares: of ``-ts``, for each card.
+        overrides: pattern of tensors -> buffer.
+        cpu_experts: of ``-ncmoe``: first layers whose experts rest in RAM; 0 is none.
+        is_streaming: cards compute long passes with weights that rest in RAM.
+        sizes: option -> number or format.
+    """
+
+    devices: tuple[str, ...]
+    servers: tuple[str, ...]
+    gpu_layers: int
+    shares: tuple[int, ...]
+    overrides: Mapping[str, str]
+    cpu_experts: int
+    is_streaming: bool
+    sizes: Mapping[str, str]
+
+    def words(self, path: str, tool: str = "llama-server") -> list[str]:
+        """The command line.
+
+        Args:
+            path: of the model.
+            tool: ``llama-bench`` has other separators, and no context.
+        """
+        is_bench = tool == "llama-bench"
+        comma, semicolon = ("/", ";") if is_bench else (",", ",")
+        words = [tool, "-m", path]
+        if self.servers:  # before names of buffers on them
+            words += [_long("rpc"), ",".join(self.servers)]
+        if self.devices:
+            words += ["-dev", comma.join(self.devices)]
+        words += ["-ngl", str(self.gpu_layers)]
+        if len(self.devices) > 1 and self.gpu_layers:
+            words += ["-ts", comma.join(map(str, self.shares))]
+        if self.overrides:
+            words += ["-ot", semicolon.join(f"{key}={at}" for key, at in self.overrides.items())]
+        if self.cpu_experts:
+            words += ["-ncmoe", str(self.cpu_experts)]
+        if not self.is_streaming:
+            words += ["-nopo", "1"] if is_bench else [_long("no-op-offload")]
+        skipped = ("-c", "-np") if is_bench else ()
+        for option, value in self.sizes.items():
+            words += [] if option in skipped else [option, value]
+        return words
+
+
+def _long(option: str) -> str:
+    """An option of llama.cpp that has no short form."""
+    return f"--{option}"
+
+
+def command_line(plan: Plan, tool: str = "llama-server") -> str:
+    """One line to paste into a shell.
+
+    Raises:
+        InexpressibleError: it is no plan of a language model, or breaks a rule of the engine.
+    """
+    options = engine_options(plan)
+    assert plan.problem.source is not None
+    return shlex.join(options.words(plan.problem.source.path, tool))
+
+
+def engine_options(plan: Plan) -> EngineOptions:
+    """The options of a plan.
+
+    Raises:
+        InexpressibleError: it is no plan of a language model, or breaks a rule of the engine.
+    """
+    return _Export(plan).options()
+
+
+class _Export:
+    def __init__(self, plan: Plan) -> None:
+        source = plan.problem.source
+        if source is None or source.format != "gguf" or "micro_batch" not in source.options:
+            raise InexpressibleError(
+                "this plan is not of a language model's .gguf file; llama.cpp reads no other"
+            )
+        self._asked = source.options
+        self._graph, devices = plan.problem.graph, plan.problem.cluster.devices
+        self._cards = [device for device in devices if device.pool is None]
+        names = _engine_names(self._cards)
+        self._buffer = {
+            at: _HOST if device.pool is not None else names[self._cards.index(device)]
+            for at, device in enumerate(devices)
+        }
+        self._device_of = plan.placement.device_of
+        self._streamed = {at for at, device in enumerate(devices) if STREAMED_BY in device.options}
+        self._names = names
+
+    def options(self) -> EngineOptions:
+        """The options."""
+        layers = [self._at(op) for op in self._ops("Attention")]
+        shares, gpu_layers, head = self._split(layers)
+        overrides = head | self._overrides()
+        experts = self._host_experts(overrides)
+        if experts:
+            overrides = {key: at for key, at in overrides.items() if not key.endswith("_exps")}
+        served = [found for name in self._names if (found := _SERVED.fullmatch(name))]
+        numbers = iter(range(len(served)))
+        return EngineOptions(
+            tuple(f"RPC{next(numbers)}" if _SERVED.fullmatch(x) else x for x in self._names),
+            tuple(found[1] for found in served),
+            gpu_layers,
+            shares,
+            overrides,
+            experts,
+            self._is_streaming(),
+            self._sizes(),
+        )
+
+    def _sizes(self) -> dict[str, str]:
+        asked = self._asked
+        sequences, micro_batch = int(asked["sequences"]), int(asked["micro_batch"])
+        several = {"-np": str(sequences)} if sequences > 1 else {}
+        return {
+            "-c": str(sequences * int(asked["context"])),
+            **several,
+            "-b": str(max(_LEAST_BATCH, micro_batch)),
+            "-ub": str(micro_batch),
+            "-fa": "on",
+            "-ctk": asked["cache"],
+            "-ctv": asked["cache"],
+        }
+
+    def _is_streaming(self) -> bool:
+        """True if weights in RAM are streamed, and if none could be."""
+        used = {int(at) for at in self._device_of[1:] if self._buffer[int(at)] == _HOST}
+        return not self._streamed or not used or bool(used & self._streamed)
+
+    def _ops(self, kind: str) -> list[int]:
+        return [op for op, own in enumerate(self._graph.op_kinds) if own == kind]
+
+    def _at(self, op: int) -> str:
+        return self._buffer[int(self._device_of[op])]
+
+    def _split(self, layers: Sequence[str]) -> tuple[tuple[int, ...], int, dict[str, str]]:
+        """Shares of cards, layers on cards with the head, and where the head is moved."""
+        order = [_HOST, *self._names]
+        if layers != sorted(layers, key=order.index):
+            raise InexpressibleError(
+                "layers do not lie in runs: those of the CPU first, then those of each card in the "
+                "order of --devices"
+            )
+        shares = [layers.count(name) for name in self._names]
+        head = self._at(self._graph.op_index["head"])
+        on_cards = sum(shares)
+        if not on_cards and head == _HOST:
+            return tuple(shares), 0, {}
+        last = max((at for at, share in enumerate(shares) if share), default=0)
+        at = self._names.index(head) if head != _HOST else -1
+        natural = max(at, last)
+        shares[natural] += 1
+        if natural == at:
+            return tuple(shares), on_cards + 1, {}
+        if self._is_tied():
+            raise InexpressibleError(
+                f"the head of this model is its embedding again, which '{head}' cannot hold while "
+                f"the last layer is on '{self._names[last]}'"
+            )
+        return tuple(shares), on_cards + 1, {r"^output\.weight": head}
+
+    def _is_tied(self) -> bool:
+        ends = (self._graph.op_index[name] for name in ("embedding", "head"))
+        first, last = (set(self._graph.op_weights.row(op).tolist()) for op in ends)
+        return bool(first & last)
+
+    def _overrides(self) -> dict[str, str]:
+        """Modules that rest elsewhere than the attention of their layer, as patterns."""
+        own = {self._graph.op_modules[op]: self._at(op) for op in self._ops("Attention")}
+        moved: dict[tuple[str, str], list[int]] = {}
+        for kind in _TENSORS:
+            for op in self._ops(kind):
+                module, at = self._graph.op_modules[op], self._at(op)
+                if own.get(module) != at:
+                    moved.setdefault((kind, at), []).append(int(module.split(".")[1]))
+        return {
+            rf"blk\.{_any_of(numbers)}\.{_TENSORS[kind]}": at
+            for (kind, at), numbers in moved.items()
+        }
+
+    def _host_experts(self, overrides: Mapping[str, str]) -> int:
+        """First layers whose experts rest in RAM, if no other experts are moved; else 0."""
+        found = [
+            int(self._graph.op_modules[op].split(".")[1])
+            for op in self._ops("Experts")
+            if self._at(op) == _HOST
+        ]
+        others = [key for key, at in overrides.items() if key.endswith("_exps") and at != _HOST]
+        is_first = found == sorted(found)[: len(found)] and found == list(range(len(found)))
+        return len(found) if found and is_first and not others else 0
+
+
+def _any_of(numbers: Iterable[int]) -> str:
+    texts = [str(number) for number in sorted(numbers)]
+    return texts[0] if len(texts) == 1 else f"({'|'.join(texts)})"
+
+
+def _engine_names(cards: Sequence[Device]) -> list[str]:
+    """Names of cards for the engine: those of their options, else numbered by backend."""
+    found: list[str] = []
+    numbers: dict[str, int] = {}
+    for card in cards:
+        kind = card.fingerprint.removeprefix("catalogue:")
+        backend = next((name for mark, name in _MARKS.items() if kind.startswith(mark)), "CUDA")
+        number = numbers.get(backend, 0)
+        if NAME not in card.options:
+            numbers[backend] = number + 1
+        found.append(card.options.get(NAME, f"{backend}{number}"))
+    return found

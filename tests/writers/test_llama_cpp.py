@@ -1,0 +1,184 @@
+"""Plans as options of llama.cpp: by hand, by its rule of layers, and loaded by the engine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.runner import placewright, the_line
+from support.llama_cpp import FOLDER, engine_gguf, program, servers
+
+from placewright.core.cluster import Cluster, Device
+from placewright.core.data_sheet import DataSheet
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InexpressibleError
+from placewright.session.plans import plan_of
+from placewright.session.session import Session
+from placewright.simulation.model import Simulator
+from placewright.writers.llama_cpp import command_line, engine_options
+
+LAYERS = 6
+SHEET = DataSheet({"f32": 1e12, "f16": 2e12}, 1e11)
+NO_ENGINE = f"llama.cpp is not here: set {FOLDER} to the folder of its programs"
+
+
+def problem_of(path: Path, names: list[str], **said: Any) -> Problem:
+    """A problem on one CPU and the cards with these names of the engine."""
+    cards = tuple(
+        Device(f"card:{at}", "gpu", 24e9, data_sheet=SHEET, options={"llama.cpp": name})
+        for at, name in enumerate(names)
+    )
+    cluster = Cluster((*cards, Device("cpu", memory_bytes=64e9, data_sheet=SHEET)), host="cpu")
+    said = {"prompt": 4, "generate": 2, "context": 256, **said}
+    return Session(str(path), cluster=cluster, **said).profile()
+
+
+def plan_with(problem: Problem, at: dict[str, str]) -> Plan:
+    """A plan with modules on devices; of those that are not named the first card has all."""
+    names = problem.cluster.device_names
+    chosen = [0 if op != "embedding" else names.index("cpu") for op in problem.graph.op_names]
+    for op, device in at.items():
+        chosen[problem.graph.op_index[op]] = names.index(device)
+    placement = Placement.of(chosen)
+    value = Simulator(problem).value(placement)
+    record = PlacerRecord("single", "0", 0, 1, 0.0, ())
+    return plan_of(problem, Solution(placement, value, "feasible"), record, "openvino")
+
+
+def drawn(problem: Problem, rng: np.random.Generator) -> dict[str, str]:
+    """A placement with layers in runs: those of the CPU, then those of each card."""
+    cards = [name for name in problem.cluster.device_names if name.startswith("card")]
+    order = ["cpu", *cards]
+    runs = sorted(rng.integers(0, len(order), LAYERS).tolist())
+    found = {"head": cards[int(rng.integers(len(cards)))]}
+    for layer, run in enumerate(runs):
+        for part in ("attention", "router"):
+            found[f"layers.{layer}.{part}"] = order[run]
+        for part in ("feed-forward", "experts"):
+            found[f"layers.{layer}.{part}"] = order[int(rng.integers(len(order)))]
+    return {op: at for op, at in found.items() if op in problem.graph.op_index}
+
+
+def test_options_by_hand(tmp_path: Path) -> None:
+    """Layer 0 on the CPU, 1 to 3 and the head on the first card, 4 and 5 on the second."""
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=True)
+    problem = problem_of(path, ["CUDA0", "CUDA1"], kv="q8_0", sequences=2)
+    at = {f"layers.0.{part}": "cpu" for part in ("attention", "router", "experts")}
+    at |= {"layers.1.experts": "cpu", "layers.4.experts": "cpu"}
+    for layer in (4, 5):
+        at |= {f"layers.{layer}.{part}": "card:1" for part in ("attention", "router")}
+    assert shlex.split(command_line(plan_with(problem, at))) == [
+        "llama-server", "-m", str(path), "-dev", "CUDA0,CUDA1", "-ngl", "6", "-ts", "3,3", "-ot",
+        r"^output\.weight=CUDA0,blk\.(1|4)\.ffn_(up|down|gate|gate_up)_exps=CPU,"
+        r"blk\.5\.ffn_(up|down|gate|gate_up)_exps=CUDA0",
+        "-c", "512", "-np", "2", "-b", "2048", "-ub", "512", "-fa", "on",
+        "-ctk", "q8_0", "-ctv", "q8_0",
+    ]  # fmt: skip
+
+
+def test_first_experts_in_ram_have_an_option(tmp_path: Path) -> None:
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=True)
+    long = {"prompt": 100, "context": 256}
+    problem = problem_of(path, ["CUDA0"], **long)
+    streamed = {f"layers.{layer}.experts": "cpu+card:0" for layer in range(3)}
+    text = command_line(plan_with(problem, streamed))
+    assert " -ngl 7 -ncmoe 3 -c 256" in text
+    computed = {op: "cpu" for op in streamed}
+    assert " -ngl 7 -ncmoe 3 --no-op-offload -c 256" in command_line(plan_with(problem, computed))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_engine_s_rule_of_layers_gives_ours(seed: int, tmp_path: Path) -> None:
+    """`load_tensors`: the first card whose cumulated share, in f32, is above i / layers."""
+    rng = np.random.default_rng(seed)
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=bool(seed % 2))
+    names = [f"CUDA{at}" for at in range(1 + seed % 3)]
+    problem = problem_of(path, names)
+    at = drawn(problem, rng)
+    options = engine_options(plan_with(problem, at))
+    shares = np.cumsum(np.array(options.shares, dtype=np.float32))
+    shares = shares / shares[-1]
+    begin = LAYERS + 1 - options.gpu_layers
+    for layer in range(LAYERS):
+        where = np.float32(layer - begin) / np.float32(options.gpu_layers)
+        card = int(np.searchsorted(shares, where, side="right"))
+        expected = "cpu" if layer < begin else f"card:{card}"
+        assert at[f"layers.{layer}.attention"] == expected
+
+
+def test_plans_that_break_a_rule_are_refused(tmp_path: Path) -> None:
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    problem = problem_of(path, ["CUDA0", "CUDA1"])
+    with pytest.raises(InexpressibleError, match="do not lie in runs"):
+        command_line(plan_with(problem, {"layers.0.attention": "card:1"}))
+    mixed = {"head": "cpu"}
+    assert r"^output\.weight=CPU" in command_line(plan_with(problem, mixed))
+
+
+def test_the_command_prints_one_line(tmp_path: Path) -> None:
+    engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=True)
+    words = ("place", "m.gguf", "--devices", "rtx-4090,rx-7900-xtx,cpu", "--context", "2k")
+    assert placewright(*words, cwd=tmp_path).returncode == 0
+    shown = placewright("export", "plan.json", "--to", "llama.cpp", cwd=tmp_path)
+    assert shown.stdout.startswith("llama-server -m m.gguf -dev CUDA0,ROCm0 -ngl 7 ")
+    assert shown.stdout.count("\n") == 1
+    placewright("export", "plan.json", "--to", "llama.cpp", "-o", "run.sh", cwd=tmp_path)
+    assert (tmp_path / "run.sh").read_text() == shown.stdout
+    refused = placewright("export", "plan.json", "--to", "device-map", cwd=tmp_path)
+    assert "--output is needed" in the_line(refused, 2)
+
+
+@pytest.mark.skipif(program("llama-bench") is None, reason=NO_ENGINE)
+@pytest.mark.skipif(program("ggml-rpc-server") is None, reason=NO_ENGINE)
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_the_engine_puts_tensors_where_the_plan_has_them(has_experts: bool, tmp_path: Path) -> None:
+    """Its own print of layers, moved tensors, and bytes of weights and caches of each device."""
+    path, bench = tmp_path / "m.gguf", program("llama-bench")
+    engine_gguf(path, LAYERS, has_experts=has_experts)
+    rng = np.random.default_rng(3)
+    with servers(2) as addresses:
+        buffers = [f"RPC0[{address}]" for address in addresses]
+        for _ in range(4):
+            problem = problem_of(path, buffers)
+            at = drawn(problem, rng)
+            plan = plan_with(problem, at)
+            words = engine_options(plan).words(str(path), "llama-bench")
+            done = subprocess.run(
+                [str(bench), *words[1:], "-p", "4", "-n", "2", "-r", "1", "-t", "1", "-v"],
+                capture_output=True, text=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr[-2000:]
+            check_layers(done.stderr, at)
+            check_bytes(done.stderr, plan, dict(zip(buffers, ("card:0", "card:1"), strict=True)))
+
+
+def check_layers(log: str, at: dict[str, str]) -> None:
+    printed = re.findall(r"layer +(\d+) assigned to device (\S+),", log)
+    names = {"CPU": "cpu", "RPC0": "card:0", "RPC1": "card:1"}
+    for layer, device in printed[:LAYERS]:
+        assert at[f"layers.{layer}.attention"] == names[device]
+
+
+def check_bytes(log: str, plan: Plan, device_of: dict[str, str]) -> None:
+    """Weights and caches of the servers; the engine prints hundredths of a MiB."""
+    found = dict.fromkeys(device_of.values(), 0.0)
+    for what in ("model", "KV"):
+        sizes = re.findall(rf"(RPC\d\[\S+\]) {what} buffer size = +([\d.]+) MiB", log)
+        for buffer, size in dict(sizes).items():
+            found[device_of[buffer]] += float(size) * 2**20
+    graph = plan.problem.graph
+    scratch = 4 * 4 * 256  # logits of the prompt, which are no weights
+    for name, size in found.items():
+        own = plan.memory[name]
+        head = plan.placement.device_of[graph.op_index["head"]]
+        if plan.problem.cluster.device_names[int(head)] == name:
+            own -= scratch
+        assert size == pytest.approx(own, abs=2 * 0.01 * 2**20)
