@@ -207,14 +207,11 @@ def why_inexpressible(problem: Problem, placement: Placement) -> str | None:
             )
         before = op
     head = problem.graph.op_index["head"]
-    if (
-        layers.ops
-        and is_tied(problem)
-        and rank[int(device_of[head])] < rank[int(device_of[before])]
-    ):
+    own, last = int(device_of[head]), int(device_of[before])
+    if layers.ops and is_tied(problem) and rank[own] < rank[last]:
         return (
-            f"the head, which is the embedding again, is on '{names[int(device_of[head])]}' and the "
-            f"last layer on '{names[int(device_of[before])]}'; it cannot lie before it"
+            f"the head, which is the embedding again, is on '{names[own]}' and the last layer on "
+            f"'{names[last]}'; it cannot lie before it"
         )
     return None
 
@@ -326,30 +323,50 @@ def _divided(problem: Problem, placement: Placement) -> Iterator[Problem]:
         closed = sorted(host - {mode})
         for division in _near([int(mine[at]) for at in order]):
             run = np.repeat(order, division).tolist()
-            pins = dict(zip(layers.ops, run, strict=True))
-            if run and is_tied(problem):
-                pins[problem.graph.op_index["head"]] = run[-1]
-            yield _pinned(problem, pins, closed)
+            rank = layers.order.index(run[-1]) if run and is_tied(problem) else 0
+            yield _pinned(
+                problem,
+                dict(zip(layers.ops, run, strict=True)),
+                closed,
+                [at for at in layers.order[:rank] if at != run[-1]],
+            )
 
 
 def _near(counts: Sequence[int]) -> Iterator[list[int]]:
-    """The counts, then those with some moved from one to another, few first."""
+    """The counts, then those with a few moved from one to another, and all on one."""
     yield list(counts)
-    for moved in (1, 2, 3, 5):
-        for source, target in itertools.permutations(range(len(counts)), 2):
-            if counts[source] >= moved:
-                changed = list(counts)
-                changed[source] -= moved
-                changed[target] += moved
-                yield changed
+    yield from _moved(counts, 1)
+    for at in range(len(counts)):
+        yield [sum(counts) if other == at else 0 for other in range(len(counts))]
+    for number in (2, 3, 5):
+        yield from _moved(counts, number)
 
 
-def _pinned(problem: Problem, pins: dict[int, int], closed: Sequence[int]) -> Problem:
-    """A problem with pins, and without some columns but for what is pinned there."""
+def _moved(counts: Sequence[int], number: int) -> Iterator[list[int]]:
+    for source, target in itertools.permutations(range(len(counts)), 2):
+        if counts[source] >= number:
+            changed = list(counts)
+            changed[source] -= number
+            changed[target] += number
+            yield changed
+
+
+def _pinned(
+    problem: Problem, pins: dict[int, int], closed: Sequence[int], without_head: Sequence[int]
+) -> Problem:
+    """A problem with pins, and without some columns but for what is pinned there.
+
+    Args:
+        problem: of a request.
+        pins: op -> column.
+        closed: columns that take nothing else.
+        without_head: columns on which the head may not lie.
+    """
     seconds = problem.costs.seconds.copy()
     free = np.array([op not in problem.pins for op in range(problem.n_units)])
     for column in closed:
         seconds[free, column] = np.inf
+    seconds[problem.graph.op_index["head"], list(without_head)] = np.inf
     own = {op: at for op, at in pins.items() if op not in problem.pins}
     costs = replace(problem.costs, seconds=seconds)
     return replace(problem, costs=costs, pins={**problem.pins, **own})
