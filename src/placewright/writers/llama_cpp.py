@@ -1,7 +1,7 @@
 """A plan of a language model as options of llama.cpp.
 
 ``-ngl`` and ``-ts`` lay layers in runs, ``-ot`` moves modules away from their layer by regular
-expressions of names of tensors, and ``--no-op-offload`` keeps the CPU computing what rests in RAM.
+expressions of names of tensors, and an option keeps the CPU computing what rests in RAM.
 Layer ``i`` of those on cards lies on the first card whose cumulated share of ``-ts`` is above
 ``i / (layers on cards + 1)``; the head is the layer after the last one (function `load_tensors` of
 ``src/llama-model.cpp``). Shares are numbers of layers, so that the engine's rule gives ours.
@@ -183,7 +183,7 @@ class _Export:
         if layers != sorted(layers, key=order.index):
             raise InexpressibleError(
                 "layers do not lie in runs: those of the CPU first, then those of each card in the "
-                "order of --devices"
+                "order of argument `devices`"
             )
         shares = [layers.count(name) for name in self._names]
         head = self._at(self._graph.op_index["head"])
