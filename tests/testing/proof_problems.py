@@ -59,13 +59,13 @@ FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
     "shared channels": Feature(0.6, _PLAYED),
-    "routes through the host": Feature(0.75, _PLAYED),
+    "routes through the host": Feature(0.85, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
     "links that do not queue": Feature(0.95, (EVENT,)),
-    "streams": Feature(0.8, _PLAYED),
+    "streams": Feature(0.97, _PLAYED),
     "dispatch": Feature(0.12, (EVENT,)),
     "cuts": Feature(0.35, (EVENT,)),
-    "layouts": Feature(0.35, (EVENT,)),
+    "layouts": Feature(0.42, (EVENT,)),
     "contention": Feature(0.3, (EVENT,)),
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
@@ -90,7 +90,7 @@ FEATURES: dict[str, Feature] = {
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
     "memory pools": Feature(0.5, (EVENT, LOAD, PIECES, SERIAL), later=1),
-    "occupying copies": Feature(0.4, (EVENT,), later=2),
+    "occupying copies": Feature(0.62, (EVENT,), later=2),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -166,7 +166,7 @@ class _Draw:
         if model in (PIECES, SERIAL):  # tensors take no memory
             self.pool_room *= 0.7
         ends = (MOST_DEVICES + 1, MOST_DEVICES + 1)
-        self.occupant = later[1].choice(["receiver", "receiver", "sender", "both", "nobody"], ends)
+        self.occupant = later[1].choice(["receiver", "sender", "both", "both", "both"], ends)
         if not self.has["unlike links"]:
             self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
         if self.has["alike devices"]:
