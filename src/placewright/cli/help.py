@@ -42,6 +42,7 @@ class Shown:
 OPTIONS = {
     "--shape": Shown(MODEL, "NAME=SIZES", "those of the file"),
     "--value": Shown(MODEL, "NAME=NUMBER", is_rare=True),
+    "--granularity": Shown(MODEL, "PART"),
     "--resident": Shown(MODEL, "NAME", is_rare=True),
     "--state": Shown(MODEL, "OUTPUT=INPUT", is_rare=True),
     "--fold-constants": Shown(MODEL),

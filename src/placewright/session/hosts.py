@@ -12,6 +12,7 @@ from typing import Any
 from placewright.core.cluster import Cluster
 from placewright.core.problem import Problem
 from placewright.errors import AnswerError, FieldError, InputError, UnknownNameError
+from placewright.profiling.granularity import with_granularity
 from placewright.profiling.several_hosts import Way, joined_cluster, joined_problem
 from placewright.report.time_left import Report, Steps, no_report
 from placewright.session.devices import candidates, default_names, discover
@@ -94,6 +95,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
         results = hosts.values(_profiled, arguments, report, "measuring on")
         ways = hosts.ways(list(results), report)
     problem = joined_problem({host: part for host, (part, _) in results.items()}, ways)
+    problem = with_granularity(problem, request.granularity)
     problem = resident(problem, request.resident)
     return HostsProblem(
         constrained(problem, request.memory, request.pins),
@@ -112,7 +114,15 @@ def _for_hosts(request: Request) -> Request:
     if not model.startswith("zoo:"):
         model = str(Path(model).resolve())
     return replace(
-        request, model=model, ray=None, workers=None, memory={}, pins={}, resident=(), devices=None
+        request,
+        model=model,
+        ray=None,
+        workers=None,
+        memory={},
+        pins={},
+        resident=(),
+        granularity="op",
+        devices=None,
     )
 
 

@@ -17,9 +17,10 @@ from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES, Dispatch
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.signature import Number
-from placewright.errors import FieldError, InputError, UnknownNameError
+from placewright.errors import FieldError, InputError, UnknownNameError, near_names
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.written import written_place
+from placewright.profiling.granularity import GRANULARITIES
 from placewright.workers.ray_session import ADDRESS
 
 MOST = 64  # plans of one command
@@ -103,6 +104,15 @@ def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
         if pairs.setdefault(key, value) != value:
             raise FieldError(field, f"gives '{key}' both '{pairs[key]}' and '{value}'; keep one")
     return pairs
+
+
+def parse_granularity(raw: Any) -> str:
+    """What moves as a whole."""
+    if raw not in GRANULARITIES:
+        near = near_names(str(raw), GRANULARITIES)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise FieldError("granularity", f"is op, module or layer, got '{raw}'{meant}")
+    return str(raw)
 
 
 def parse_state(raw: Any) -> dict[str, str]:

@@ -28,6 +28,7 @@ from placewright.frameworks.registry import reader_of_file
 from placewright.io.opened import shown_name
 from placewright.profiling.catalogue import with_precision
 from placewright.profiling.deadline import NEVER, Deadline
+from placewright.profiling.granularity import with_granularity
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
 from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
@@ -99,7 +100,8 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
             request, steps, runtime_of(read.source, request.objective)
         )
         measured = _measure(model, cluster, runtime, steps, deadline)
-    problem = resident(measured.problem, request.resident)
+    problem = with_granularity(measured.problem, request.granularity)
+    problem = resident(problem, request.resident)
     return replace(measured, problem=constrained(problem, request.memory, request.pins))
 
 

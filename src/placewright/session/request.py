@@ -36,6 +36,7 @@ PROFILED = (
     *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
     "precision", "prompt", "generate", "context", "kv", "micro_batch", "sequences",
+    "granularity",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
@@ -157,6 +158,8 @@ class Request:
         state: output name -> name of the input that takes its value in the next call, on the same
             device, such as the keys and values of a decoder; ``"new_keys_*": "keys_*"`` pairs all
             whose ``*`` stands for the same text.
+        granularity: parts that move as a whole: ``"op"`` (units, which hold one heavy op),
+            ``"module"`` or ``"layer"`` by module path.
         resident: names of inputs that lie where they are used before a run begins.
         precision: of all floating-point data on devices whose costs come from data sheets: f32,
             tf32, bf16, f16 or i8. A device without it computes in another, which is reported. None
@@ -292,6 +295,10 @@ class Request:
     state: Mapping[str, str] = said(
         "Keep an output for the next call, as in new_keys_*=keys_*; repeatable.", {}, kind=list,
         checked=_parsing("parse_state"),
+    )  # fmt: skip
+    granularity: str = said(
+        "Move single ops, whole modules or whole layers.", "op",
+        checked=_parsing("parse_granularity"),
     )  # fmt: skip
     resident: tuple[str, ...] = said(
         "Keep an input where it is used before a run begins; repeatable.", (), kind=list,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from support.pipelines import pipeline_problem
 
 from placewright.core.builder import GraphBuilder
-from placewright.core.cluster import Cluster, Device
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
+from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.baselines.expert.placer import Expert, by_layers, layers_of
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 
 
 def chain_of_three() -> Problem:
@@ -87,3 +90,33 @@ def test_a_unit_that_no_fast_device_may_run_has_no_share_of_the_layers() -> None
     cluster = Cluster((Device("gpu:0", "gpu"), Device("gpu:1", "gpu"), Device("cpu:0", "cpu")))
     problem = Problem.of_ops(builder.build(), cluster, CostTable(seconds))
     assert by_layers(problem).tolist() == [0, 2, 0, 1]
+
+
+def test_parts_that_do_not_fit_move_unless_the_published_placement_is_asked_for() -> None:
+    builder = GraphBuilder()
+    tensors: list[int] = []
+    for number in range(6):
+        weight = builder.add_weight(1000.0 * (1 + number % 3))
+        op = builder.add_op(f"net.layer.{number}", "Op", inputs=tensors[-1:], weights=[weight],
+                            module=f"net.layer.{number}")  # fmt: skip
+        tensors.append(builder.add_tensor(op, 1))
+    links = (Link("gpu:0", "gpu:1"), Link("gpu:1", "gpu:0"))
+    cluster = Cluster((Device("gpu:0", "gpu"), Device("gpu:1", "gpu")), links)
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(np.ones((6, 2))))
+    assert by_layers(problem).tolist() == [0, 0, 0, 1, 1, 1]
+    tight = replace(problem, cluster=cluster.with_limit("gpu:0", 5500.0))
+
+    def solved(problem: Problem, expert: Expert) -> Solution:
+        return expert.place(problem, Evaluator(problem), np.random.default_rng(0))
+
+    published = solved(tight, Expert(rule="layers", within_memory=False))
+    assert published.placement is None
+    assert published.message.startswith("the expert's placement is infeasible: ")
+    found = solved(tight, Expert(rule="layers"))
+    assert found.placement is not None
+    assert Simulator(tight).violation(found.placement) is None
+    assert found.message.startswith("parts of the expert's placement were moved, because ")
+    free = solved(problem, Expert(rule="layers"))
+    assert free.placement is not None
+    assert not free.message
+    assert free.placement.device_of.tolist() == [0, 0, 0, 1, 1, 1]

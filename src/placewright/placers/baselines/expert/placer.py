@@ -9,8 +9,9 @@ shared weights, ops that all paths pass (see `families` and `recurrent`, with th
 does not need names of ops or modules. A graph of no family is cut into whole layers (equal module
 paths up to the first number), in order, as many to each device as keeps its share of the time
 level; graphs without module paths are cut by ops in topological order. Backward and update ops go
-with their forward ops. The rule ignores memory: if an expert's placement does not fit, the message
-of the solution says so, as the published tables do ("OOM").
+with their forward ops. If the rule's placement breaks a memory limit, parts that do not fit move to
+devices where they do. A file's placement is never changed; if it does not fit, the message of the
+solution says so, as the published tables do ("OOM").
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.core.graph import FORWARD, ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InputError, UnknownNameError
@@ -38,7 +38,9 @@ from placewright.placers.baselines.expert.families import (
 )
 from placewright.placers.baselines.expert.forward import ForwardGraph
 from placewright.placers.baselines.expert.recurrent import place_recurrent
+from placewright.placers.legal import evaluate_within_memory, failure
 from placewright.placers.pipelines.ideals.items import components_fused
+from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
 # Tried in this order: a mixture of experts is a transformer, too.
@@ -59,6 +61,8 @@ class Expert:
         file: path of the placement; empty uses the rule.
         rule: ``"auto"`` recognises the family; a name of `FAMILIES` insists on one, ``"layers"``
             cuts whole layers by time.
+        within_memory: move parts that do not fit; false keeps the rule's placement, as published
+            tables do.
     """
 
     name: ClassVar[str] = "expert"
@@ -68,6 +72,7 @@ class Expert:
 
     file: str = ""
     rule: str = "auto"
+    within_memory: bool = True
 
     def __post_init__(self) -> None:
         known = ("auto", *FAMILIES, "layers")
@@ -80,14 +85,19 @@ class Expert:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation."""
+        """One evaluation, and a few more if the rule's placement breaks a memory limit."""
         device_of = from_file(self.file, problem) if self.file else by_rule(problem, self.rule)
-        value = evaluator.evaluate(device_of)
-        if np.isfinite(value):
+        if np.isfinite(evaluator.evaluate(device_of)):
             return evaluator.solution()
-        violation = evaluator.simulator.violation(Placement.of(device_of))
-        reason = violation.message if violation else "it breaks a constraint"
-        return evaluator.solution(message=f"the expert's placement is infeasible: {reason}")
+        reason = failure(evaluator, device_of) or "it breaks a constraint"
+        message = f"the expert's placement is infeasible: {reason}"
+        if self.within_memory and not self.file:
+            value = evaluate_within_memory(
+                evaluator, lambda limits: (repaired(problem, device_of, limits), None)
+            )
+            if np.isfinite(value):
+                message = f"parts of the expert's placement were moved, because {reason}"
+        return evaluator.solution(message=message)
 
 
 def from_file(path: str, problem: Problem) -> IntArray:

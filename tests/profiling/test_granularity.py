@@ -1,0 +1,61 @@
+"""Coarser units: whole modules and layers, with summed costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.ordinary_nets import NETS, problem_of_net
+
+from placewright.core.graph import BACKWARD
+from placewright.core.problem import Problem
+from placewright.errors import FieldError
+from placewright.profiling.granularity import with_granularity
+
+
+def paths_of(problem: Problem) -> list[set[str]]:
+    """Module paths of each unit."""
+    modules = problem.graph.op_modules
+    members = problem.units.members
+    return [{modules[op] for op in members.row(unit)} for unit in range(problem.n_units)]
+
+
+@pytest.mark.parametrize("granularity", ["module", "layer"])
+@pytest.mark.parametrize("name", sorted(NETS))
+def test_costs_add_up_and_units_stay_whole(name: str, granularity: str) -> None:
+    fine = problem_of_net(name)
+    coarse = with_granularity(fine, granularity)
+    assert coarse.n_units <= fine.n_units
+    np.testing.assert_allclose(coarse.costs.seconds.sum(0), fine.costs.seconds.sum(0))
+    together = np.unique(np.stack([fine.units.group_of, coarse.units.group_of]), axis=1)
+    assert together.shape[1] == fine.n_units, "a unit is torn apart"
+
+
+def test_a_residual_block_is_whole_and_a_sequence_is_not() -> None:
+    coarse = with_granularity(problem_of_net("residual"), "module")
+    units = {frozenset(paths) for paths in paths_of(coarse)}
+    blocks = [unit for unit in units if any("blocks.1" in path for path in unit)]
+    assert len(blocks) == 1, "the block adds what it was given"
+    assert not any("blocks.0" in path for path in blocks[0])
+    assert {"head.0", "head.1"} in units, "a light activation moves with its product"
+    assert {"head.2"} in units, "a sequence has no ops of its own"
+
+
+def test_layers_of_a_transformer_are_single_units() -> None:
+    coarse = with_granularity(problem_of_net("transformer"), "layer")
+    for layer in range(4):
+        units = [paths for paths in paths_of(coarse) if any(f"layers.{layer}." in p for p in paths)]
+        assert len(units) == 1
+
+
+def test_what_has_no_modules_is_refused() -> None:
+    fine = problem_of_net("residual")
+    bare = replace(fine, graph=replace(fine.graph, op_modules=("",) * fine.graph.n_ops))
+    with pytest.raises(FieldError, match="have no module paths; place a PyTorch module"):
+        with_granularity(bare, "module")
+    phases = fine.graph.op_phases.copy()
+    phases[-1] = BACKWARD
+    trained = replace(fine, graph=replace(fine.graph, op_phases=phases))
+    with pytest.raises(FieldError, match="no part of it moves as a whole; take op"):
+        with_granularity(trained, "layer")
