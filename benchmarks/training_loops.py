@@ -92,8 +92,9 @@ class LoopRow:
         plain: PyTorch's loop on one core.
         unsplit: a step of a plan with everything on that core.
         unsplit_above: median of `unsplit` - `plain`, by round.
+        unsplit_above_cpu: the same, in milliseconds of processor time of all threads.
         plain_two: PyTorch's loop on two cores.
-        split: a step of the plan that local search found for two cores.
+        split: a step of the plan that `heft` found for two cores.
         used: devices of that plan.
         ddp: two processes of one core each, gloo, four samples each.
         growth: bytes by which the process grows in `CALLS` steps of the unsplit plan.
@@ -105,6 +106,7 @@ class LoopRow:
     plain: float
     unsplit: float
     unsplit_above: float
+    unsplit_above_cpu: float
     plain_two: float
     split: float
     used: int
@@ -184,37 +186,51 @@ def loop_row(kind: str, steps: int) -> LoopRow:
     model = pw.read(made(kind), batch, objective="training", optimizer="adamw", runtime="torch")
     devices = pw.discover("cpu:0,cpu:1", runtime="torch")
     problem = pw.profile(model, devices, objective="training", quick=True)
-    searched = pw.place(problem, placer="local-search", evaluations=2000, check=False)
+    searched = pw.place(problem, placer="heft", check=False)
     module = made(kind)
     own = usable_cores()
     os.sched_setaffinity(0, {own[0]})
     with pw.load(_alone(problem)) as step:
-        rows = _rounds([plain_step(module, batch, 1), lambda: step(*batch)], steps)
+        contenders = [plain_step(module, batch, 1), lambda: step(*batch)]
+        rows = _rounds(contenders, steps, time.perf_counter)
+        busy = _rounds(contenders, steps, time.process_time)
         before = _bytes_in_use()
         for _ in range(CALLS):
             step(*batch)
         growth = _bytes_in_use() - before
     os.sched_setaffinity(0, set(own))
     with pw.load(searched) as step:
-        two = _rounds([plain_step(made(kind), batch, 2), lambda: step(*batch)], steps)
+        two = _rounds(
+            [plain_step(made(kind), batch, 2), lambda: step(*batch)], steps, time.perf_counter
+        )
     plain, unsplit = 1e3 * rows.T
     plain_two, split = 1e3 * np.median(two, axis=0)
     return LoopRow(
-        kind, steps, float(np.median(plain)), float(np.median(unsplit)),
-        float(np.median(unsplit - plain)), float(plain_two), float(split),
-        len(np.unique(searched.placement.device_of)), 1e3 * ddp_seconds(kind, steps), growth,
-        processor_text(),
-    )  # fmt: skip
+        kind,
+        steps,
+        plain=float(np.median(plain)),
+        unsplit=float(np.median(unsplit)),
+        unsplit_above=float(np.median(unsplit - plain)),
+        unsplit_above_cpu=1e3 * float(np.median(busy[:, 1] - busy[:, 0])),
+        plain_two=float(plain_two),
+        split=float(split),
+        used=len(np.unique(searched.placement.device_of)),
+        ddp=1e3 * ddp_seconds(kind, steps),
+        growth=growth,
+        machine=processor_text(),
+    )
 
 
-def _rounds(contenders: list[Callable[[], Any]], rounds: int) -> np.ndarray[Any, Any]:
-    """Seconds, shape (rounds, contenders)."""
+def _rounds(
+    contenders: list[Callable[[], Any]], rounds: int, clock: Callable[[], float]
+) -> np.ndarray[Any, Any]:
+    """Seconds of a clock, shape (rounds, contenders)."""
     found = np.empty((rounds + 10, len(contenders)))
     for row in found:
         for at, call in enumerate(contenders):
-            start = time.perf_counter()
+            start = clock()
             call()
-            row[at] = time.perf_counter() - start
+            row[at] = clock() - start
     return found[10:]
 
 
@@ -237,7 +253,8 @@ def training_loops(
         best = min(row.plain_two, row.split, row.ddp)
         winner = {row.plain_two: "PyTorch's loop", row.split: "the split", row.ddp: "DDP"}[best]
         print_line(
-            f"{row.model}: one core {row.plain:.2f} ms, unsplit plan {row.unsplit_above:+.2f} ms; "
+            f"{row.model}: one core {row.plain:.2f} ms, unsplit plan {row.unsplit_above:+.2f} ms "
+            f"({row.unsplit_above_cpu:+.2f} ms of processor time); "
             f"two cores {row.plain_two:.2f} ms, split on {row.used} {row.split:.2f} ms, DDP "
             f"{row.ddp:.2f} ms: {winner} is fastest; {CALLS} steps grow by "
             f"{row.growth / 2**20:.1f} MiB"
