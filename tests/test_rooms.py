@@ -89,7 +89,7 @@ NAMES_A_FRAMEWORK = {
     "writers/openvino_affinity.py": "writes what OpenVINO alone reads, by its own names of nodes",
     "writers/onnx_layers.py": "writes what ONNX Runtime alone reads, by its own names of nodes",
     "writers/onnx_segments.py": "names the files that it writes",
-    "writers/llama_cpp.py": "writes options that llama.cpp takes with a file of its own format only",
+    "writers/llama_cpp.py": "writes options that llama.cpp takes with files of its own format",
     "zoo/__init__.py": "tells which Python packages build a model",
     "suites/papers/models.py": "its graphs are PyTorch's capture of a training step",
 }
