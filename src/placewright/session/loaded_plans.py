@@ -140,7 +140,8 @@ class LoadedPlan:
         with self.in_use() as model:
             inputs, has_tensors = _flattened(model, inputs)
             values = checked_inputs(model, inputs, self._dtypes)
-            if not self._one_by_one:
+            # A training step has checkpoints of its own, to which it goes back after a failure.
+            if not self._one_by_one or self.plan.problem.objective == "training":
                 return _result(model, self._runner.run(values).outputs, has_tensors)
             return _result(model, self._in_turn(values), has_tensors)
 
