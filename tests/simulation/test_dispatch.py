@@ -25,7 +25,7 @@ def under(problem: Problem, dispatch: Dispatch) -> Problem:
     return replace(problem, execution_model=Event(dispatch=dispatch))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(seeds)
 def test_the_kernel_equals_the_reference_in_turn(seed: int) -> None:
     """Value, memory and timeline, to the last bit; by rank it is held so in `test_event`."""

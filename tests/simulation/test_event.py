@@ -15,7 +15,7 @@ from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_layered_problem
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(seeds)
 @example(72006)  # two tensors reach the host at once, by transfers that take no time
 def test_value_and_memory_equal_the_reference(seed: int) -> None:

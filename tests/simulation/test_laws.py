@@ -99,7 +99,7 @@ def _is_same_sending(slow: Timeline, fast: Timeline) -> bool:
     )
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(seeds)
 def test_a_faster_device_or_link_or_one_edge_less_is_never_later(seed: int) -> None:
     """With the order of every device and of every link kept; streams, overheads, cuts, contention

@@ -80,7 +80,7 @@ def test_a_placement_fits_exactly_where_no_peak_exceeds_its_memory(seed: int) ->
             assert simulator.values(rows)[0] == simulator.value(placement)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(seeds)
 def test_the_critical_path_adds_up_to_the_makespan(seed: int) -> None:
     found = _feasible(seed)

@@ -1,4 +1,4 @@
-"""The zoo's models: published sizes, repeatable weights, and that they export and train."""
+"""The zoo's models: published sizes, and repeatable weights."""
 
 from __future__ import annotations
 
@@ -45,25 +45,24 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_parameter_counts(name: str) -> None:
-    module = zoo.build(name).module
+    with torch.device("meta"):  # without values
+        module = zoo.build(name).module
     assert sum(parameter.numel() for parameter in module.parameters()) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("name", zoo.names())
-def test_models_are_repeatable_and_export(name: str) -> None:
+def test_models_are_repeatable(name: str) -> None:
+    """That they export is tested with the readers."""
     model, again = zoo.build(name, variant="tiny"), zoo.build(name, variant="tiny")
     assert len(model.input_names) == len(model.example_inputs)
     assert not model.module.training
     with torch.no_grad():
         outputs = _every(model.module(*model.example_inputs))
         repeated = _every(again.module(*again.example_inputs))
-    program = torch.export.export(model.module, model.example_inputs)
-    exported = _every(program.module()(*model.example_inputs))
-    for output, other, third in zip(outputs, repeated, exported, strict=True):
+    for output, other in zip(outputs, repeated, strict=True):
         assert torch.isfinite(output).all()
         assert output.std() > 1e-3  # a vanished signal would make every comparison of outputs pass
         assert torch.equal(output, other)
-        torch.testing.assert_close(output, third, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["gnmt", "moe", "bert_base"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.zoo_families import FAMILY_OF
 
 from placewright import zoo
 from placewright.core.graph import BACKWARD, UPDATE
 from placewright.frameworks.torch.training.step import read_training
+from placewright.placers.baselines.expert.placer import family_of
 from placewright.zoo.model import training_of
 
 _LARGE = ("inception_v3", "nasnet_a")  # tracing them takes several seconds
@@ -20,6 +22,7 @@ def test_the_step_of_a_model_learns_and_updates_every_parameter(name: str) -> No
     read = read_training(built.module, built.example_inputs, input_names=built.input_names)
     graph, program = read.graph, read.program
     assert program.inputs == built.input_names
+    assert family_of(graph) == FAMILY_OF[name]
     assert (graph.op_phases == BACKWARD).any()
     # Every parameter is updated, except tied names and what the loss does not depend on.
     trained = [n for n in program.updates if n.startswith("p_") and not n.endswith("_momentum")]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.zoo_families import FAMILY_OF
 
 from placewright import zoo
 from placewright.core.builder import GraphBuilder
@@ -19,17 +20,6 @@ from placewright.errors import InputError
 from placewright.placers.baselines.expert.families import contiguous
 from placewright.placers.baselines.expert.placer import FAMILIES, Expert, by_rule, family_of
 from placewright.session.models import load_model
-
-FAMILY_OF = {
-    "inception_v3": "convolutional",
-    "resnet50": "convolutional",
-    "nasnet_a": "convolutional",
-    "bert_base": "transformer",
-    "gpt2": "transformer",
-    "gnmt": "recurrent",
-    "rnnlm": "recurrent",
-    "moe": "mixture-of-experts",
-}
 
 
 class Net:
@@ -308,17 +298,6 @@ def test_a_rule_that_does_not_apply_says_what_the_graph_is() -> None:
     assert by_rule(problem, "convolutional").tolist() == by_rule(problem).tolist()
 
 
-def check_family(name: str, runtime: str, objective: str) -> None:
-    model = load_model(name, runtime=runtime, objective=objective)  # type: ignore[arg-type]
-    assert family_of(model.graph) == FAMILY_OF[name.removeprefix("zoo:").partition("/")[0]]
-
-
-@pytest.mark.parametrize("name", zoo.names())
-@pytest.mark.parametrize(("runtime", "objective"), [("openvino", "latency"), ("torch", "training")])
-def test_every_zoo_model_is_of_its_family(name: str, runtime: str, objective: str) -> None:
-    check_family(f"zoo:{name}/tiny", runtime, objective)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", zoo.names())
 @pytest.mark.parametrize(
@@ -328,7 +307,9 @@ def test_every_zoo_model_is_of_its_family(name: str, runtime: str, objective: st
 def test_every_zoo_model_is_of_its_family_at_full_size(
     name: str, runtime: str, objective: str
 ) -> None:
-    check_family(f"zoo:{name}", runtime, objective)
+    """The smallest variants are looked at where their graphs are read for other tests."""
+    model = load_model(f"zoo:{name}", runtime=runtime, objective=objective)  # type: ignore[arg-type]
+    assert family_of(model.graph) == FAMILY_OF[name]
 
 
 def test_an_exported_transformer_without_names_is_recognised(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_no_placement_in_any_order_is_faster_than_the_sum_of_the_parts() -> None
     """Against brute force over placements and orders; the bound is met now and then."""
     met = tried = 0
     shapes = ([1, 2, 1], [1, 1, 1, 1], [2, 1, 2], [1, 3, 1], [1, 2, 1, 1], [3], [1, 2, 2])
-    for seed, widths in zip(range(140), itertools.cycle(shapes), strict=False):
+    for seed, widths in zip(range(42), itertools.cycle(shapes), strict=False):
         problem = beads(np.random.default_rng(seed), list(widths))
         best, bound = brute_force(problem), parts_bound(problem)
         assert bound <= best

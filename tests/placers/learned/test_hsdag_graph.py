@@ -35,7 +35,7 @@ FILE = Path(__file__).parents[2] / "data" / "released_hsdag_groups.npz"
 MODELS = [
     ("inception_v3", "tiny", 396, 204),
     ("resnet50", "tiny", 237, 127),
-    ("bert_base", "default", 591, 326),
+    pytest.param("bert_base", "default", 591, 326, marks=pytest.mark.slow),
     pytest.param("rnnlm", "default", 515, 346, marks=pytest.mark.slow),
     pytest.param("gnmt", "default", 2381, 1691, marks=pytest.mark.slow),
 ]
@@ -43,15 +43,15 @@ MODELS = [
 
 def file_of(name: str, variant: str, folder: Path) -> Path:
     model = zoo.build(name, variant=variant)
-    arguments = (name, model.module, model.example_inputs, model.input_names)
+    arguments = (f"{name}/{variant}", model.module, model.example_inputs, model.input_names)
     return openvino_file_of(*arguments, folder=folder)
 
 
 @pytest.mark.parametrize(("name", "variant", "groups", "with_ops"), MODELS)
 def test_groups_are_those_of_the_released_code(
-    name: str, variant: str, groups: int, with_ops: int, tmp_path: Path
+    name: str, variant: str, groups: int, with_ops: int, converted: Path
 ) -> None:
-    graph, _ = read_openvino(file_of(name, variant, tmp_path))
+    graph, _ = read_openvino(file_of(name, variant, converted))
     view = GraphView.of(graph)
     opener = trees_of_single_predecessors(view)
     with np.load(FILE) as arrays:
@@ -71,9 +71,9 @@ def classes_of(labels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
     return [number.setdefault(int(label), len(number)) for label in labels]
 
 
-def test_the_view_is_the_file_with_constants_as_nodes(tmp_path: Path) -> None:
+def test_the_view_is_the_file_with_constants_as_nodes(converted: Path) -> None:
     """Kinds of nodes and edges, against the reader that keeps constants as ops."""
-    file = file_of("resnet50", "tiny", tmp_path)
+    file = file_of("resnet50", "tiny", converted)
     view = GraphView.of(read_openvino(file)[0])
     raw, _ = read_openvino(file, fold_constants=False)
     kinds = [kind.replace("Constant", "Const") for kind in raw.op_kinds]
@@ -88,14 +88,14 @@ def test_the_view_is_the_file_with_constants_as_nodes(tmp_path: Path) -> None:
     ("name", "nodes", "edges"), [("inception_v3", 694, 728), ("resnet50", 396, 411)]
 )
 def test_conversions_of_half_weights_are_nodes_of_the_file_and_no_groups(
-    name: str, nodes: int, edges: int, tmp_path: Path
+    name: str, nodes: int, edges: int, converted: Path, tmp_path: Path
 ) -> None:
     """The paper's 396 nodes of ResNet-50 count them; a conversion joins its constant's group.
 
     Its 728 nodes of Inception-V3 also count a normalisation of the input
     (docs/reference/models.md).
     """
-    file = file_of(name, "tiny", tmp_path)
+    file = file_of(name, "tiny", converted)
     compressed = tmp_path / "compressed.xml"
     ov.save_model(ov.Core().read_model(str(file)), str(compressed), compress_to_fp16=True)
     raw, _ = read_openvino(compressed, fold_constants=False)

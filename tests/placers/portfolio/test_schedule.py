@@ -63,7 +63,7 @@ def test_no_kernel_is_compiled_after_the_clock_has_started() -> None:
     before = compiled_versions()
     assert len(before) > 10
     for problem in problems:
-        budget = Budget(evaluations=300, seconds=4.0)  # exact members take no evaluations
+        budget = Budget(evaluations=300, seconds=1.5)  # exact members take no evaluations
         Auto().place(problem, Evaluator(problem, budget), np.random.default_rng(0))
     new = {name: types for name, types in compiled_versions().items() if types != before.get(name)}
     assert not new, list(new)
