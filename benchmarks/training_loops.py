@@ -70,6 +70,7 @@ class Gpt(nn.Module):
 
     def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         x = self.words(words)
+        layer: Any  # a dictionary of modules, which typed lists do not promise
         for layer in self.layers:
             parts = layer["inner"](layer["before"](x)).chunk(3, -1)
             q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in parts)
@@ -170,7 +171,8 @@ def ddp_seconds(kind: str, steps: int) -> float:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_of_process, (kind, port, steps, answer), nprocs=2)
+    spawn: Any = vars(torch.multiprocessing)["spawn"]
+    spawn(_of_process, (kind, port, steps, answer), nprocs=2)
     return float(answer.get())
 
 
