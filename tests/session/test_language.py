@@ -21,6 +21,7 @@ from placewright.errors import FieldError, InfeasibleError, InputError, UnknownN
 from placewright.execution.token_work import Pass, TokenRequest
 from placewright.session.language import (
     largest_context,
+    memory_advice,
     physical_cluster,
     token_answer,
     tokens_of,
@@ -228,6 +229,19 @@ def test_a_model_that_fits_nowhere_has_a_smallest_change(tmp_path: Path) -> None
         else:
             with pytest.raises(InfeasibleError):
                 pw.place(path, devices=f"{CARD},cpu", memory=memory)
+
+
+def test_workers_take_the_turns_of_auto(tmp_path: Path) -> None:
+    said = {"devices": f"{CARD},cpu", "evaluations": 60}
+    path = written(tmp_path)
+    values = [pw.place(path, **said).value, pw.place(path, **said, workers=1).value]
+    assert values[0] == pytest.approx(values[1])
+
+
+def test_a_search_that_finds_nothing_advises_no_memory(tmp_path: Path) -> None:
+    """Everything fits, so that only the search is to blame."""
+    problem = problem_of(written(tmp_path))
+    assert memory_advice(problem) is None
 
 
 def test_commands_place_simulate_and_explain(tmp_path: Path) -> None:

@@ -473,12 +473,17 @@ def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
 
 
 def memory_advice(problem: Problem) -> str | None:
-    """The smallest larger limit of one device for which modules fit; None if none is found."""
+    """The smallest larger limit of one device for which modules fit.
+
+    None if they fit as it is, or nothing was found.
+    """
     works, trained = _works_again(problem)
     if works is None:
         return None
     cluster, request = physical_cluster(problem), tokens_of(problem)
     work = works(request)
+    if _packs(work, cluster):
+        return None
     needed = float(problem.kept.total)
     found: list[tuple[float, str, float]] = []
     for device in cluster.devices:

@@ -345,8 +345,9 @@ def _search_within(
     """Search within the seconds left; return the plan and all clauses about omissions."""
     request, problem, left_out = model.request, measured.problem, list(measured.left_out)
     deadline.require("the search")
-    if isinstance(placer, Auto) and is_of_tokens(problem):  # it alone proves its answer there
-        placer = make_placer(COUNTED, {})
+    is_alone = (request.workers, request.ray) == (None, None)
+    if isinstance(placer, Auto) and is_alone and is_of_tokens(problem):
+        placer = make_placer(COUNTED, {})  # the only member that proves its answer there
     whole = request.limit
     limit = _within(whole, deadline, measured.check_seconds if steps.is_checked else 0.0)
     if limit.seconds != whole.seconds:
