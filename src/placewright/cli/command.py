@@ -22,7 +22,7 @@ from placewright.cli.overwriting import outputs_of, refuse_to_overwrite_inputs
 from placewright.cli.wording import option_of, with_options
 from placewright.session.request import Request, request_of, words
 
-MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or zoo:NAME.")]
+MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, hf:PATH or zoo:NAME.")]
 Command = Callable[..., None]
 
 

@@ -55,6 +55,7 @@ OPTIONS = {
     "--kv": Shown(MODEL, "FORMAT", "f16"),
     "--micro-batch": Shown(MODEL, "TOKENS", "512", is_rare=True),
     "--sequences": Shown(MODEL, "N", "1", is_rare=True),
+    "--weights": Shown(MODEL, "FORMAT", "that of the file"),
     "--model": Shown(MODEL, "FILE", "the path in the plan"),
     "--inputs": Shown(MODEL, "FILE", "random values"),
     "--searched": Shown(MODEL),

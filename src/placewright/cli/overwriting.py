@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from placewright.frameworks.registry import path_in
+
 
 def _nothing_else(path: Path) -> Iterable[Path]:
     return ()
@@ -76,7 +78,7 @@ def paths_in(value: Any) -> Iterator[Path]:
     elif isinstance(value, str) and value:
         for part in dict.fromkeys((value, *re.split("[,=]", value))):
             if part and "\0" not in part and len(part) < 4096:
-                yield Path(part)
+                yield Path(path_in(part))
 
 
 _FILES_PER_FOLDER = 10_000

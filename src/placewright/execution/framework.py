@@ -32,6 +32,7 @@ class ReadOptions:
         colocate_backward: every backward op of the step shares a device with its forward op.
         dropout: the step draws random numbers, as a module in training mode does.
         state: output name -> input name of values that stay from call to call.
+        weights: format of the weights of a model whose file states none, for example ``"q4_k_m"``.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class ReadOptions:
     colocate_backward: bool = False
     dropout: bool = False
     state: Mapping[str, str] = field(default_factory=dict)
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,7 @@ class ModelReader(Protocol):
     name: ClassVar[str]  # equal to the folder's
     extra: ClassVar[str]  # pip install placewright[extra]
     suffixes: ClassVar[tuple[str, ...]]
+    prefix: ClassVar[str]  # of names whose files it reads, whatever their suffix
     formats: ClassVar[tuple[str, ...]]  # of sources
 
     def read(self, name: str, options: ReadOptions) -> ModelRead:

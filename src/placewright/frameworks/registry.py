@@ -63,8 +63,17 @@ def readers() -> tuple[ModelReader, ...]:
 
 
 def reader_of_file(name: str) -> ModelReader | None:
-    """The reader of files with the suffix of a name; None if there is none."""
-    return next((one for one in readers() if name.lower().endswith(one.suffixes)), None)
+    """The reader of a name with its prefix or suffix; None if there is none."""
+    for reader in readers():
+        if name.startswith(reader.prefix) or name.lower().endswith(reader.suffixes):
+            return reader
+    return None
+
+
+def path_in(name: str) -> str:
+    """The path in a model's name, without the prefix of a reader."""
+    reader = reader_of_file(name)
+    return name if reader is None else name.removeprefix(reader.prefix)
 
 
 def make_runtime(name: str, find: Find = found_path) -> Runtime:

@@ -517,7 +517,7 @@ def _works_again(problem: Problem) -> tuple[Works | None, int]:
     if source is None or reader is None:
         return None, 0
     try:
-        read = reader.read(source.path, ReadOptions())
+        read = reader.read(source.path, ReadOptions(weights=source.options.get("weights")))
     except PlacewrightError:
         return None, 0
     return (read.works, read.trained_context) if read.source.sha256 == source.sha256 else (None, 0)

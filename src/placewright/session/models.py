@@ -47,6 +47,7 @@ from placewright.frameworks.registry import (
     framework_of,
     frameworks,
     make_runtime,
+    path_in,
     reader_of_file,
 )
 from placewright.io.json_text import read_json_object
@@ -129,8 +130,9 @@ def require_file(name: str) -> None:
     Raises:
         InputError: there is no such file.
     """
-    if not (name and Path(name).exists()):
-        near = _files_like(Path(name))
+    path = path_in(name)
+    if not (path and Path(path).exists()):
+        near = _files_like(Path(path))
         meant = f"did you mean {' or '.join(near)}?" if near else "give a file, or zoo:NAME"
         raise InputError(f"model '{name}' does not exist; {meant}")
 
@@ -372,6 +374,8 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
             works=read.works,
             trained_context=read.trained_context,
         )
+    if options.weights is not None:
+        raise FieldError("weights", f"is of a model hf:PATH; '{shown_name(name)}' has its own")
     return Model(*framework.read(name, finder(framework), options))
 
 
@@ -516,6 +520,7 @@ class ModelOfRequest:
             request.colocate_backward,
             request.dropout,
             request.state,
+            weights=request.weights,
         )
         return read_model(given, request.objective, request.runtime, options)
 

@@ -30,8 +30,10 @@ from typing import TypeVar, cast
 
 Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
-READ = ("runtime", "objective", "optimizer", "colocate_backward", "dropout", "shapes", "values",
-        "state")  # fmt: skip
+READ = (
+    "runtime", "objective", "optimizer", "colocate_backward", "dropout", "shapes", "values",
+    "state", "weights",
+)  # fmt: skip
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
@@ -120,6 +122,7 @@ class Request:
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
         dropout: a training step keeps dropout and other random operators.
+        weights: format of the weights of ``"hf:PATH"``, whose file states sizes only.
         compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
             every placement would be compiled for it.
         remeasure: measure and calibrate again, instead of using stored samples.
@@ -198,6 +201,7 @@ class Request:
         False,
         kind=bool,
     )
+    weights: str | None = said("Count the weights of hf:PATH in this format, such as q4_k_m.")
     compiled: bool = said(
         "Compile segments with torch.compile (argument `runtime` torch).",
         False,

@@ -305,8 +305,8 @@ def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
         model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss if the
             objective is training).
         example_inputs: positional inputs of a module; a single one may stand alone.
-        said: `shapes`, `runtime`, `objective`, `optimizer`, `colocate_backward` or `dropout` of a
-            `Request`.
+        said: `shapes`, `runtime`, `objective`, `optimizer`, `colocate_backward`, `dropout`
+            or `weights` of a `Request`.
 
     Raises:
         InputError: it is missing or cannot be read.

@@ -1,4 +1,4 @@
-"""Declaration of the reader of language models: `.gguf` files become graphs of modules."""
+"""Declaration of the reader of language models, which become graphs of modules."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ class LanguageReader:
     name: ClassVar[str] = "language"
     extra: ClassVar[str] = "language"
     suffixes: ClassVar[tuple[str, ...]] = (".gguf",)
-    formats: ClassVar[tuple[str, ...]] = ("gguf",)
+    prefix: ClassVar[str] = "hf:"
+    formats: ClassVar[tuple[str, ...]] = ("gguf", "config")
 
     def read(self, name: str, options: ReadOptions) -> ModelRead:
-        """Read header and tensor table; sizes `tokens` and `context` choose the step."""
+        """Read a header or a configuration; sizes `tokens` and `context` choose the step."""
         from placewright.core.source import ModelSource
-        from placewright.frameworks.language.gguf_model import read_gguf
         from placewright.frameworks.language.modules import modules_graph, step_of
         from placewright.frameworks.language.work import requested_work
 
-        model, sha256 = read_gguf(Path(name))
+        model, sha256, weights = _read(name, options.weights)
         step = step_of(options.shapes, model.trained_context)
         sizes = {"tokens": (step.tokens,), "context": (step.context,)}
-        source = ModelSource(name, sha256, "gguf", sizes)
+        stated = {"weights": weights} if weights else {}
+        source = ModelSource(name, sha256, self.formats[bool(weights)], sizes, options=stated)
         plain = replace(source, shapes={})
         return ModelRead(
             modules_graph(model, step),
@@ -41,6 +42,23 @@ class LanguageReader:
             lambda request: requested_work(model, plain, request),
             model.trained_context,
         )
+
+
+def _read(name: str, weights: str | None) -> tuple[LanguageModel, str, str]:
+    """The model, a hash of what was read, and the format of weights if the file has none."""
+    from placewright.errors import FieldError
+
+    if name.startswith(READER.prefix):
+        from placewright.frameworks.language.config_model import read_config
+
+        return read_config(Path(name.removeprefix(READER.prefix)), weights)
+    if weights is not None:
+        raise FieldError(
+            "weights", f"is of a model hf:PATH; each tensor of '{name}' states its own"
+        )
+    from placewright.frameworks.language.gguf_model import read_gguf
+
+    return (*read_gguf(Path(name)), "")
 
 
 def _lines(model: LanguageModel, step: ModelStep) -> tuple[str, ...]:

@@ -13,15 +13,14 @@ from typing import Any
 
 from placewright.errors import FileFormatError
 from placewright.frameworks.language.gguf_file import GgufFile, GgufTensor, read_gguf_file
-from placewright.frameworks.language.modules import Cache, LanguageModel, Part, Weight
+from placewright.frameworks.language.modules import Cache, LanguageModel
+from placewright.frameworks.language.named_tensors import (
+    Contradiction,
+    NamedTensors,
+    has_experts,
+)
 from placewright.io.opened import shown_name
 
-_LAYER = re.compile(r"blk\.(\d{1,6})\.(\w+)(?:\..*)?")
-_MOST_LAYERS = 10_000
-_ATTENTION = ("attn_", "ssm_", "shortconv", "post_attention_norm", "indexer", "time_mix")
-_EXPERTS = re.compile(r"ffn_\w+_exps")
-_SHARED = re.compile(r"ffn_\w+_(shexp|chexps)")
-_OF_EXPERT_LAYERS = ("ffn_gate_inp", "exp_probs_b", "ffn_norm", "post_ffw_norm")
 # Architectures whose files may state a window without the layers that have it: the period of the
 # layers without one, as the hyperparameters of llama.cpp 0.25 set them (src/models, function
 # load_swa_pattern). Others have no window there. The layer without one is the last of its period.
@@ -65,96 +64,50 @@ def read_gguf(path: Path) -> tuple[LanguageModel, str]:
     )
     try:
         return _Model(whole).read(), whole.sha256
-    except _Contradiction as fault:
+    except Contradiction as fault:
         raise FileFormatError(f"file '{shown_name(path)}': {fault}") from None
-
-
-class _Contradiction(Exception):
-    """The rest of the sentence about a file."""
 
 
 class _Model:
     def __init__(self, file: GgufFile) -> None:
         self._metadata = file.metadata
-        self._tensors = {tensor.name: tensor for tensor in file.tensors}
         self._architecture = self._metadata.get("general.architecture")
+        self._tensors = NamedTensors(file.tensors if isinstance(self._architecture, str) else ())
 
     def read(self) -> LanguageModel:
-        if not isinstance(self._architecture, str) or "token_embd.weight" not in self._tensors:
-            raise _Contradiction("it holds no decoder: 'token_embd.weight' or its architecture is "
-                                 "missing; give the file of the language model itself")  # fmt: skip
-        embedding = self._tensors["token_embd.weight"]
-        if len(embedding.shape) != 2:
-            raise _Contradiction("'token_embd.weight' is no matrix")
-        layers = self._layers()
-        tied = "output.weight" not in self._tensors
-        of_head = [t for t in self._tensors.values() if t.name.startswith("output")]
-        known = {t.name for t in of_head}
-        others = [
-            tensor
-            for name, tensor in self._tensors.items()
-            if not _LAYER.fullmatch(name) and name not in known and tensor is not embedding
-        ]
-        for tensor in others:
-            if not tensor.name.startswith(("token_", "position_", "rope_", "per_layer_")):
-                raise _Contradiction(
-                    f"tensor '{shown_name(tensor.name)}' belongs to no part of a decoder"
-                )
-        n_experts, used = self._experts(layers)
+        tensors = self._tensors
+        stated = self._number("block_count", len(tensors.layers))
+        if stated != len(tensors.layers):
+            raise Contradiction(f"{len(tensors.layers)} layers have tensors, {stated} are stated")
+        n_experts, used = self._experts()
         return LanguageModel(
             shown_name(self._architecture),
-            embedding.shape[0],
-            embedding.shape[1],
+            tensors.embedding.shape[0],
+            tensors.embedding.shape[1],
             self._number("context_length", 0),
             used,
             n_experts,
-            tuple(self._parts(layer) for layer in layers),
-            tuple(self._cache(number, layer) for number, layer in enumerate(layers)),
-            tuple(map(_weight, [embedding, *others])),
-            tuple(map(_weight, of_head)),
-            tied,
+            tensors.parts(),
+            tuple(self._cache(number, layer) for number, layer in enumerate(tensors.layers)),
+            tensors.beside_layers(),
+            tensors.head,
+            tensors.tied,
         )
 
-    def _layers(self) -> list[dict[str, GgufTensor]]:
-        """Tensors of each layer by the middle of their names, biases after a slash."""
-        found: dict[int, dict[str, GgufTensor]] = {}
-        for name, tensor in self._tensors.items():
-            if match := _LAYER.fullmatch(name):
-                own = f"{match[2]}/bias" if name.endswith(".bias") else match[2]
-                layer = found.setdefault(int(match[1]), {})
-                layer[f"{own}/{len(layer)}" if own in layer else own] = tensor
-        stated = self._number("block_count", len(found))
-        if not found or sorted(found) != list(range(len(found))) or stated != len(found):
-            raise _Contradiction(f"{len(found)} layers have tensors, {stated} are stated")
-        if len(found) > _MOST_LAYERS:
-            raise _Contradiction(f"it has {len(found)} layers; at most {_MOST_LAYERS} are read")
-        return [found[number] for number in range(len(found))]
-
-    def _parts(self, layer: Mapping[str, GgufTensor]) -> dict[Part, tuple[Weight, ...]]:
-        has_experts = _has_experts(layer)
-        found: dict[Part, list[Weight]] = {}
-        for name, tensor in layer.items():
-            found.setdefault(_part(name, has_experts), []).append(_weight(tensor))
-        return {part: tuple(weights) for part, weights in found.items()}
-
-    def _experts(self, layers: list[dict[str, GgufTensor]]) -> tuple[int, int]:
+    def _experts(self) -> tuple[int, int]:
         """Number of experts of a layer, and of those that a token passes."""
-        counts = {
-            layer[name].shape[-1] if len(layer[name].shape) == 3 else 0
-            for layer in layers
-            for name in layer
-            if _EXPERTS.fullmatch(name)
-        }
+        counts = self._tensors.expert_counts()
         stated, used = self._number("expert_count", 0), self._number("expert_used_count", 0)
         if not counts and not stated:
             return 0, 0
         if counts != {stated} or not 0 < used <= stated:
             shown = " and ".join(map(str, sorted(counts))) or "no"
-            raise _Contradiction(
+            raise Contradiction(
                 f"tensors have {shown} experts, metadata {stated} of which a token passes {used}"
             )
-        if any("ffn_gate_inp" not in layer for layer in layers if _has_experts(layer)):
-            raise _Contradiction("a layer has experts and no router 'ffn_gate_inp'")
+        layers = self._tensors.layers
+        if any("ffn_gate_inp" not in layer for layer in layers if has_experts(layer)):
+            raise Contradiction("a layer has experts and no router 'ffn_gate_inp'")
         return stated, used
 
     def _cache(self, number: int, layer: Mapping[str, GgufTensor]) -> Cache:
@@ -205,7 +158,7 @@ class _Model:
         return window if pattern > 1 and number % pattern != full else 0
 
     def _width(self) -> int:
-        return self._tensors["token_embd.weight"].shape[0]
+        return self._tensors.embedding.shape[0]
 
     def _of_layer(self, key: str, number: int, default: int) -> int:
         """A number that may differ from layer to layer."""
@@ -213,7 +166,7 @@ class _Model:
         if not isinstance(value, tuple):
             return self._number(key, default)
         if number >= len(value):
-            raise _Contradiction(f"'{key}' has {len(value)} entries, fewer than there are layers")
+            raise Contradiction(f"'{key}' has {len(value)} entries, fewer than there are layers")
         return _whole(key, value[number])
 
     def _number(self, key: str, default: int) -> int:
@@ -222,27 +175,5 @@ class _Model:
 
 def _whole(key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
-        raise _Contradiction(f"'{key}' must be a whole number, got {value!r:.40}")
+        raise Contradiction(f"'{key}' must be a whole number, got {value!r:.40}")
     return value
-
-
-def _has_experts(layer: Mapping[str, GgufTensor]) -> bool:
-    return any(_EXPERTS.fullmatch(name) for name in layer)
-
-
-def _part(name: str, has_experts: bool) -> Part:
-    """The module of a tensor of a layer, by the middle of its name."""
-    if name.startswith(_ATTENTION):
-        return "attention"
-    if not has_experts:
-        return "feed-forward"
-    if _SHARED.match(name) or name.startswith("ffn_gate_inp_shexp"):
-        return "shared-experts"
-    if _EXPERTS.match(name):
-        return "experts"
-    return "router" if name.startswith(_OF_EXPERT_LAYERS) else "feed-forward"
-
-
-def _weight(tensor: GgufTensor) -> Weight:
-    multiplies = len(tensor.shape) > 1
-    return Weight(tensor.n_elements, tensor.n_bytes, tensor.dtype, multiplies)

@@ -1,0 +1,231 @@
+"""Reading a `config.json`: sizes of the library, formats of llama.cpp, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli.runner import placewright, the_line
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import quant_shape_to_byte_shape
+from support.small_configs import FORMATS, SMALL
+from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
+
+import placewright as pw
+from placewright.errors import FieldError, InputError
+from placewright.frameworks.language.config_file import ConfigFile
+from placewright.frameworks.language.config_model import read_config, tensors_with_bytes
+from placewright.frameworks.language.library_model import LibraryModel, built
+from placewright.frameworks.language.modules import LanguageModel
+from placewright.frameworks.language.quantizer import FORMATS as KNOWN
+from placewright.frameworks.language.quantizer import bytes_of
+from placewright.frameworks.language.tensor_names import ARCHITECTURES
+
+DATA = Path(__file__).parents[2] / "data" / "language"
+RECORDED: Mapping[str, Mapping[str, str]] = json.loads((DATA / "quantized.json").read_text())
+CONTEXT = 40  # tokens; the windows are shorter
+
+
+def folder_of(folder: Path, fields: Mapping[str, Any]) -> Path:
+    (folder / "config.json").write_text(json.dumps(fields))
+    return folder
+
+
+def library_model(folder: Path, fields: Mapping[str, Any]) -> LibraryModel:
+    return built(ConfigFile(folder_of(folder, fields)), tuple(ARCHITECTURES))
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_parameters_and_caches_are_those_of_a_real_instance(name: str, tmp_path: Path) -> None:
+    """The instance has weights, and its cache was allocated and filled for the whole context."""
+    model, _, _ = read_config(folder_of(tmp_path, SMALL[name]), None)
+    config = AutoConfig.for_model(**SMALL[name])
+    module = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    assert model.n_parameters == module.num_parameters()
+    cache = StaticCache(config=config, max_cache_len=CONTEXT)
+    with torch.no_grad():
+        module(torch.zeros((1, CONTEXT), dtype=torch.long), past_key_values=cache, use_cache=True)
+    kept = [tensor for layer in cache.layers for tensor in tensors_in(layer)]
+    n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in kept)
+    assert model.cache_bytes(CONTEXT, "f32") == n_bytes
+
+
+def tensors_in(layer: Any) -> list[torch.Tensor]:
+    """Keys, values and recurrent states of a layer's cache."""
+    states = [*getattr(layer, "conv_states", {}).values()]
+    states += getattr(layer, "recurrent_states", {}).values()
+    states += [getattr(layer, "keys", None), getattr(layer, "values", None)]
+    return [each for each in states if isinstance(each, torch.Tensor)]
+
+
+# Tensors of a converted file that are no parameters of the library: a buffer of the router, and
+# frequencies that the converter computes.
+ADDED = ("exp_probs_b.bias", "rope_freqs.weight")
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_formats_are_those_of_llama_cpps_converter_and_quantizer(name: str, tmp_path: Path) -> None:
+    """`scripts/make_quantized_facts.py` recorded what the programs wrote for random weights."""
+    library = library_model(tmp_path, SMALL[name])
+    expected = {key: row for key, row in RECORDED[name].items() if not key.endswith(ADDED)}
+    for at, weights in enumerate(FORMATS, start=1):
+        found = {each.name: each for each in tensors_with_bytes(library, weights)}
+        assert sorted(found) == sorted(expected)
+        for key, row in expected.items():
+            shape, dtype = row.split()[0], row.split()[at]
+            assert "x".join(map(str, found[key].shape)) == shape, key
+            assert found[key].dtype == dtype, (key, weights)
+
+
+@pytest.mark.parametrize("dtype", sorted(set(KNOWN.values())))
+def test_bytes_follow_the_blocks_of_the_library(dtype: str) -> None:
+    (n_bytes,) = quant_shape_to_byte_shape((1024,), GGMLQuantizationType[dtype.upper()])
+    assert bytes_of(1024, dtype) == n_bytes
+
+
+RESTING = 94 * 120 * 3 * 4096 * 1536  # weights of 120 of 128 experts, which a token does not pass
+PUBLISHED = {  # parameters, of a token, bytes of keys and values of a token as f16
+    "llama-3.3-70b": (70_553_706_496, 70_553_706_496, 2 * 80 * 8 * 128 * 2),
+    "qwen3-235b-a22b": (235_093_634_560, 235_093_634_560 - RESTING, 2 * 94 * 4 * 128 * 2),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_published_configurations_are_read_whole(name: str) -> None:
+    model = pw.read(f"hf:{DATA / name}.json", weights="q4_k_m")
+    parameters, active, per_token = PUBLISHED[name]
+    assert model.facts["parameters"] == parameters
+    assert model.facts["active_parameters"] == active
+    assert model.facts["cache_bytes_per_token_f16"] == per_token
+    bits = 8 * float(model.facts["model_bytes"]) / parameters
+    assert 4.5 < bits < 5.0
+    plain = pw.read(f"hf:{DATA / name}.json")
+    assert plain.source is not None
+    assert plain.source.options["weights"] == "bf16"
+    assert 2 <= float(plain.facts["model_bytes"]) / parameters < 2.001
+
+
+def test_700_billion_parameters_are_read_as_their_latent(tmp_path: Path) -> None:
+    """The sizes of DeepSeek-V3, which are the defaults of its type."""
+    model, _, _ = read_config(folder_of(tmp_path, {"model_type": "deepseek_v3"}), "q4_k_m")
+    assert model.n_parameters > 671e9
+    assert (model.n_experts, model.experts_used) == (256, 8)
+    assert model.cache_bytes(1000, "f16") == 61 * (512 + 64) * 2 * 1000
+    assert "shared-experts" in model.layers[3]
+    assert "feed-forward" in model.layers[0]
+
+
+def test_part_of_a_model_that_sees_is_read_alone(tmp_path: Path) -> None:
+    inner = {**SMALL["windows"], "dtype": "float16"}
+    whole = {"model_type": "gemma3", "text_config": inner, "vision_config": {}}
+    found, _, weights = read_config(folder_of(tmp_path, whole), None)
+    alone, _, _ = read_config(folder_of(tmp_path, inner), "f16")
+    assert found == alone
+    assert weights == "f16"
+
+
+def test_nothing_is_downloaded_and_no_code_of_the_folder_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = tmp_path / "ran"
+    (tmp_path / "modeling_trap.py").write_text(f"open({str(trap)!r}, 'w').write('x')\n")
+    code = {
+        "auto_map": {
+            "AutoConfig": "modeling_trap.Trap",
+            "AutoModelForCausalLM": "modeling_trap.Trap",
+        },
+        "attn_implementation": "kernels-community/flash-attn",
+        "_attn_implementation": "modeling_trap.Trap",
+        "quantization_config": {"quant_method": "bitsandbytes"},
+        "num_labels": 10**9,
+    }
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    model, _, _ = read_config(folder_of(tmp_path, {**SMALL["dense"], **code}), None)
+    plain, _, _ = read_config(folder_of(tmp_path, SMALL["dense"]), None)
+    assert model == plain
+    assert not trap.exists()
+
+
+def refuse(*arguments: Any) -> None:
+    raise AssertionError(f"a connection was opened: {arguments[1:]}")
+
+
+def with_(name: str, **changed: Any) -> Mapping[str, Any]:
+    return {**SMALL[name], **changed}
+
+
+REFUSED: Mapping[str, tuple[Any, str]] = {
+    "no type": ({"hidden_size": 8}, "it has no 'model_type'; give the config.json"),
+    "foreign type": (with_("dense", model_type="llamma"), "unknown model type 'llamma'"),
+    "encoder": (with_("dense", model_type="bert"), "unknown model type 'bert'"),
+    "code as type": (with_("dense", model_type="../../etc"), "it has no 'model_type'"),
+    "two formats": (
+        with_("dense", dtype="float16", torch_dtype="bfloat16"),
+        "it states two formats: dtype 'float16' and torch_dtype 'bfloat16'; remove one",
+    ),
+    "a billion layers": (with_("dense", num_hidden_layers=10**9), "'num_hidden_layers' is 1000"),
+    "a billion experts": (with_("experts", num_experts=10**9), "'num_experts' is 1000000000"),
+    "wide": (with_("dense", hidden_size=10**12), "'hidden_size' is 1000000000000; at most"),
+    "text for a size": (with_("dense", hidden_size="wide"), "transformers takes no such fields"),
+    "no heads": (with_("dense", num_attention_heads=0), "transformers takes no such fields"),
+    "negative": (with_("dense", intermediate_size=-5), "transformers builds no decoder of it"),
+    "heads of no pair": (with_("dense", num_key_value_heads=3), "transformers builds no decoder"),
+    "layer types": (with_("convolutions", layer_types=["conv"]), "transformers "),
+    "unknown activation": (with_("dense", hidden_act="os.system"), "transformers builds no"),
+    "list": ([1, 2], "must hold a JSON object"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_bad_configuration_is_refused_in_a_line(name: str, tmp_path: Path) -> None:
+    fields, expected = REFUSED[name]
+    with pytest.raises(InputError) as caught:
+        read_config(folder_of(tmp_path, fields), None)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_configuration_is_refused_at_every_length(tmp_path: Path) -> None:
+    text = json.dumps(SMALL["dense"])
+    for length in range(len(text)):
+        (tmp_path / "config.json").write_text(text[:length])
+        with pytest.raises(InputError, match=r"config\.json"):
+            read_config(tmp_path, None)
+
+
+def test_an_empty_folder_has_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no config"):
+        read_config(tmp_path, None)
+    with pytest.raises(InputError, match="does not exist"):
+        pw.read(f"hf:{tmp_path / 'absent'}")
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ("q4_k_x", "'q4_k_x' is no format; give q4_k_"),
+        ("iq2_xxs", "'iq2_xxs' needs an importance matrix"),
+        ("", "'' is no format"),
+    ],
+)
+def test_an_unknown_format_of_weights_is_refused(
+    weights: str, expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FieldError, match=expected):
+        read_config(folder_of(tmp_path, SMALL["dense"]), weights)
+
+
+def test_the_command_shows_it_and_refuses_in_a_line(tmp_path: Path) -> None:
+    name = f"hf:{folder_of(tmp_path, SMALL['latent'])}"
+    shown = placewright("graph", name, "--weights", "Q4_K", "--json", cwd=tmp_path)
+    facts = json.loads(shown.stdout)["facts"]
+    assert facts["experts_used"] == 2
+    model: LanguageModel = read_config(tmp_path, "q4_k_m")[0]
+    assert facts["model_bytes"] == sum(weight.n_bytes for weight in model.all_weights())
+    beyond = placewright("graph", name, "--shape", "context=4096", cwd=tmp_path)
+    assert "a context of 4096 tokens is beyond the 1024 of the model" in the_line(beyond, 2)
