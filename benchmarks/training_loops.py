@@ -249,9 +249,11 @@ def training_loops(
     results: Results = Path("training-loops.json"),
 ) -> None:
     """Time steps of plans beside PyTorch's own loop and beside DDP with gloo."""
-    rows = [loop_row(kind, steps) for kind in KINDS]
-    write_rows(results, FORMAT, rows)
-    for row in rows:
+    rows: list[LoopRow] = []
+    for kind in KINDS:
+        row = loop_row(kind, steps)
+        rows.append(row)
+        write_rows(results, FORMAT, rows)
         best = min(row.plain_two, row.split, row.ddp)
         winner = {row.plain_two: "PyTorch's loop", row.split: "the split", row.ddp: "DDP"}[best]
         print_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from torch import nn
 
 import placewright as pw
 from placewright.errors import FieldError, RuntimeFailure, UnknownNameError
+from placewright.execution.placements import placement_segments
+from placewright.execution.runtime import MeasuresMemory
+from placewright.session.models import loaded_model
 from placewright.simulation.model import Simulator
 
 
@@ -78,6 +82,19 @@ def test_the_cache_counts_once_and_nothing_of_it_is_sent() -> None:
         assert len(set(graph.op_colocation[of_cache])) == 1
     assert plan.problem.colocation.n_groups < plan.problem.n_units
     assert np.isfinite(Simulator(plan.problem).value(plan.placement))
+
+
+def test_the_allocator_shows_no_second_cache() -> None:
+    """One cache of a layer is a tenth of the peak; beside tensors, operators take a few KiB."""
+    plan = plan_on_cores(own_decoder(), 1)
+    problem = replace(plan.problem, inner_tensors=True)
+    model = loaded_model(problem, "torch")
+    assert isinstance(model, MeasuresMemory)
+    segments = placement_segments(problem, plan.placement)
+    measured = model.memory_peaks(segments, problem.cluster.devices)
+    predicted = Simulator(problem).memory_peaks(plan.placement)
+    assert (predicted[: len(measured)] >= 0.99 * measured).all()
+    assert (predicted[: len(measured)] <= 1.02 * measured).all()
 
 
 def test_buffers_that_a_module_changes_are_state() -> None:
