@@ -62,7 +62,10 @@ def test_ops_are_called_by_module_and_type(converted: Path) -> None:
             assert graph.op_modules[op].startswith(("conv_", "mixed_"))
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n == "nasnet_a" else ()) for n in zoo.names()],
+)
 def test_the_ir_computes_what_the_module_does(converted: Path, name: str) -> None:
     file, model = ir_of(name, converted)
     graph, source = read_openvino(file)
