@@ -76,6 +76,7 @@ class _Names:
 
     def _named(self, name: str) -> str:
         name = name.replace(".dt_bias", ".dt_proj.bias")
+        name = f"{name}.weight" if name.endswith(".sinks") else name
         found = self._map.get_name(name, try_suffixes=_SUFFIXES)
         if found is None:
             raise Contradiction(f"parameter '{name}' has no name in llama.cpp")
@@ -91,7 +92,7 @@ class _Names:
             return shape
         if ".conv1d." in name or ".conv.conv." in name:
             shape = tuple(size for size in shape if size > 1)
-        return shape[::-1]
+        return (shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)[::-1]
 
     def _gate_and_up(self, stem: str, shape: Shape, is_bias: bool) -> Iterator[tuple[str, Shape]]:
         hidden = self._sizes["hidden_size"]
