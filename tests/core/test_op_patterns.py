@@ -39,8 +39,6 @@ def graph() -> ComputationGraph:
         ("layers.?.attention", [1, 2, 4]),
         ("layers.*.query", [1, 4, 5]),
         ("mm*", [1, 3, 4, 5]),
-        ("layers.1-10.attention", [4, 5]),  # numbers from 1 to 10
-        ("layers.0-1.*", [1, 2, 3, 4]),
         ("layers.1", [7]),  # the op's own name goes before the module's
         ("*", list(range(8))),
     ],

@@ -64,6 +64,7 @@ class Reference:
         self.ready_at: dict[int, float] = {}
         self.missing = [len(self.graph.op_inputs.row(u)) for u in range(self.graph.n_ops)]
         self.open_segment: dict[int, int] = {}
+        self.ops_in: dict[int, int] = {}  # of each segment
         self.n_segments = 0
         self.paid: set[tuple[int, int]] = set()
         self.read_on: set[tuple[int, int]] = set()  # tensor, device
@@ -84,8 +85,22 @@ class Reference:
         if not self.is_legal():
             return math.inf
         last = self.play()
-        over = is_too_full(self.cluster, self.peaks())
+        over = is_too_full(self.cluster, self.peaks()) or self.has_too_many_segments()
         return math.inf if self.is_cut_off or over else last
+
+    def has_too_many_segments(self) -> bool:
+        for device, spec in enumerate(self.cluster.devices):
+            mine = {s for unit, s in self.segment.items() if self.device_of[unit] == device}
+            if spec.max_segments is not None and len(mine) > spec.max_segments:
+                return True
+        return False
+
+    def makes_too_long(self, unit: int, device: int) -> bool:
+        most = self.cluster.devices[device].max_segment_ops
+        if most is None or device not in self.open_segment:
+            return False
+        ops = self.problem.units.group_of.tolist().count(unit)
+        return self.ops_in[self.open_segment[device]] + ops > most
 
     def is_legal(self) -> bool:
         device_of_class: dict[int, int] = {}
@@ -206,11 +221,14 @@ class Reference:
             r for t in graph.op_outputs.row(unit) for r in graph.tensor_consumers.row(t).tolist()
         ]
         from_elsewhere = any(p >= 0 and self.device_of[p] != device for p in before)
-        if device not in self.open_segment or from_elsewhere:
+        is_new = device not in self.open_segment or from_elsewhere
+        if is_new or self.makes_too_long(unit, device):
             self.open_segment[device] = self.n_segments
+            self.ops_in[self.n_segments] = 0
             self.n_segments += 1
             seconds += spec.dispatch_seconds
         segment = self.segment[unit] = self.open_segment[device]
+        self.ops_in[segment] += self.problem.units.group_of.tolist().count(unit)
         for tensor, producer in zip(inputs, before, strict=True):
             if producer < 0 or self.segment[producer] == segment:
                 continue

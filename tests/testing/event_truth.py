@@ -32,6 +32,9 @@ class Told(NamedTuple):
     memory: np.ndarray
     pool: np.ndarray  # (D,), -1 without
     pool_bytes: np.ndarray  # (n_pools,)
+    most_segments: np.ndarray  # (D,)
+    most_ops: np.ndarray  # (D,): of a segment
+    ops: np.ndarray  # (U,)
     domain: np.ndarray  # (D,), -1 without
     factors: np.ndarray  # (n_domains, D): for so many devices in use, less one
     hop: np.ndarray  # (T, E, E): seconds; inf without a link, 0 if a unit makes the copy
@@ -99,6 +102,9 @@ def told(problem: Problem) -> Told:
         of("memory_bytes"),
         np.array([-1 if d.pool is None else list(cluster.pools).index(d.pool) for d in devices]),
         np.array(list(cluster.pools.values()), dtype=np.float64),
+        np.array([d.max_segments or 10**6 for d in devices]),
+        np.array([d.max_segment_ops or 10**6 for d in devices]),
+        np.array([problem.units.group_of.tolist().count(unit) for unit in range(n_units)]),
         np.array(
             [-1 if d.memory_domain is None else domains.index(d.memory_domain) for d in devices]
         ),
@@ -223,6 +229,8 @@ def _played(model: Told, device_of: np.ndarray, order: np.ndarray, best: float) 
         now = state.time[event]
         if now >= best:
             return np.inf
+    if (state.n_segments > model.most_segments).any():
+        return np.inf
     if state.counts[_IS_CUT_OFF] or not _fits(model, state, resident):
         return np.inf
     return now
@@ -295,6 +303,8 @@ class _State(NamedTuple):
     running: np.ndarray  # (D,)
     segment: np.ndarray  # (U,)
     open_segment: np.ndarray  # (D,), -1 without
+    n_segments: np.ndarray  # (D,)
+    open_ops: np.ndarray  # (D,): in the open segment
     paid: np.ndarray  # (T, U): tensor, segment
     is_read: np.ndarray  # (T, E): by a unit that has begun there
     busy_until: np.ndarray  # by channel
@@ -323,6 +333,8 @@ def _begun(n_units: int, n_devices: int, n_tensors: int, n_ends: int, most: int)
         np.zeros(n_devices, ints),
         np.zeros(n_units, ints),
         np.full(n_devices, -1, ints),
+        np.zeros(n_devices, ints),
+        np.zeros(n_devices, ints),
         np.zeros((n_tensors, n_units), np.bool_),
         np.zeros((n_tensors, n_ends), np.bool_),
         np.zeros(n_ends * n_ends),
@@ -522,10 +534,14 @@ def _overheads(model: Told, state: _State, device_of: np.ndarray, unit: int, dev
         if device_of[other] != device:
             comes_from_elsewhere |= model.edge[other, unit]
             goes_elsewhere |= model.edge[unit, other]
-    if state.open_segment[device] < 0 or comes_from_elsewhere:
+    is_long = state.open_ops[device] + model.ops[unit] > model.most_ops[device]
+    if state.open_segment[device] < 0 or comes_from_elsewhere or is_long:
         state.open_segment[device] = state.counts[_SEGMENTS]
         state.counts[_SEGMENTS] += 1
+        state.n_segments[device] += 1
+        state.open_ops[device] = 0
         seconds += model.dispatch[device]
+    state.open_ops[device] += model.ops[unit]
     segment = state.segment[unit] = state.open_segment[device]
     for tensor in range(len(model.size)):
         producer = model.producer[tensor]

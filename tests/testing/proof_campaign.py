@@ -9,11 +9,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from testing.event_truth import legal_placements, makespan
+from simulation.oracle import Reference
+from testing.event_truth import legal_placements, makespan, told, topological_orders
 from testing.plain_truth import least_value, plain_value
 from testing.proof_methods import METHODS, Claim, faults
 from testing.proof_problems import EVENT, drawn_features, features_of, proof_problem
 
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.model import Simulator
 
@@ -84,6 +86,43 @@ def is_worth_it(problem: Problem, claim: Claim) -> bool:
     else:
         value = makespan(problem, claim.device_of, claim.order)
     return math.isclose(value, claim.value, rel_tol=1e-9)
+
+
+def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, list[str]]:
+    """Compare the simulator with the plain reference on random placements of a problem.
+
+    Under `event` half of them have an order; value and peak bytes must be equal to the last bit.
+
+    Returns:
+        How many placements are feasible, and a line for each that has another value, another
+        verdict or other peaks.
+    """
+    problem, rng = proof_problem(seed, model), np.random.default_rng(seed)
+    placements, simulator = legal_placements(problem), Simulator(problem)
+    finite, found = 0, []
+    for number in range(count if len(placements) else 0):
+        device_of = rng.choice(placements)
+        if model != EVENT:
+            placement, slack = Placement.of(device_of), 1e-9
+            expected, peaks = plain_value(problem, device_of), None
+        else:
+            orders = topological_orders(told(problem).edge)
+            placement, slack = (
+                Placement.of(device_of, rng.choice(orders) if number % 2 else None),
+                0,
+            )
+            reference = Reference(problem, placement)
+            expected = reference.value()
+            peaks = None if reference.is_cut_off else reference.peaks()
+        value, measured = simulator.value_and_peaks(placement)
+        finite += math.isfinite(expected)
+        if value != expected and not math.isclose(value, expected, rel_tol=slack):
+            found.append(f"{model} {seed}: value {value!r}, reference {expected!r}")
+        if (simulator.violation(placement) is None) != math.isfinite(expected):
+            found.append(f"{model} {seed}: another verdict than the reference")
+        if peaks is not None and math.isfinite(expected) and measured.tolist() != peaks:
+            found.append(f"{model} {seed}: peaks {measured.tolist()}, reference {peaks}")
+    return finite, found
 
 
 def changes(model: str, seeds: Sequence[int]) -> dict[str, float]:

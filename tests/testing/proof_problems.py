@@ -91,6 +91,8 @@ FEATURES: dict[str, Feature] = {
     "several subgraphs": Feature(0.97, (SERIAL,)),
     "memory pools": Feature(0.5, (EVENT, LOAD, PIECES, SERIAL), later=1),
     "occupying copies": Feature(0.62, (EVENT,), later=2),
+    "numbers of segments": Feature(0.5, (EVENT,), later=3),
+    "sizes of segments": Feature(0.5, (EVENT,), later=3),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -124,7 +126,7 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2, 3)]
         drawn = {
             name: bool((later[one.later - 1] if one.later else rng).random() < one.chance)
             for name, one in FEATURES.items()
@@ -161,10 +163,8 @@ class _Draw:
         self.wish = rng.random(shape)
         self.is_shuffled, self.number = rng.random() < 0.5, rng.random(MOST_OPS)
         self.draw_cluster(rng)
-        self.pool = later[0].choice(["left", "left", "right", ""], MOST_DEVICES)
-        self.pool_room = later[0].uniform(0.5, 1.1, 2)
-        if model in (PIECES, SERIAL):  # tensors take no memory
-            self.pool_room *= 0.7
+        self.draw_segment_limits(later[2])
+        self.draw_pools(later[0])
         ends = (MOST_DEVICES + 1, MOST_DEVICES + 1)
         self.occupant = later[1].choice(["receiver", "sender", "both", "both", "both"], ends)
         if not self.has["unlike links"]:
@@ -189,6 +189,7 @@ class _Draw:
             *(self.streams, self.dispatch, self.cut, self.cut_per_byte, self.layout),
             *(self.layout_per_byte, self.domain, self.is_limited, self.room, self.replicas),
             *(self.replica_bandwidth, self.overlaps, self.pays, self.pool),
+            *(self.segments, self.segment_ops),
         )
         for array in of_device:
             array[other] = array[one]
@@ -198,6 +199,18 @@ class _Draw:
         for array in (*links, self.queues, self.shares, self.occupant):
             array[other, :], array[:, other] = array[one, :], array[:, one]
             array[other, one] = array[one, other]
+
+    def draw_pools(self, rng: np.random.Generator) -> None:
+        """Which device is in which pool, and the share of all bytes that fits into each."""
+        self.pool = rng.choice(["left", "left", "right", ""], MOST_DEVICES)
+        self.pool_room = rng.uniform(0.5, 1.1, 2)
+        if self.model in (PIECES, SERIAL):  # tensors take no memory
+            self.pool_room *= 0.7
+
+    def draw_segment_limits(self, rng: np.random.Generator) -> None:
+        """Of each device; 0 is no limit."""
+        self.segments = rng.choice([0, 1, 1, 2], MOST_DEVICES)
+        self.segment_ops = rng.choice([0, 1, 2, 2, 3], MOST_DEVICES)
 
     def draw_cluster(self, rng: np.random.Generator) -> None:
         """Of three devices and a host."""
@@ -390,6 +403,8 @@ class _Draw:
                     replicas=int(self.replicas[d]) if group else 1,
                     replica_bandwidth=float(self.replica_bandwidth[d]) if group else None,
                     pool=str(self.pool[d]) or None if has["memory pools"] else None,
+                    max_segments=self.limit(self.segments[d], "numbers of segments"),
+                    max_segment_ops=self.limit(self.segment_ops[d], "sizes of segments"),
                 )
             )
         contention = {"ram": self.factors} if has["contention"] else {}
@@ -399,6 +414,10 @@ class _Draw:
             for name, room in zip(("left", "right"), self.pool_room, strict=True):
                 pools[name] = float(math.floor(total * room))
         return Cluster(tuple(devices), self.links(host), host, contention, pools=pools)
+
+    def limit(self, drawn: int, feature: str) -> int | None:
+        """A limit that was drawn; None without the feature, or for 0."""
+        return (int(drawn) or None) if self.has[feature] else None
 
     @staticmethod
     def makes_gradients(graph: ComputationGraph) -> bool:

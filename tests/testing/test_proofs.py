@@ -7,7 +7,7 @@ import pytest
 from simulation.oracle import Reference
 from testing.event_truth import least_makespan, legal_placements, makespan, told, topological_orders
 from testing.plain_truth import plain_value
-from testing.proof_campaign import Tally, ask, look_at
+from testing.proof_campaign import Tally, ask, disagreements, look_at
 from testing.proof_mutations import MUTATIONS
 from testing.proof_problems import (
     FEATURES,
@@ -21,6 +21,16 @@ from testing.proof_problems import (
 from placewright.core.placement import Placement
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_simulator_equals_the_reference_with_all_features_at_once(model: str) -> None:
+    finite, found = 0, list[str]()
+    for seed in range(100 if model == "event" else 50):
+        feasible, different = disagreements(model, seed)
+        finite, found = finite + feasible, found + different
+    assert found == []
+    assert finite > 100
 
 
 def test_two_references_of_event_agree_to_the_last_bit() -> None:

@@ -28,6 +28,7 @@ _NOT_NEGATIVE = (
     "layout_seconds",
     "layout_seconds_per_byte",
 )
+_AT_LEAST_ONE = ("streams", "replicas", "max_segments", "max_segment_ops")
 OCCUPIES = ("nobody", "receiver", "sender", "both")
 STREAMED_BY = "streamed by"  # option of a column: the device that copies what rests in its pool
 SENDER, RECEIVER = 1, 2  # bits of `Cluster.occupied`
@@ -66,6 +67,9 @@ class Device:
         data_sheet: peaks that costs without measurement come from; None where there are none.
         pool: name of the memory pool that its bytes come from (see `Cluster.pools`); None if it
             shares its memory with no other device.
+        max_segments: segments that it runs at most, >= 1; None is no limit.
+        max_segment_ops: ops of one segment at most, >= 1, after which another segment begins; a
+            unit with more ops is a segment by itself. None is no limit.
     """
 
     name: str
@@ -88,14 +92,16 @@ class Device:
     speed_scatter: float | None = None
     data_sheet: DataSheet | None = None
     pool: str | None = None
+    max_segments: int | None = None
+    max_segment_ops: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ClusterError("a device has an empty name; give it one")
-        if self.streams < 1:
-            raise ClusterError(f"device '{self.name}': streams must be >= 1, got {self.streams}")
-        if self.replicas < 1:
-            raise ClusterError(f"device '{self.name}': replicas must be >= 1, got {self.replicas}")
+        for what in _AT_LEAST_ONE:
+            count = getattr(self, what)
+            if count is not None and count < 1:
+                raise ClusterError(f"device '{self.name}': {what} must be >= 1, got {count}")
         if self.members and len(self.members) != self.replicas:
             raise ClusterError(
                 f"device '{self.name}' stands for {self.replicas} devices, but has "
@@ -122,6 +128,11 @@ class Device:
                 raise ClusterError(f"device '{self.name}': {what} must be >= 0, got {value}")
             if what != "memory_bytes" and math.isinf(value):
                 raise ClusterError(f"device '{self.name}': {what} must be finite, got {value}")
+
+    @property
+    def limits_segments(self) -> bool:
+        """Whether the number or the size of its segments is limited."""
+        return self.max_segments is not None or self.max_segment_ops is not None
 
     @property
     def without_overheads(self) -> Device:
@@ -470,11 +481,24 @@ class Cluster:
 
     @cached_property
     def without_memory_limits(self) -> Cluster:
-        """The same devices and links; neither devices nor pools have a limit."""
+        """The same devices and links; neither devices nor pools have a limit of memory."""
         devices = tuple(
             replace(device, memory_bytes=math.inf, pool=None) for device in self.devices
         )
         return replace(self, devices=devices, pools={})
+
+    @cached_property
+    def limits_segments(self) -> bool:
+        """Whether a device limits the number or the size of its segments."""
+        return any(device.limits_segments for device in self.devices)
+
+    @cached_property
+    def without_segment_limits(self) -> Cluster:
+        """The same devices and links; a device runs any number of segments of any size."""
+        devices = tuple(
+            replace(device, max_segments=None, max_segment_ops=None) for device in self.devices
+        )
+        return replace(self, devices=devices)
 
     def with_limit(self, name: str, size: float) -> Cluster:
         """The cluster with another limit of one device or pool, in bytes.
@@ -505,6 +529,22 @@ class Cluster:
                 raise ClusterError(
                     f"device '{device.name}' stands for {device.replicas} devices that take turns "
                     f"with the samples: 'max-load' counts that, not {what}; give it replicas 1"
+                )
+
+    def require_no_segment_limits(self, what: str) -> None:
+        """Refuse limits on segments where segments are not counted.
+
+        Args:
+            what: who refuses, for the message.
+
+        Raises:
+            ClusterError: a device has such a limit; the message names it.
+        """
+        for device in self.devices:
+            if device.limits_segments:
+                raise ClusterError(
+                    f"device '{device.name}' limits its segments, which {what} does not count; "
+                    "leave out `segments` and `segment_ops`, or use execution model 'event'"
                 )
 
     def device(self, name: str) -> int:

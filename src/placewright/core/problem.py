@@ -21,7 +21,7 @@ from placewright.core.arrays import (
 )
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import LONGEST, CostTable
-from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
+from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.op_patterns import op_named
@@ -119,6 +119,8 @@ class Problem:
         self._check_working_bytes()
         self._check_every_unit_has_a_device()
         self._check_replicas()
+        if not isinstance(self.execution_model, Event):
+            self.cluster.require_no_segment_limits(f"execution model '{self.execution_model.name}'")
         self._check_transfers_end()
 
     @classmethod
@@ -464,6 +466,8 @@ def _device(device: Device) -> str:
     limit = device.memory_bytes
     known = [] if math.isinf(limit) else [format_bytes(limit)]
     known += [] if device.pool is None else [f"pool '{device.pool}'"]
+    known += [] if device.max_segments is None else [f"segments <= {device.max_segments}"]
+    known += [] if device.max_segment_ops is None else [f"segment ops <= {device.max_segment_ops}"]
     return f"{device.name} ({', '.join(known)})" if known else device.name
 
 

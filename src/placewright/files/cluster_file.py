@@ -59,6 +59,8 @@ class DeviceEntry(Strict):
     peak: dict[str, Operations] | None = None
     bandwidth: Bandwidth | None = None
     pool: str | None = None
+    segments: int | None = None
+    segment_ops: int | None = None
 
 
 class LinkEntry(Strict):
@@ -166,6 +168,8 @@ def _device(entry: DeviceEntry) -> Device:
         speed_scatter=entry.speed_scatter,
         data_sheet=_data_sheet(entry),
         pool=entry.pool,
+        max_segments=entry.segments,
+        max_segment_ops=entry.segment_ops,
     )
 
 
@@ -232,6 +236,7 @@ def _device_data(device: Device) -> dict[str, Any]:
         **_known({"speed_scatter": device.speed_scatter}),
         **_sheet_data(device.data_sheet),
         **({} if device.pool is None else {"pool": device.pool}),
+        **_known({"segments": device.max_segments, "segment_ops": device.max_segment_ops}),
     }
 
 

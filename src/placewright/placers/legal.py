@@ -10,6 +10,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.placers.fewer_segments import with_fewer_segments
 from placewright.placers.resident import new_holdings, weights_of
 from placewright.simulation.evaluator import Evaluator
 
@@ -77,13 +78,14 @@ def classes_in_order(problem: Problem) -> IntArray:
     return np.asarray(groups[np.sort(first)], dtype=np.int64)
 
 
-def evaluate_within_memory(
+def evaluate_within_limits(
     evaluator: Evaluator, propose: Callable[[FloatArray], Proposal], *, rounds: int = 8
 ) -> float:
     """Evaluate a method's proposals with ever lower limits until live tensors fit, too.
 
     Methods plan with resident bytes; the simulator also counts live tensors. Each round lowers the
-    resident limit of the device or pool that exceeded its memory by the excess.
+    resident limit of the device or pool that exceeded its memory by the excess. If a device would
+    run too many segments, the proposal is evaluated once more with fewer.
 
     Args:
         evaluator: counts every round.
@@ -101,6 +103,11 @@ def evaluate_within_memory(
         value = evaluator.evaluate(device_of, order)
         if math.isfinite(value):
             return value
+        if evaluator.problem.cluster.limits_segments:
+            device_of, order = with_fewer_segments(evaluator.problem, device_of, order)
+            value = evaluator.evaluate(device_of, order)
+            if math.isfinite(value):
+                return value
         if not tighten(evaluator, (device_of, order), limits):
             return value
     return math.inf

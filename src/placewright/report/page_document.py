@@ -248,6 +248,11 @@ def why_no_what_if(problem: Problem) -> str | None:
             f"the value follows execution model '{problem.execution_model.name}', which the page "
             "does not simulate; ask `placewright simulate PLAN --set OP=DEVICE`"
         )
+    if problem.cluster.limits_segments:
+        return (
+            "a device limits its segments, which the page does not count; ask `placewright "
+            "simulate PLAN --set OP=DEVICE`"
+        )
     if problem.n_units * problem.n_devices > _MOST_COSTS:
         return (
             f"{problem.n_units} units on {problem.n_devices} devices are too many costs for a "

@@ -1,6 +1,7 @@
 """The smallest change that makes an infeasible problem feasible.
 
-It is a higher limit of one device or memory pool, or further devices like one of the cluster. Small
+It is a higher limit of one device or memory pool, more segments of one device, or further devices
+like one of the cluster. Small
 problems are enumerated, and the answer is exact for placements without an order. Larger ones are
 packed and searched with a fixed number of evaluations, the largest are only packed: every change
 was verified with a placement, and the proofs of `bounds.feasibility` bound it from below.
@@ -219,7 +220,28 @@ class DeviceChange:
         return f"{noun} like '{self.device}'{proof}"
 
 
-Change = LimitChange | DeviceChange
+@dataclass(frozen=True)
+class SegmentChange:
+    """A number of segments that is high enough.
+
+    Attributes:
+        device: its name.
+        segments: that it may run; a placement with this limit was found.
+        more: segments above the present limit.
+        is_exact: with fewer there is none without an order; all were tried.
+    """
+
+    device: str
+    segments: int
+    more: int
+    is_exact: bool
+
+    def text(self) -> str:
+        """The change as an instruction."""
+        return f"`segments: {self.segments}` for '{self.device}' in the cluster file"
+
+
+Change = LimitChange | SegmentChange | DeviceChange
 
 
 def smallest_changes(
@@ -227,8 +249,8 @@ def smallest_changes(
 ) -> tuple[Change, ...]:
     """Changes that make an infeasible problem feasible, the smallest first.
 
-    Limits come first, by the missing bytes, then devices, by their number. There is none if a
-    placement fits already, or if no single change of these kinds was found to help.
+    Limits come first, by the missing bytes, then segments and devices, by their number. There is
+    none if a placement fits already, or if no single change of these kinds was found to help.
 
     Args:
         problem: stays as it is.
@@ -243,17 +265,21 @@ def smallest_changes(
     limits = sorted((one for one in raised if one is not None), key=lambda one: one.more)
     if limits and limits[0].more <= 0:  # the placement found with a higher limit does not need it
         return ()
+    longer = [
+        one for d in range(problem.n_devices) if (one := _segments(problem, d, most_enumerated))
+    ]
+    longer.sort(key=lambda one: one.more)
     added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
     devices = sorted((one for one in added if one is not None), key=lambda one: one.count)
-    return (*limits, *devices)
+    return (*limits, *longer, *devices)
 
 
 def advice(problem: Problem) -> str:
-    """One clause: the smallest limit and the fewest devices that help; empty if none does."""
+    """One clause: the first change of each kind that helps; empty if none does."""
     changes = smallest_changes(problem)
-    limit = next((change for change in changes if isinstance(change, LimitChange)), None)
-    device = next((change for change in changes if isinstance(change, DeviceChange)), None)
-    texts = [change.text() for change in (limit, device) if change is not None]
+    firsts = {type(change): change for change in reversed(changes)}
+    kinds = (LimitChange, SegmentChange, DeviceChange)
+    texts = [firsts[kind].text() for kind in kinds if kind in firsts]
     return f"the smallest change that fits: {', or '.join(texts)}" if texts else ""
 
 
@@ -341,6 +367,30 @@ def _proven(problem: Problem, name: str, low: float, high: float) -> float:
         else:
             low = middle
     return low
+
+
+def _segments(problem: Problem, device: int, most: int) -> SegmentChange | None:
+    """The fewest segments of a device with which a placement was found: doubled, then bisected."""
+    spec = problem.cluster.devices[device]
+    if spec.max_segments is None:
+        return None
+
+    def fits(count: int) -> bool:
+        devices = list(problem.cluster.devices)
+        devices[device] = replace(spec, max_segments=count)
+        raised = replace(problem.cluster, devices=tuple(devices))
+        return _found(replace(problem, cluster=raised), most) is not None
+
+    low = high = spec.max_segments
+    while not fits(high):
+        if high >= problem.n_units:
+            return None
+        low, high = high, min(2 * high, problem.n_units)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    is_exact = _all_placements(problem, most) is not None
+    return SegmentChange(spec.name, high, high - spec.max_segments, is_exact)
 
 
 def _copies(problem: Problem, device: int, most: int) -> DeviceChange | None:

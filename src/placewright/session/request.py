@@ -164,13 +164,6 @@ class Request:
         granularity: parts that move as a whole: ``"op"`` (units, which hold one heavy op),
             ``"module"`` or ``"layer"`` by module path.
         resident: names of inputs that lie where they are used before a run begins.
-        prompt, generate: tokens that a language model reads, and then generates; None are 512 and
-            128.
-        context: tokens for which its caches have room; None is 4096, or more if the request needs
-            it.
-        kv: format of keys and values; None is f16.
-        micro_batch: tokens of the prompt that are computed at once; None is 512.
-        sequences: that are generated at once; None is 1.
         precision: of all floating-point data on devices whose costs come from data sheets: f32,
             tf32, bf16, f16 or i8. A device without it computes in another, which is reported. None
             leaves each op the precision of its own data.

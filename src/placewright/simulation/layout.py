@@ -15,6 +15,7 @@ from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, read_only
 
 NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
+NO_LIMIT = 2**31  # segments, or ops of a segment
 
 
 class ProblemArrays(NamedTuple):
@@ -65,6 +66,9 @@ class ProblemArrays(NamedTuple):
     pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
     pool_share: FloatArray  # (n_devices,) times that a pool keeps what the device keeps
     pool_bytes: FloatArray  # (n_pools,)
+    segments: IntArray  # (n_devices,) segments at most; empty if no device limits its segments
+    segment_ops: IntArray  # (n_devices,) ops of a segment at most, or empty
+    unit_ops: IntArray  # (n_units,) ops of each unit, or empty
 
 
 _made: WeakKeyDictionary[Problem, ProblemArrays] = WeakKeyDictionary()
@@ -124,6 +128,7 @@ def _laid_out(problem: Problem) -> ProblemArrays:
         kept_units=kept.units.indices,
         kept_bytes=kept.sizes,
         **_limits(cluster),
+        **_segment_limits(problem),
     )
     return read_only(arrays)
 
@@ -135,6 +140,20 @@ def _limits(cluster: Cluster) -> dict[str, Any]:
         "pool_of": cluster.pool_of,
         "pool_share": cluster.replicas.astype(np.float64),
         "pool_bytes": cluster.pool_bytes,
+    }
+
+
+def _segment_limits(problem: Problem) -> dict[str, Any]:
+    """Limits on segments, by the names of `ProblemArrays`; a large number is no limit."""
+    devices = problem.cluster.devices if problem.cluster.limits_segments else ()
+    return {
+        "segments": np.array([one.max_segments or NO_LIMIT for one in devices], dtype=np.int64),
+        "segment_ops": np.array(
+            [one.max_segment_ops or NO_LIMIT for one in devices], dtype=np.int64
+        ),
+        "unit_ops": np.bincount(problem.units.group_of, minlength=problem.n_units)[
+            : problem.n_units if devices else 0
+        ],
     }
 
 

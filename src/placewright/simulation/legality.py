@@ -16,7 +16,7 @@ from placewright.simulation.layout import ProblemArrays
 _MOST_SHOWN = 8  # devices of a pool in a message
 NO_ORDER = frozen_ints([])  # the execution model's own dispatch
 # Why a placement has no value.
-FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = range(6)
+FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE, TOO_MANY_SEGMENTS = range(7)
 
 
 @compiled
@@ -55,10 +55,10 @@ class Violation:
 
     Attributes:
         constraint: ``"support"``, ``"pin"``, ``"colocation"``, ``"order"``, ``"route"``,
-            ``"memory"`` or ``"subgraphs"``.
+            ``"memory"``, ``"segments"`` or ``"subgraphs"``.
         where: name of the op, device or memory pool concerned.
         message: what is wrong and what to do, in one line.
-        excess: bytes over the limit for ``"memory"``, else 0.
+        excess: bytes over the limit for ``"memory"``, segments for ``"segments"``, else 0.
     """
 
     constraint: str
@@ -76,8 +76,8 @@ def violation_of(
         problem: the problem that was placed.
         placement: the placement with the fault.
         fault: its code, as above.
-        at: unit, position in the order, tensor, device, or n_devices + number of a shared pool,
-            depending on the fault.
+        at: unit, position in the order, tensor, device, n_devices + number of a shared pool, or
+            device + n_devices * number of segments, depending on the fault.
         peaks: bytes that each device would need, shape (n_devices,).
     """
     graph, cluster = problem.unit_graph, problem.cluster
@@ -103,8 +103,22 @@ def violation_of(
             f"the output of '{name}' has no link to a device that needs it, nor a way through the "
             f"host '{cluster.host}'; add a link",
         )
+    if fault == TOO_MANY_SEGMENTS:
+        return _too_many_segments(problem, at % cluster.n_devices, at // cluster.n_devices)
     assert fault == TOO_LARGE
     return _too_large(problem, at, peaks)
+
+
+def _too_many_segments(problem: Problem, device: int, count: int) -> Violation:
+    spec = problem.cluster.devices[device]
+    limit = spec.max_segments or count
+    return Violation(
+        "segments",
+        spec.name,
+        f"device '{spec.name}' needs {count} segments and may run {limit}: {count - limit} too "
+        "many; move ops away, or raise `segments` in the cluster file",
+        float(count - limit),
+    )
 
 
 def _too_large(problem: Problem, at: int, peaks: FloatArray) -> Violation:

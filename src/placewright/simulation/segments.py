@@ -7,6 +7,7 @@ so that segments are merged as far as no two of them come to wait for each other
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,8 +38,9 @@ class Segment:
 def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tuple[Segment, ...]:
     """Cut an order into segments.
 
-    Along a device's order a segment ends after a unit with a reader on another device and before a
-    unit with an input made on another device.
+    Along a device's order a segment ends after a unit with a reader on another device, before a
+    unit with an input made on another device, and before a unit that would give it more ops than
+    the device allows.
 
     Args:
         problem: the problem to place.
@@ -61,20 +63,33 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
     remote_out[sources[crosses]] = True
     parts: list[list[int]] = []
     open_part: dict[int, int] = {}
-    closed_at: list[int] = []
-    for at, unit in enumerate(order.tolist()):
+    size = _Sizes(problem)
+    for unit in order.tolist():
         device = int(device_of[unit])
-        if device not in open_part or remote_in[unit]:
+        is_full = device in open_part and size.is_full(device, parts[open_part[device]], unit)
+        if device not in open_part or remote_in[unit] or is_full:
             open_part[device] = len(parts)
             parts.append([])
-            closed_at.append(at)
-        part = open_part[device]
-        parts[part].append(unit)
-        closed_at[part] = at
+        parts[open_part[device]].append(unit)
         if remote_out[unit]:
             del open_part[device]
     # A segment only needs segments that were closed before it opened: opening order executes.
     return segments_of_parts(problem, device_of, parts)
+
+
+class _Sizes:
+    """Ops of segments, against the limits of their devices."""
+
+    def __init__(self, problem: Problem) -> None:
+        limits = [device.max_segment_ops for device in problem.cluster.devices]
+        self._most = [math.inf if limit is None else limit for limit in limits]
+        self._ops = np.bincount(problem.units.group_of, minlength=problem.n_units)
+
+    def is_full(self, device: int, units: Sequence[int], unit: int) -> bool:
+        """Whether a further unit would give a segment more ops than its device allows."""
+        if math.isinf(self._most[device]):
+            return False
+        return bool(self._ops[list(units)].sum() + self._ops[unit] > self._most[device])
 
 
 def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...]:
@@ -83,7 +98,8 @@ def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...
     A unit's level is the largest number of device changes on a path to it, raised as far as its
     readers allow. Levels never fall along an edge and rise wherever it changes the device, so units
     of one device and level form a segment, and segments need only segments of lower levels or
-    earlier ones of their own device.
+    earlier ones of their own device. A device that limits the ops of a segment runs several of one
+    level one after the other.
 
     Args:
         problem: the problem to place.
@@ -98,10 +114,10 @@ def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...
     position[order] = np.arange(problem.n_units)
     by_segment = np.lexsort((position, device_of, level))
     parts: list[list[int]] = []
-    last = (-1, -1)
+    last, size = (-1, -1), _Sizes(problem)
     for unit in by_segment.tolist():
         key = int(level[unit]), int(device_of[unit])
-        if key != last:
+        if key != last or size.is_full(key[1], parts[-1], unit):
             parts.append([])
             last = key
         parts[-1].append(unit)

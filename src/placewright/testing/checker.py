@@ -69,6 +69,7 @@ def check_timeline(problem: Problem, placement: Placement, timeline: Timeline) -
     last = max([float(end.max()), *arrived.values()])
     assert abs(timeline.value - last) <= _TOLERANCE * (1 + last), "the makespan is not the last end"
     _check_memory(problem, placement, timeline)
+    _check_segments(problem, placement, timeline)
 
 
 def check_max_load(problem: Problem, placement: Placement, value: float) -> None:
@@ -148,6 +149,20 @@ def _check_memory(problem: Problem, placement: Placement, timeline: Timeline) ->
         held = _resident(problem, placement.device_of, device)
         assert peak >= held - _TOLERANCE, f"the peak of device {device} is below what it keeps"
     _check_pools(problem, timeline.memory_peaks.tolist())
+
+
+def _check_segments(problem: Problem, placement: Placement, timeline: Timeline) -> None:
+    """No device runs more segments than it may, and none longer than it may, but single units."""
+    for device, spec in enumerate(problem.cluster.devices):
+        units = np.flatnonzero(placement.device_of == device)
+        segments = timeline.segment_of[units]
+        if spec.max_segments is not None:
+            assert len(np.unique(segments)) <= spec.max_segments, f"device {device}: segments"
+        for segment in np.unique(segments) if spec.max_segment_ops is not None else ():
+            mine = units[segments == segment]
+            n_ops = int(np.isin(problem.units.group_of, mine).sum())
+            is_short = len(mine) == 1 or n_ops <= (spec.max_segment_ops or n_ops)
+            assert is_short, f"device {device}: segment {segment} has {n_ops} ops"
 
 
 def _check_pools(problem: Problem, peaks: Sequence[float]) -> None:

@@ -23,7 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import MissingExtraError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
@@ -59,7 +59,7 @@ class Accelerate:
         def propose(limits: FloatArray) -> tuple[IntArray, None]:
             return repaired(problem, self.wish(problem, limits), limits), None
 
-        evaluate_within_memory(evaluator, propose)
+        evaluate_within_limits(evaluator, propose)
         return evaluator.solution()
 
     def wish(self, problem: Problem, limits: FloatArray) -> IntArray:

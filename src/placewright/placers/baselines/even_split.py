@@ -13,7 +13,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.every_problem import ForEveryProblem
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
@@ -45,7 +45,7 @@ class EvenSplit(ForEveryProblem):
         """One evaluation (more if memory binds)."""
         del rng
         wish = contiguous_split(problem, self.share)
-        evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
+        evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
         return evaluator.solution()
 
 

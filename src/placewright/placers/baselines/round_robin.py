@@ -16,7 +16,7 @@ from placewright.placers.legal import (
     Proposal,
     ResidentMemory,
     classes_in_order,
-    evaluate_within_memory,
+    evaluate_within_limits,
 )
 from placewright.simulation.evaluator import Evaluator
 
@@ -32,7 +32,7 @@ class RoundRobin(ForEveryProblem):
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        evaluate_within_memory(evaluator, lambda limits: _dealt(problem, limits))
+        evaluate_within_limits(evaluator, lambda limits: _dealt(problem, limits))
         return evaluator.solution()
 
 

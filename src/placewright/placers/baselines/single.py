@@ -16,7 +16,7 @@ from placewright.core.solution import Solution
 from placewright.errors import UnknownNameError
 from placewright.placers.anytime import anytime
 from placewright.placers.every_problem import ForEveryProblem
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
@@ -53,7 +53,7 @@ class Single(ForEveryProblem):
 
 def _on_device(problem: Problem, evaluator: Evaluator, device: int) -> None:
     wish = np.full(problem.n_units, device, dtype=np.int64)
-    evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
+    evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
 
 
 def homogeneous_placements(problem: Problem) -> IntArray:

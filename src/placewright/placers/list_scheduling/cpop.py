@@ -19,7 +19,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
 from placewright.placers.list_scheduling.ranks import (
     critical_path,
@@ -52,7 +52,7 @@ class Cpop:
         wanted = np.full(problem.n_units, -1, dtype=np.int64)
         wanted[path] = critical_device(problem, path)  # the critical-path processor
         order = ready_by_rank(problem, priority)
-        evaluate_within_memory(
+        evaluate_within_limits(
             evaluator, propose_in_order(evaluator, order, Preferences(wanted=wanted))
         )
         return evaluator.solution()

@@ -110,7 +110,7 @@ def planned_earliest_first(
 def propose_earliest_first(
     evaluator: Evaluator, favourite: IntArray | None = None
 ) -> Callable[[FloatArray], Proposal]:
-    """A function for `evaluate_within_memory` that plans with limits."""
+    """A function for `evaluate_within_limits` that plans with limits."""
     problem = evaluator.problem
 
     def propose(limits: FloatArray) -> Proposal:

@@ -18,7 +18,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import propose_in_order
 from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
 from placewright.simulation.evaluator import Evaluator
@@ -42,5 +42,5 @@ class Heft:
         """One evaluation (more if memory binds)."""
         del rng
         order = by_rank(problem, mean_upward_ranks(problem))  # Eq. (8)
-        evaluate_within_memory(evaluator, propose_in_order(evaluator, order))
+        evaluate_within_limits(evaluator, propose_in_order(evaluator, order))
         return evaluator.solution()

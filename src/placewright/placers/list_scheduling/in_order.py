@@ -109,7 +109,7 @@ def planned_in_order(
 def propose_in_order(
     evaluator: Evaluator, order: IntArray, preferences: Preferences | None = None
 ) -> Callable[[FloatArray], Proposal]:
-    """A function for `evaluate_within_memory` that plans with limits; see `planned_in_order`."""
+    """A function for `evaluate_within_limits` that plans with limits; see `planned_in_order`."""
     problem = evaluator.problem
 
     def propose(limits: FloatArray) -> Proposal:

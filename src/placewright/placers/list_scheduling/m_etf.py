@@ -22,7 +22,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.earliest_first import propose_earliest_first
 from placewright.simulation.evaluator import Evaluator
 
@@ -44,5 +44,5 @@ class MEtf:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        evaluate_within_memory(evaluator, propose_earliest_first(evaluator))
+        evaluate_within_limits(evaluator, propose_earliest_first(evaluator))
         return evaluator.solution()

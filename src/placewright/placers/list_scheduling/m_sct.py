@@ -32,7 +32,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.earliest_first import propose_earliest_first
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
@@ -68,7 +68,7 @@ class MSct:
         favourite = favourite_children(problem, self.threshold)
         children = np.full(problem.n_units, -1, dtype=np.int64)
         children[list(favourite)] = list(favourite.values())
-        evaluate_within_memory(evaluator, propose_earliest_first(evaluator, children))
+        evaluate_within_limits(evaluator, propose_earliest_first(evaluator, children))
         return evaluator.solution()
 
 

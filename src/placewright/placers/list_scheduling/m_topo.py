@@ -21,7 +21,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_memory
+from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_limits
 from placewright.placers.list_scheduling.free_memory import FreeMemory, fits, new_free_memory, take
 from placewright.simulation.compiled import compiled
 from placewright.simulation.evaluator import Evaluator
@@ -46,7 +46,7 @@ class MTopo:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        evaluate_within_memory(evaluator, lambda limits: _filled(problem, limits))
+        evaluate_within_limits(evaluator, lambda limits: _filled(problem, limits))
         return evaluator.solution()
 
 

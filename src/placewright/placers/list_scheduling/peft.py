@@ -17,7 +17,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
 from placewright.placers.list_scheduling.ranks import optimistic_costs, ready_by_rank
 from placewright.simulation.evaluator import Evaluator
@@ -44,7 +44,7 @@ class Peft:
         total = np.where(allowed, table, 0.0).sum(axis=1)
         order = ready_by_rank(problem, total / np.maximum(1, allowed.sum(axis=1)))  # Eq. (7)
         # Eq. (8): the table is added to the end of each unit.
-        evaluate_within_memory(
+        evaluate_within_limits(
             evaluator, propose_in_order(evaluator, order, Preferences(after=table))
         )
         return evaluator.solution()

@@ -20,7 +20,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.baselines.even_split import device_speeds
-from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
@@ -147,7 +147,7 @@ def place_by_partition(
 
 def _evaluate_wish(evaluator: Evaluator, wish: IntArray) -> None:
     problem = evaluator.problem
-    evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
+    evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
 
 
 def _parts(

@@ -115,7 +115,7 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
     Returns:
         Shape (n_placements,); inf where a tensor has no route.
     """
-    cluster = problem.cluster.without_memory_limits
+    cluster = problem.cluster.without_memory_limits.without_segment_limits
     unlimited = [
         replace(
             device,

@@ -27,6 +27,7 @@ from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.baselines.random_search import random_placements
 from placewright.placers.every_problem import ForEveryProblem
+from placewright.placers.fewer_segments import with_fewer_segments
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.placers.search.neighbourhood import Moves, moves_of, order_by_priority, shifted
@@ -186,4 +187,7 @@ def _incumbent(
         if evaluator.best.order is None:
             return device_of, evaluator.best_value
         return device_of, evaluator.evaluate(device_of)
-    return repaired(problem, random_placements(problem, rng, 1)[0]), math.inf
+    device_of = repaired(problem, random_placements(problem, rng, 1)[0])
+    if problem.cluster.limits_segments:
+        device_of, _ = with_fewer_segments(problem, device_of)
+    return device_of, math.inf

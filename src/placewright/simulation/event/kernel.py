@@ -377,10 +377,13 @@ def _overhead_seconds(tables: EventTables, state: State, index: int, number: int
     """Put the unit that a device begins into a segment, and return the seconds that this adds.
 
     A segment begins if none is open or the unit reads a tensor of another device, and ends
-    with a unit that another device reads. A tensor's cut is paid once per copy and segment.
+    with a unit that another device reads, or before it is longer than the device allows. A tensor's
+    cut is paid once per copy and segment.
     """
     device, unit = state.devices[index], state.cuts[number]
     seconds = 0.0
+    if len(tables.segment_limits) > 0:
+        _count_segment(tables, state, index, number)
     if device.segment == NO_INDEX or unit.reads_remote > ZERO:
         unit.segment = state.counts[N_SEGMENTS]
         state.counts[N_SEGMENTS] += 1
@@ -406,6 +409,18 @@ def _overhead_seconds(tables: EventTables, state: State, index: int, number: int
     if len(tables.occupied) > 0:
         seconds += _sent_seconds(tables, state, index, number)
     return seconds
+
+
+@uncounted
+def _count_segment(tables: EventTables, state: State, index: int, number: int) -> None:
+    """Close the open segment of a device if a unit would make it too long, and count."""
+    device, count, ops = state.devices[index], state.segments[index], U(tables.unit_ops[number])
+    is_full = count.ops + ops > tables.segment_limits[index].ops
+    if device.segment == NO_INDEX or state.cuts[number].reads_remote > ZERO or is_full:
+        device.segment = NO_INDEX
+        count.segments += ONE
+        count.ops = ZERO
+    count.ops += ops
 
 
 @uncounted

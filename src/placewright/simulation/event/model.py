@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numba import types
@@ -27,6 +27,7 @@ from placewright.simulation.event.records import (
     SECOND_HOP,
     Bytes,
     Records,
+    U,
     arrays_in,
     places_of,
 )
@@ -53,12 +54,15 @@ from placewright.simulation.legality import (
     NO_ORDER,
     NOT_ALLOWED,
     TOO_LARGE,
+    TOO_MANY_SEGMENTS,
     check,
 )
 from placewright.simulation.timeline import Recording, timeline_of
 
 if TYPE_CHECKING:
     from placewright.simulation.event.relaxation import LatencyRelaxation
+
+_SIGNED = cast(Callable[[Any], int], np.int64)
 
 
 class EventModel:
@@ -250,6 +254,11 @@ def _play(
         makespan = advance(tables, state, rule, keeps_segments, False)
     if state.counts[FAULT] != FINE:
         return np.inf, CUT_OFF, state.counts[FAULT_AT]
+    n_limited = U(len(tables.segment_limits))
+    for device in range(U(0), n_limited):
+        count = U(state.segments[device].segments)
+        if count > tables.segment_limits[device].segments:
+            return np.inf, TOO_MANY_SEGMENTS, _SIGNED(device + count * n_limited)
     return makespan, FINE, -1
 
 

@@ -68,6 +68,9 @@ def prepare(
     _fill_slots(tables, state)
     if keeps_segments:
         _mark_crossings(tables, state)
+        for index in range(ZERO, U(len(tables.segment_limits))):
+            state.segments[index].segments = ZERO
+            state.segments[index].ops = ZERO
     return True
 
 

@@ -91,6 +91,9 @@ POOL_MEMBER = np.dtype(
     ],
     align=True,
 )
+# Limits of a device, and what counts against them.
+SEGMENT_LIMIT = np.dtype([("segments", _INDEX), ("ops", _INDEX)])
+SEGMENT_COUNT = np.dtype([("segments", _INDEX), ("ops", _INDEX)])  # begun; in the open one
 WEIGHT = np.dtype([("bytes", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], align=True)
 TENSOR = np.dtype(
     [

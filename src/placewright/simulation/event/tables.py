@@ -37,6 +37,8 @@ from placewright.simulation.event.records import (
     RANK_EDGE,
     RELAY,
     RELAY_PAIR,
+    SEGMENT_COUNT,
+    SEGMENT_LIMIT,
     SLICE,
     SLOT,
     SPAN,
@@ -83,6 +85,8 @@ class EventTables(NamedTuple):
     scalars: IntArray
     pools: Records  # (n_members,) POOL_MEMBER by pool, empty without shared pools
     occupied: Records  # (M * M,) OCCUPIED, empty where no copy occupies a device
+    segment_limits: Records  # (n_devices,) SEGMENT_LIMIT, empty if no device has one
+    unit_ops: IntArray  # (n_units,) ops of each unit, uint32, or empty
 
 
 # Entries of EventTables.scalars.
@@ -128,6 +132,8 @@ def tables_in(
         part(block, places, 12, np.int64),
         part(block, places, 13, POOL_MEMBER),
         part(block, places, 14, OCCUPIED),
+        part(block, places, 15, SEGMENT_LIMIT),
+        part(block, places, 16, np.uint32),
     )
 
 
@@ -148,6 +154,7 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
     readers = arrays.consumers[old_edges]
     tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
     has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts or bool(arrays.occupied.any())
+    has_overheads |= len(arrays.segments) > 0
     is_direct = bool(np.isin(arrays.route, (LOCAL, DIRECT)).all())
     model = problem.execution_model
     rule = IN_TURN if isinstance(model, Event) and model.dispatch == "fifo" else BY_RANK
@@ -169,6 +176,8 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
             np.array([arrays.host, has_overheads, is_plain, rule]),
             _pools(arrays),
             _occupied(arrays),
+            _segment_limits(arrays),
+            arrays.unit_ops.astype(np.uint32),
         ]
     )
     tables = PackedTables(
@@ -218,6 +227,12 @@ def _occupied(arrays: ProblemArrays) -> Records:
         pairs["of_sender"] = (arrays.occupied.ravel() & SENDER) > 0
         pairs["of_receiver"] = (arrays.occupied.ravel() & RECEIVER) > 0
     return pairs
+
+
+def _segment_limits(arrays: ProblemArrays) -> Records:
+    limits = np.zeros(len(arrays.segments), SEGMENT_LIMIT)
+    limits["segments"], limits["ops"] = arrays.segments, arrays.segment_ops
+    return limits
 
 
 def _pools(arrays: ProblemArrays) -> Records:
@@ -338,6 +353,7 @@ class State(NamedTuple):
     slices: Records  # (n_devices without the added ones * (slices_per_device + 1),) SLICE
     changes: Records  # (FEW,) CHANGE
     counts: IntArray
+    segments: Records  # (n_devices,) SEGMENT_COUNT, of devices with the added ones
 
 
 def state_sizes(
@@ -379,6 +395,7 @@ def state_sizes(
         (n_slices, SLICE),
         (int(FEW), CHANGE),
         (N_COUNTS, np.dtype(np.int64)),
+        (n_devices, SEGMENT_COUNT),
     )
 
 
@@ -406,7 +423,7 @@ def slices_per_device(n_units: int, n_devices: int) -> int:
 
 @substituted
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (23, 2) are their bytes."""
+    """The arrays of a state in a block of bytes; `places` (24, 2) are their bytes."""
     return State(
         part(block, places, 0, UNIT),
         part(block, places, 1, SPAN),
@@ -431,4 +448,5 @@ def state_in(block: Bytes, places: IntArray) -> State:
         part(block, places, 20, SLICE),
         part(block, places, 21, CHANGE),
         part(block, places, 22, np.int64),
+        part(block, places, 23, SEGMENT_COUNT),
     )

@@ -105,13 +105,15 @@ def play_stream(
 
     Raises:
         InputError: a number is below 1, or samples x tasks are more than memory can hold.
-        InfeasibleError: one sample does not fit into a device; the message says by how much.
+        InfeasibleError: one sample does not fit into a device, or takes more segments than it may
+            run; the message says by how much.
     """
     if samples < 1:
         raise InputError(f"samples must be >= 1, got {samples}")
     if in_flight is not None and in_flight < 1:
         raise InputError(f"in-flight must be >= 1, got {in_flight}")
     tasks = sample_tasks(problem, arrays, device_of)
+    _check_segments(problem, tasks)
     n_tasks = len(tasks.tables.seconds)
     if samples * n_tasks > _LARGEST:
         most = _LARGEST // n_tasks
@@ -122,6 +124,16 @@ def play_stream(
         player.check(stream)
         return stream
     return player.play(samples, player.best_in_flight())
+
+
+def _check_segments(problem: Problem, tasks: SampleTasks) -> None:
+    counts = np.bincount([one.device for one in tasks.segments], minlength=problem.n_devices)
+    for device, count in zip(problem.cluster.devices, counts.tolist(), strict=True):
+        if device.max_segments is not None and count > device.max_segments:
+            raise InfeasibleError(
+                f"a stream needs {count} segments on device '{device.name}', which may run "
+                f"{device.max_segments}; move ops away, or raise `segments` in the cluster file"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from placewright.placers.baselines.expert.families import (
 )
 from placewright.placers.baselines.expert.forward import ForwardGraph
 from placewright.placers.baselines.expert.recurrent import place_recurrent
-from placewright.placers.legal import evaluate_within_memory, failure
+from placewright.placers.legal import evaluate_within_limits, failure
 from placewright.placers.pipelines.ideals.items import components_fused
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
@@ -92,7 +92,7 @@ class Expert:
         reason = failure(evaluator, device_of) or "it breaks a constraint"
         message = f"the expert's placement is infeasible: {reason}"
         if self.within_memory and not self.file:
-            value = evaluate_within_memory(
+            value = evaluate_within_limits(
                 evaluator, lambda limits: (repaired(problem, device_of, limits), None)
             )
             if np.isfinite(value):

@@ -115,7 +115,7 @@ def part_problem(
 
 
 def _bare(cluster: Cluster) -> Cluster:
-    """The cluster without memory limits, overheads and contention."""
+    """The cluster without limits, overheads and contention."""
     devices = tuple(
         replace(
             device,
@@ -126,7 +126,7 @@ def _bare(cluster: Cluster) -> Cluster:
             layout_seconds_per_byte=0.0,
             memory_domain=None,
         )
-        for device in cluster.without_memory_limits.devices
+        for device in cluster.without_memory_limits.without_segment_limits.devices
     )
     return replace(cluster, devices=devices, contention={}, pools={})
 
