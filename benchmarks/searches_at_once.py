@@ -26,7 +26,7 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
-ROUNDS, WIDTH, LENGTH = 5, 4, 14
+ROUNDS, WIDTH, LENGTH = 9, 4, 7
 
 
 def chains() -> Problem:
