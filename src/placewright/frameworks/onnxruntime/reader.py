@@ -71,8 +71,8 @@ def read_onnx(
         model = onnx.load(str(file), load_external_data=False)
         _require_tensors(model.graph)
         fixed = _fix_shapes(model, shapes)
-        inferred = _inferred(onnx, model)
-        with_all_types(onnx, inferred, file.parent)
+        inferred, is_small = _inferred(onnx, model)
+        with_all_types(onnx, inferred, file.parent, computes=is_small)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(
             f"the shapes in '{path}' do not fit: {one_line(error)}; choose others with argument "
@@ -105,19 +105,22 @@ def read_onnx(
     return graph, source if interface is None else interface.applied_to(source)
 
 
-def _inferred(onnx: Any, model: Any) -> Any:
+def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
     """Infer the shapes of all values, also those that depend on computed numbers.
 
     ONNX computes whole tensors for these numbers, which never ends for 2^40 elements. Such a model
     gets only the shapes that follow from other shapes.
+
+    Returns:
+        The model with shapes, and whether its tensors are small enough to compute numbers.
     """
     infer = onnx.shape_inference.infer_shapes
     plain = infer(model, strict_mode=True)
     values = (*plain.graph.value_info, *plain.graph.output)
     sizes = (math.prod(extents(value.type.tensor_type)) for value in values)
     if any(size > _MOST_COMPUTED for size in sizes):
-        return plain
-    return infer(model, strict_mode=True, data_prop=True)
+        return plain, False
+    return infer(model, strict_mode=True, data_prop=True), True
 
 
 def _require_tensors(graph: Any) -> None:

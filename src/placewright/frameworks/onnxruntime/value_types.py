@@ -36,48 +36,78 @@ def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
             dimension.Clear()
 
 
-def with_all_types(onnx: Any, model: Any, folder: Path) -> None:
-    """Add the types that ONNX Runtime infers for values without a type, in place.
+def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:
+    """Add the types and dimensions that ONNX Runtime infers for values that lack them, in place.
 
-    Values stay without a type if ONNX Runtime is not installed or refuses the model.
+    ONNX leaves dimensions open that follow from computed numbers, such as the entries of a
+    ``Reshape`` behind a ``Shape``. ONNX Runtime computes the numbers that no input changes. Values
+    stay as they are if ONNX Runtime is not installed or refuses the model.
 
     Args:
         onnx: the library.
         model: after ONNX's own inference.
         folder: of the model's file and of the data files to which it refers.
+        computes: whether ONNX Runtime may compute constants; a hostile model has endless ones.
     """
     inner = model.graph
-    known = {value.name for value in (*inner.input, *inner.output, *inner.value_info)}
-    known |= {held.name for held in inner.initializer}  # membership only
-    missing = [
-        value for node in inner.node for value in node.output if value and value not in known
-    ]
-    untyped = {value.name for value in inner.output if not value.type.WhichOneof("value")}
-    if not missing and not untyped:
+    type_of = {value.name: value.type for value in (*inner.value_info, *inner.output)}
+    made = {value for node in inner.node for value in node.output if value}
+    missing = [name for name in made if not _is_complete(type_of.get(name))]
+    if not missing:
         return
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in missing)
-    inferred = _outputs(asked, folder)
-    for value in inner.output:
-        if value.name in untyped and value.name in inferred:
-            value.type.CopyFrom(_type(onnx, inferred[value.name]) or value.type)
-    for name in missing:
-        inferred_type = _type(onnx, inferred[name]) if name in inferred else None
-        if inferred_type is not None:
-            inner.value_info.add(name=name).type.CopyFrom(inferred_type)
+    outputs = {value.name for value in inner.output}
+    asked.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in sorted(missing) if name not in outputs
+    )
+    inferred = (_outputs(asked, folder, computes=True) if computes else None) or _outputs(
+        asked, folder, computes=False
+    )
+    for name in sorted(missing):
+        complete = _type(onnx, inferred[name]) if name in inferred else None
+        if complete is None or not _adds(complete, type_of.get(name)):
+            continue
+        if name in type_of:
+            type_of[name].CopyFrom(complete)
+        else:
+            inner.value_info.add(name=name).type.CopyFrom(complete)
 
 
-def _outputs(model: Any, folder: Path) -> dict[str, Any]:
-    """Output name -> ONNX Runtime's description of it; nothing is computed."""
+def _is_complete(held: Any | None) -> bool:
+    """Whether a value has a type, and no open dimension; sequences and maps have none."""
+    if held is None or not held.WhichOneof("value"):
+        return False
+    if held.WhichOneof("value") != "tensor_type":
+        return True
+    tensor = held.tensor_type
+    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+
+
+def _adds(complete: Any, held: Any | None) -> bool:
+    """Whether a type says more than the type that a value has, and does not contradict it."""
+    if held is None or not held.WhichOneof("value") or not held.tensor_type.HasField("shape"):
+        return True
+    before, after = held.tensor_type.shape.dim, complete.tensor_type.shape.dim
+    return len(before) == len(after) and all(
+        not b.HasField("dim_value") or (a.HasField("dim_value") and a.dim_value == b.dim_value)
+        for b, a in zip(before, after, strict=True)
+    )
+
+
+def _outputs(model: Any, folder: Path, *, computes: bool) -> dict[str, Any]:
+    """Output name -> ONNX Runtime's description of it; nothing is run but constants."""
     try:
         import onnxruntime
     except ImportError:
         return {}
     if model.ByteSize() > _LARGEST_MESSAGE:
         return {}
+    levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = (
+        levels.ORT_ENABLE_BASIC if computes else levels.ORT_DISABLE_ALL
+    )
     options.log_severity_level = 4
     options.add_session_config_entry(_FOLDER_ENTRY, str(folder))
     try:
