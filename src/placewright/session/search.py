@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import ClassVar, cast
 
 import numpy as np
@@ -20,7 +22,15 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
-from placewright.errors import FieldError, InfeasibleError, InputError, Interrupted, OutOfTime
+from placewright.errors import (
+    BudgetSpent,
+    FieldError,
+    InfeasibleError,
+    InputError,
+    Interrupted,
+    OutOfTime,
+    PlacewrightError,
+)
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.shared.training_episodes import (
     Episode,
@@ -116,7 +126,7 @@ def search(
             evaluator.offer_bound(bound.value, bound.method)
         if start is not None and not evaluator.is_spent:
             evaluator.evaluate(start)
-        solution = _whole(placer.place(problem, evaluator, np.random.default_rng(seed)))
+        solution = _whole(_placed(placer, problem, evaluator, seed))
         if measure is not None or RELAXATION in evaluator.bounded_by:
             return solution
         return _with_best_bound(problem, solution, budget)
@@ -125,6 +135,34 @@ def search(
     except KeyboardInterrupt:
         solution = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
         raise Interrupted(solution) from None
+
+
+def _placed(placer: Placer, problem: Problem, evaluator: Evaluator, seed: int) -> Solution:
+    """Run a placer; an error of a placer from outside the package names its file and line.
+
+    Raises:
+        InputError: such a placer raised an error, or returned something else than a solution.
+    """
+    try:
+        solution = placer.place(problem, evaluator, np.random.default_rng(seed))
+    except (PlacewrightError, BudgetSpent, MemoryError):
+        raise
+    except Exception as error:
+        if type(placer).__module__.partition(".")[0] == "placewright":
+            raise
+        steps = traceback.extract_tb(error.__traceback__)
+        package = str(Path(__file__).parents[1])
+        at = next((s for s in reversed(steps) if not s.filename.startswith(package)), steps[-1])
+        raise InputError(
+            f"placer '{placer.name}' raised {type(error).__name__}: {error} "
+            f"({Path(at.filename).name}, line {at.lineno})"
+        ) from error
+    if not isinstance(solution, Solution):
+        raise InputError(
+            f"placer '{placer.name}' returned {type(solution).__name__}; `place` returns a "
+            "Solution, such as evaluator.solution()"
+        )
+    return solution
 
 
 def _whole(solution: Solution) -> Solution:

@@ -23,7 +23,7 @@ from placewright.core.execution_models import ExecutionModel, Subgraph, Subgraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, HistoryPoint, Solution, Status, Stop, UpdatePoint
-from placewright.errors import BudgetSpent
+from placewright.errors import BudgetSpent, InputError
 from placewright.simulation.model import Simulator
 
 CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
@@ -36,6 +36,7 @@ class _Known:
 
     best: Placement | None = None
     best_value: float = math.inf
+    broken: Placement | None = None  # the last one that breaks a constraint, until one keeps all
     lower_bound: float = 0.0
     bound_method: str = ""
     bounded_by: set[str] = field(default_factory=set)
@@ -274,10 +275,11 @@ class Evaluator:
 
         Raises:
             BudgetSpent: the budget is used up; the query was not answered.
+            InputError: `device_of` is not an integer for each unit.
         """
         if self.is_spent:
             raise BudgetSpent
-        placement = Placement.of(device_of, order)
+        placement = Placement.of(self._integers(device_of), order)
         value = self.simulator.value(placement)
         if self._measure is not None and math.isfinite(value):
             value = self._measure(placement)
@@ -299,7 +301,7 @@ class Evaluator:
         Raises:
             BudgetSpent: no query is left.
         """
-        rows = np.atleast_2d(np.asarray(devices_of, dtype=np.int64))
+        rows = np.atleast_2d(self._integers(devices_of))
         if self.is_spent:
             raise BudgetSpent
         rows = rows[: int(min(len(rows), self.remaining_evaluations))]
@@ -406,6 +408,8 @@ class Evaluator:
             stop = Stop.PROVEN if is_proven else self.met_limit or Stop.DONE
         with self._known.lock:
             best, value = self.best, self.best_value
+        if best is None and not message:
+            message = self._last_violation()
         return Solution(
             placement=best,
             value=value,
@@ -445,6 +449,25 @@ class Evaluator:
                 known.best, known.best_value = Placement.of(device_of, order), value
                 bound = known.lower_bound if known.lower_bound > 0 else None
                 known.history.append(HistoryPoint(known.evaluations, self.seconds, value, bound))
+            elif known.best is None and math.isinf(value):
+                known.broken = Placement.of(device_of, order)
+
+    def _integers(self, devices: ArrayLike) -> IntArray:
+        array = np.asarray(devices)
+        if array.dtype.kind not in "iu" and array.size:
+            raise InputError(
+                "a placement is an integer for each unit, the index of its device; got "
+                f"{array.dtype}"
+            )
+        return array.astype(np.int64, copy=False)
+
+    def _last_violation(self) -> str:
+        """Which constraint the last placement breaks, if all placements so far break any."""
+        broken = self._known.broken
+        violation = None if broken is None else self.simulator.violation(broken)
+        if violation is None:
+            return ""
+        return f"each of {self.evaluations} placements breaks a constraint; {violation.message}"
 
 
 @functools.cache
