@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.gguf_files import MADE, write_gguf
 
 from placewright.isolation.call_filter import lacks_call_filter
 from placewright.isolation.file_rules import lacks_file_rules
@@ -19,6 +21,7 @@ DOCS = ROOT / "docs"
 # A page with commands -> files that a reader of it has already.
 PAGES = {
     "start/first-placement.md": (),
+    "start/questions.md": ("model.onnx",),
     "tutorials/serve-on-unequal-devices.md": (),
     "tutorials/fit-into-memory.md": (),
     "tutorials/compare-your-placer.md": (),
@@ -31,7 +34,7 @@ PAGES = {
     "how-to/training.md": (),
     "how-to/decode.md": (),
     "how-to/costs-without-hardware.md": ("model.onnx",),
-    "how-to/export.md": ("model.onnx",),
+    "how-to/export.md": ("model.onnx", "model.gguf"),
     "how-to/report.md": ("model.onnx", "plan.json", "other.json"),
     "how-to/train-a-policy.md": ("model.onnx",),
     "how-to/workers-and-ray.md": ("model.onnx",),
@@ -120,6 +123,8 @@ def test_a_page_runs_as_it_is_written(
     monkeypatch.syspath_prepend(folder)
     if "model.onnx" in PAGES[page]:
         write_model(folder / "model.onnx")
+    if "model.gguf" in PAGES[page]:
+        write_gguf(folder / "model.gguf", MADE["dense"], np.random.default_rng(0), vocabulary=512)
     if "plan.json" in PAGES[page]:
         run_command("placewright place model.onnx --devices cpu:0,cpu:1 --placer single", folder)
     if "other.json" in PAGES[page]:

@@ -6,7 +6,7 @@ import pytest
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.op_patterns import by_op, matching
+from placewright.core.op_patterns import by_op, matching, op_named
 from placewright.errors import GraphError
 
 OPS = (
@@ -59,3 +59,8 @@ def test_an_unknown_module_is_refused_with_near_ones(graph: ComputationGraph) ->
         matching(graph, "layers.0.attn")
     with pytest.raises(GraphError, match=r"no op fits the pattern 'layers\.7\.\*'"):
         matching(graph, "layers.7.*")
+
+
+def test_a_module_is_no_op_and_its_ops_are_named(graph: ComputationGraph) -> None:
+    with pytest.raises(GraphError, match=r"'layers\.0\.mlp' is a module of 1 ops; .*'mm_1'"):
+        op_named(graph, "layers.0.mlp")

@@ -24,10 +24,20 @@ def op_named(graph: ComputationGraph, name: str) -> int:
     """Index of the op called `name`.
 
     Raises:
-        GraphError: there is none; the message lists near names.
+        GraphError: there is none, or the name is a module's; the message lists names.
     """
     if name in graph.op_index:
         return graph.op_index[name]
+    inside = [
+        op
+        for op, path in zip(graph.op_names, graph.op_modules, strict=True)
+        if _is_inside(path, name)
+    ]
+    if inside:
+        shown = ", ".join(f"'{op}'" for op in inside[:3])
+        raise GraphError(
+            f"'{name}' is a module of {len(inside)} ops; name one of them, such as {shown}"
+        )
     near = _near(graph, name)
     raise GraphError(
         f"the graph has no op '{name}'; " + (f"did you mean {near}?" if near else _ALL_NAMES)

@@ -207,7 +207,10 @@ def _torch_names(devices: list[Device]) -> list[str]:
     for device in devices:
         name = "cpu" if device.kind == "cpu" else device.name
         if not _TORCH_DEVICE.fullmatch(name):
-            raise InexpressibleError(f"device '{device.name}' has no name in PyTorch")
+            raise InexpressibleError(
+                f"device '{device.name}' has no name in PyTorch; name it cpu, cuda:0, xpu:0 or mps "
+                "in a cluster file, and place again"
+            )
         if name in names:
             raise InexpressibleError(
                 f"the plan uses two devices that PyTorch calls '{name}' ('{device.name}' is one); "

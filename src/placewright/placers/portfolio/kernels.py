@@ -28,7 +28,7 @@ from placewright.simulation.event.kernel import advance
 from placewright.simulation.layout import hop_seconds, problem_arrays
 
 _LOG = logging.getLogger(__name__)
-_LONG = 5.0  # seconds of compiling after which a message says so
+_LONG = 5.0  # seconds of compiling that a message announces
 _COMPILING_SECONDS = 60.0  # if no version was compiled here before
 _EVENT = (
     *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
@@ -51,7 +51,14 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         return  # their placers' kernels are few
     members: tuple[str, ...] = _LOADS if isinstance(model, MaxLoad) else _SUMS
     members = _EVENT if isinstance(model, Event) else members
-    began = time.perf_counter()
+    mark, began = _mark(objective, model), time.perf_counter()
+    expected = seconds_to_compile(objective, model)
+    if expected > _LONG:
+        _LOG.warning(
+            "compiling the placers' kernels, once for this version: about %.0f s; later starts "
+            "find them on the disk",
+            expected,
+        )
     for memory in (np.inf, 44.0):
         problem = _small_problem(objective, model, memory)
         for name in members:
@@ -66,12 +73,9 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         parts_bound(problem)
         hop_seconds(problem_arrays(problem), 0, 0, 1)  # constraint programs ask for single hops
     seconds = time.perf_counter() - began
-    mark = _mark(objective, model)
     if not mark.exists():
         with contextlib.suppress(OSError):  # a cache that cannot be written to
             mark.write_text(f"{seconds}")
-    if seconds > _LONG:
-        _LOG.warning("compiled the placers' kernels in %.0f s; the next start finds them", seconds)
 
 
 def seconds_to_compile(
