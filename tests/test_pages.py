@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ PAGES = {
     "tutorials/serve-on-unequal-devices.md": (),
     "tutorials/fit-into-memory.md": (),
     "tutorials/compare-your-placer.md": (),
+    "tutorials/language-model.md": ("qwen3-235b.gguf", "llama-70b.gguf"),
     "how-to/limits.md": ("model.onnx",),
     "how-to/pins.md": ("model.onnx", "plan.json"),
     "how-to/serve.md": ("model.onnx", "plan.json"),
@@ -76,6 +78,14 @@ def write_model(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
 
 
+def write_language_model(path: Path) -> None:
+    """A small model with as many layers as the pages name."""
+    kind = MADE["experts" if "qwen" in path.name else "dense"]
+    numbers = {**kind.numbers, "context_length": 65536}
+    made = replace(kind, layers=kind.layers[:1] * 24, numbers=numbers)
+    write_gguf(path, made, np.random.default_rng(0), vocabulary=512)
+
+
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(
@@ -107,7 +117,7 @@ def run_page(text: str, folder: Path) -> None:
         if named is not None:
             (folder / named[1]).write_text(body)
         elif kind == "console":
-            for line in body.splitlines():
+            for line in body.replace("\\\n", " ").splitlines():
                 if line.startswith("$ placewright"):
                     run_command(line[2:], folder)
         elif kind == "python":
@@ -123,8 +133,9 @@ def test_a_page_runs_as_it_is_written(
     monkeypatch.syspath_prepend(folder)
     if "model.onnx" in PAGES[page]:
         write_model(folder / "model.onnx")
-    if "model.gguf" in PAGES[page]:
-        write_gguf(folder / "model.gguf", MADE["dense"], np.random.default_rng(0), vocabulary=512)
+    for name in PAGES[page]:
+        if name.endswith(".gguf"):
+            write_language_model(folder / name)
     if "plan.json" in PAGES[page]:
         run_command("placewright place model.onnx --devices cpu:0,cpu:1 --placer single", folder)
     if "other.json" in PAGES[page]:

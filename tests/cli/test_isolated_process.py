@@ -41,11 +41,11 @@ class TakeOver(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            def load_model(name, **options):
+            def read_model(name, *options):
                 import os
                 if "PLACEWRIGHT_TEST_PARENT" in os.environ:
                     do_harm()
-            module.load_model = load_model
+            module.read_model = read_model
 
         spec.loader.exec_module = exec_module
         return spec

@@ -92,7 +92,7 @@ def test_a_place_loads_its_model_once(
     assert isinstance(cli, InProcess)  # for a cache folder of its own
     counts = {"read": 0, "loaded": 0}
     kind = type(runtime_named(runtime))
-    load, read = kind.load, models.load_model
+    load, read = kind.load, models.read_model
 
     def counted_load(*arguments: Any, **named: Any) -> Any:
         counts["loaded"] += 1
@@ -103,7 +103,7 @@ def test_a_place_loads_its_model_once(
         return read(*arguments, **named)
 
     monkeypatch.setattr(kind, "load", counted_load)
-    monkeypatch.setattr(models, "load_model", counted_read)
+    monkeypatch.setattr(models, "read_model", counted_read)
     session = pw.Session(
         "zoo:rnnlm/tiny", devices="cpu:0,cpu:1", runtime=runtime, evaluator=evaluator,
         evaluations=3, placer="random", calibrate=False,

@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 
 import placewright as pw
 from placewright.core.execution_models import Event, MaxLoad
+from placewright.core.plain_costs import plain_graph
 from placewright.core.plan import Measurement, Plan
 from placewright.errors import CostError, FieldError, GraphError, InputError
 from placewright.testing.problems import random_problem
@@ -267,3 +269,20 @@ def test_arguments_in_the_other_order(tmp_path: Path) -> None:
 def test_a_plan_without_a_framework_names_no_runtime() -> None:
     problem = pw.Problem.from_costs(TWO_OPS, np.ones((2, 2)), (0.0, 1.0))
     assert "openvino" not in str(pw.place(problem, evaluations=5))
+
+
+@pytest.mark.parametrize(
+    ("node", "edge", "message"),
+    [
+        ({}, {"byte": 8}, "edge 'a' -> 'b' has an attribute 'byte'; did you mean 'bytes'"),
+        ({"flop": 8.0}, {}, "node 'a' has an attribute 'flop'; did you mean 'flops'"),
+    ],
+)
+def test_a_misspelt_attribute_is_refused(
+    node: dict[str, float], edge: dict[str, int], message: str
+) -> None:
+    graph = networkx.DiGraph()
+    graph.add_node("a", colour="red", **node)
+    graph.add_edge("a", "b", label="x", **edge)
+    with pytest.raises(GraphError, match=message):
+        plain_graph(graph)

@@ -223,7 +223,7 @@ def test_no_alias_names_two_devices() -> None:
 
 def test_an_unknown_name_suggests_near_ones() -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean .*gpu-rtx-3090"):
-        device_name("NVIDIA GeForce RTX 3060")
+        device_name("NVIDIA GeForce RTX 3050")
     with pytest.raises(UnknownNameError, match=r"did you mean .*gpu-a100-80gb"):
         device_name("A100")
 

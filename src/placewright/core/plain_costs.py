@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.errors import FieldError, GraphError
 
+_OF_NODE = ("kind", "flops", "weight_bytes", "inputs", "output_bytes")
+_OF_EDGE = ("bytes", "tensor", "is_output")
 _OF_CLUSTER = ("host", "streams", "channels", "pools")
 
 
@@ -30,7 +33,8 @@ def plain_graph(graph: Any) -> ComputationGraph:
     makes a graph output of so many bytes.
 
     Raises:
-        GraphError: it is no directed graph, has a cycle, or a size is negative.
+        GraphError: it is no directed graph, has a cycle, a size is negative, or an attribute is a
+            misspelt one of these. Others are ignored.
     """
     if isinstance(graph, ComputationGraph):
         return graph
@@ -42,6 +46,7 @@ def plain_graph(graph: Any) -> ComputationGraph:
     index = _add_ops(builder, graph)
     tensors: dict[tuple[int, Any], tuple[int, float]] = {}
     for number, (source, target, attributes) in enumerate(graph.edges(data=True)):
+        _require_spelling(f"edge '{source}' -> '{target}'", attributes, _OF_EDGE)
         size, name = float(attributes.get("bytes", 0.0)), attributes.get("tensor", ("edge", number))
         key = (index[source], name)
         if key not in tensors:
@@ -64,6 +69,7 @@ def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
     index: dict[Any, int] = {}
     entering: dict[str, tuple[int, float]] = {}
     for node, attributes in graph.nodes(data=True):
+        _require_spelling(f"node '{node}'", attributes, _OF_NODE)
         weight = float(attributes.get("weight_bytes", 0.0))
         weights = [builder.add_weight(weight)] if weight else []
         kind, flops = str(attributes.get("kind", "op")), float(attributes.get("flops", 0.0))
@@ -83,6 +89,14 @@ def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
 def _require_one_size(what: str, where: str, known: float, size: float) -> None:
     if size != known:
         raise GraphError(f"{what} has {known:g} bytes on one {where} and {size:g} on another")
+
+
+def _require_spelling(what: str, attributes: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse an attribute that is nearly one of those that count."""
+    for name in attributes:
+        near = [] if name in known else get_close_matches(str(name), known, 1, 0.8)
+        if near:
+            raise GraphError(f"{what} has an attribute '{name}'; did you mean '{near[0]}'?")
 
 
 def _is_directed(graph: Any) -> bool:

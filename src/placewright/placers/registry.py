@@ -313,5 +313,5 @@ def outside_class(path: str) -> type[Any]:
     missing = [member for member in _MEMBERS if not hasattr(loaded, member)]
     if not isinstance(loaded, type) or not dataclasses.is_dataclass(loaded) or missing:
         what = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
-        raise InputError(f"'{path}' is no placer: {what}; see docs/develop/add-a-placer.md")
+        raise InputError(f"'{path}' is no placer: {what}; the site's page 'Add a placer' shows one")
     return loaded

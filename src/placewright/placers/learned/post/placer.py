@@ -44,7 +44,7 @@ class Post(LearningPlacer, SearchSettings):
         * u = 0 gives each group's allowed devices equal probability; forbidden ones have none; no
           allowed device falls below a probability of 1e-12;
         * the first placements evaluated are the homogeneous ones, from which nothing is learned;
-        * N, K, the rates and the KL target are recalled from the paper, not read there.
+        * N, K, the rates and the KL target are from memory: we had no copy of the paper to check.
 
     Attributes (besides those of `SearchSettings`):
         groups: largest number of groups M.
