@@ -79,7 +79,7 @@ def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
     mutation = MUTATIONS["one of two transfers that exclude each other is first"]
     tally = Tally()
     with mutation.patch():
-        for seed in (15, 17):
+        for seed in (95, 141):
             look_at(mutation.model, seed, tally, mutation.methods)
     assert any("false bound" in fault for fault in tally.faults)
 
