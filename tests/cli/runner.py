@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -50,12 +51,14 @@ def placewright(
 def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
     """The one line of an error, after checking that it is one and no traceback.
 
-    Before it, a command may have said what is ahead, and in which precision devices compute.
+    Before it, a command may have said what is ahead, in which precision devices compute, and, where
+    kernels are compiled, how far it is.
     """
     assert result.returncode == code, (result.stdout, result.stderr)
     assert result.stdout == ""
     written = result.stderr.splitlines(keepends=True)
-    lines = [x for x in written if ": about " not in x and ": products run in " not in x]
+    ahead = re.compile(r": about |: products run in |^\w+: \d+%, ")
+    lines = [line for line in written if ahead.search(line) is None]
     assert len(lines) == 1, result.stderr
     assert "Traceback" not in result.stderr
     return lines[0]
