@@ -19,14 +19,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, TokenRequest
-from placewright.session.language import (
-    largest_context,
-    memory_advice,
-    physical_cluster,
-    token_answer,
-    tokens_of,
-    why_inexpressible,
-)
+from placewright.session.language.answer import largest_context, memory_advice, token_answer
+from placewright.session.language.layer_runs import why_inexpressible
+from placewright.session.language.problem import physical_cluster, tokens_of
 from placewright.session.models import load_model
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator

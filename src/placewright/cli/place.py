@@ -81,7 +81,7 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     """Print the plan as JSON, or as text with the measured contenders."""
     from placewright.files.plan_file import plan_data, problem_path_of
     from placewright.files.problem_file import problem_text, text_sha256, written_in
-    from placewright.session.language import token_answer
+    from placewright.session.language.answer import token_answer
 
     if as_json:
         text = problem_text(written_in(plan.problem, problem_path_of(target)))
@@ -109,7 +109,7 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_bars import plan_bars
     from placewright.report.verdict import verdict_lines
-    from placewright.session.language import answer_lines, token_answer
+    from placewright.session.language.answer import answer_lines, token_answer
 
     if (answer := token_answer(plan)) is not None:
         for line in answer_lines(plan, answer, model):

@@ -106,13 +106,19 @@ def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
     return pairs
 
 
+def parse_choice(raw: Any, field: str, choices: Sequence[str]) -> str:
+    """One of a few words."""
+    if raw not in choices:
+        near = near_names(str(raw), choices)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        listed = " or ".join((", ".join(choices[:-1]), choices[-1]))
+        raise FieldError(field, f"is {listed}, got '{raw}'{meant}")
+    return str(raw)
+
+
 def parse_granularity(raw: Any) -> str:
     """What moves as a whole."""
-    if raw not in GRANULARITIES:
-        near = near_names(str(raw), GRANULARITIES)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise FieldError("granularity", f"is op, module or layer, got '{raw}'{meant}")
-    return str(raw)
+    return parse_choice(raw, "granularity", GRANULARITIES)
 
 
 def parse_state(raw: Any) -> dict[str, str]:

@@ -34,7 +34,7 @@ from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
 from placewright.session.devices import catalogue_for, cluster_for
-from placewright.session.language import language_problem, refuse_tokens
+from placewright.session.language.problem import language_problem, refuse_tokens
 from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import (
     Model,

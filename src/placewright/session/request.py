@@ -259,7 +259,7 @@ class Request:
     )
     evaluator: str = said(
         "Value placements as simulated, or measured on the hardware.", "simulated",
-        checked=lambda raw: _evaluator(raw),
+        checked=_parsing("parse_choice", "evaluator", EVALUATORS),
     )  # fmt: skip
     workers: int | None = said(
         "Search in N processes; with argument `ray`, with N tasks at a time.", kind=int,
@@ -425,14 +425,6 @@ def _execution_model(raw: Any) -> Any:
 
         model_of(raw)  # raises for an unknown name
     return raw
-
-
-def _evaluator(raw: Any) -> str:
-    if raw not in EVALUATORS:
-        near = near_names(str(raw), EVALUATORS)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise FieldError("evaluator", f"is simulated or measured, got '{raw}'{meant}")
-    return str(raw)
 
 
 def request_of(model: Any, said: Mapping[str, Any]) -> Request:

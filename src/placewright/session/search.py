@@ -64,13 +64,9 @@ from placewright.session.checking import (
     check_on_hardware,
     probe_on_hardware,
 )
-from placewright.session.language import (
-    FIRST_SHARE,
-    expressible_plan,
-    first_budget,
-    is_of_tokens,
-    memory_advice,
-)
+from placewright.session.language.answer import memory_advice
+from placewright.session.language.layer_runs import FIRST_SHARE, expressible_plan, first_budget
+from placewright.session.language.problem import is_of_tokens
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan

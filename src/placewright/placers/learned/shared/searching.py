@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -118,7 +119,7 @@ def joint_actions(problem: Problem, groups: int, *, logarithmic: bool = True) ->
     return JointSpace.of(with_shared_weights_tied(problem), groups, logarithmic=logarithmic)
 
 
-class LearningPlacer(ForEveryProblem):
+class LearningPlacer(ForEveryProblem, ABC):
     """A placer that learns on the problem that it places.
 
     Attributes:
@@ -129,9 +130,9 @@ class LearningPlacer(ForEveryProblem):
     requires: ClassVar[Requires] = (("torch", "learned"),)
     algorithm: ClassVar[str]
 
+    @abstractmethod
     def actions(self, problem: Problem) -> Any:
         """The choices of the policy. Each placer has its own."""
-        raise NotImplementedError
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -1,0 +1,1 @@
+"""Language models: the problem of a request, placements that the engine can express, the answer."""

@@ -1,0 +1,214 @@
+"""The answer of a plan of a language model: speed, memory, the largest context, what would fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from placewright.core.cluster import Cluster
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
+from placewright.errors import PlacewrightError
+from placewright.execution.token_work import PHASES, Phase, RequestedWork, TokenRequest, Works
+from placewright.frameworks.registry import reader_of_file
+from placewright.profiling.token_costs import ENGINE, is_streamed, token_problem
+from placewright.report.language_text import memory_lines, proof_line, speed_lines
+from placewright.session.language.layer_runs import why_inexpressible
+from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
+from placewright.simulation.model import Simulator
+
+_GRAIN = 2.0**20  # bytes, of limits that are tried
+_MARGIN = 2.0**34  # bytes beyond all modules that any engine's buffers stay below
+_STEP = 256  # tokens between contexts that are tried; engines round up to as many
+_MOST_CONTEXT = 1 << 22
+
+
+@dataclass(frozen=True)
+class TokenAnswer:
+    """Speed and memory of a placement of a language model.
+
+    Attributes:
+        request: tokens.
+        seconds: of each phase; empty if the model's file is not there.
+        caches: device -> bytes of keys, values and states.
+        largest_context: for which a placement was found; 0 if unknown.
+        is_limited: by memory, not by the model.
+    """
+
+    request: TokenRequest
+    seconds: Mapping[Phase, float]
+    caches: Mapping[str, float] = field(default_factory=dict)
+    largest_context: int = 0
+    is_limited: bool = False
+
+    def rate(self, phase: Phase) -> float:
+        """Tokens per second of all sequences together; 0 without seconds."""
+        request = self.request
+        tokens = request.prompt if phase == "prefill" else request.generate
+        seconds = self.seconds.get(phase, 0.0)
+        return request.sequences * tokens / seconds if seconds > 0 else 0.0
+
+    @property
+    def speeds(self) -> dict[str, tuple[float, float]]:
+        """Phase -> tokens per second, and seconds."""
+        return {each: (self.rate(each), seconds) for each, seconds in self.seconds.items()}
+
+    def data(self) -> dict[str, object]:
+        """The answer as JSON."""
+        return {
+            **vars(self.request),
+            "prefill_tokens_per_second": self.rate("prefill"),
+            "decode_tokens_per_second": self.rate("decode"),
+            "largest_context": self.largest_context or None,
+        }
+
+
+def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
+    """The answer as text: request, speed, proof, memory, and the largest context."""
+    request, trained = answer.request, ""
+    graph = plan.problem.graph
+    layers = sum(kind == "Attention" for kind in graph.op_kinds)
+    several = f", {request.sequences} sequences at once" if request.sequences > 1 else ""
+    lines = [
+        f"{model}: {layers} layers with attention in {graph.n_ops} modules; prompt of "
+        f"{request.prompt} tokens, {request.generate} generated, context {request.context} as "
+        f"{request.cache}{several}",
+        *speed_lines(answer.speeds),
+        proof_line(plan),
+        *memory_lines(plan, answer.caches),
+    ]
+    if (reason := why_inexpressible(plan.problem, plan.placement)) is not None:
+        lines.append(f"{ENGINE} cannot express this: {reason}")
+    if answer.largest_context:
+        trained = "" if answer.is_limited else ", the longest of the model"
+        lines.append(
+            f"a context of {answer.largest_context} tokens fits into these memories{trained}"
+        )
+    if not answer.seconds:
+        lines.append("the model's file is not there, so that its phases are not told apart")
+    return [*lines, f"costs come from data sheets and rates of {ENGINE}, not from these devices"]
+
+
+def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
+    """The answer for a plan; None if it is not of a language model.
+
+    The header of the model is read again.
+
+    Args:
+        plan: of a request to a language model.
+        contexts: look for the largest context that fits.
+    """
+    problem = plan.problem
+    if not is_of_tokens(problem):
+        return None
+    request, cluster = tokens_of(problem), physical_cluster(problem)
+    works, trained = _works_again(problem)
+    if works is None:
+        return TokenAnswer(request, {})
+    work = works(request)
+    seconds = {
+        phase: Simulator(token_problem(work, cluster, (phase,))).value(plan.placement)
+        for phase in PHASES
+        if any(each.phase == phase for each in request.passes)
+    }
+    names = problem.cluster.device_names
+    kept = np.bincount(plan.placement.device_of, work.caches, minlength=problem.n_devices)
+    caches = dict(zip(names, kept.tolist(), strict=True))
+    if not contexts:
+        return TokenAnswer(request, seconds, caches)
+    largest = largest_context(works, request, cluster, trained)
+    return TokenAnswer(request, seconds, caches, largest, largest != trained)
+
+
+def memory_advice(problem: Problem) -> str | None:
+    """The smallest larger limit of one device for which modules fit.
+
+    None if they fit as it is, or nothing was found.
+    """
+    works, trained = _works_again(problem)
+    if works is None:
+        return None
+    cluster, request = physical_cluster(problem), tokens_of(problem)
+    work = works(request)
+    if _packs(work, cluster):
+        return None
+    needed = float(problem.kept.total)
+    found: list[tuple[float, str, float]] = []
+    for device in cluster.devices:
+        low, high = device.memory_bytes, device.memory_bytes + needed + _MARGIN
+        if not _packs(work, cluster.with_limit(device.name, high)):
+            continue
+        while high - low > _GRAIN:
+            middle = (low + high) / 2
+            fits = _packs(work, cluster.with_limit(device.name, middle))
+            low, high = (low, middle) if fits else (middle, high)
+        size = math.ceil(high / _GRAIN) * _GRAIN
+        found.append((size - device.memory_bytes, device.name, size))
+    if not found:
+        return None
+    host = [each for each in found if each[1] == cluster.host]
+    missing, name, size = min(host or found)
+    shorter = largest_context(works, request, cluster, trained)
+    instead = f"; so does argument `context` {shorter}" if shorter else ""
+    return (
+        f"argument `memory` {name}={size / _GRAIN:.0f}MiB fits, {format_bytes(missing)} more"
+        f"{instead}"
+    )
+
+
+def _works_again(problem: Problem) -> tuple[Works | None, int]:
+    """The reader's work of the model behind a problem; None if it is gone or has changed."""
+    from placewright.execution.framework import ReadOptions
+
+    source = problem.source
+    reader = None if source is None else reader_of_file(source.path)
+    if source is None or reader is None:
+        return None, 0
+    try:
+        read = reader.read(source.path, ReadOptions(weights=source.options.get("weights")))
+    except PlacewrightError:
+        return None, 0
+    return (read.works, read.trained_context) if read.source.sha256 == source.sha256 else (None, 0)
+
+
+def largest_context(
+    works: Works, request: TokenRequest, cluster: Cluster, trained_context: int
+) -> int:
+    """The largest context for which modules fit into the memories, packed largest first.
+
+    A multiple of 256, or the model's own; 0 if the tokens of the request alone do not fit.
+    """
+    most, least = trained_context or _MOST_CONTEXT, request.prompt + request.generate
+
+    def fits(context: int) -> bool:
+        return _packs(works(replace(request, context=context)), cluster)
+
+    if fits(most):
+        return most
+    if not fits(least):
+        return 0
+    low, high = least // _STEP, -(-most // _STEP)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(max(middle * _STEP, least)) else (low, middle)
+    return max(low * _STEP, least)
+
+
+def _packs(work: RequestedWork, cluster: Cluster) -> bool:
+    """Whether a simple packing fits: the largest module goes where most is free."""
+    problem = token_problem(work, cluster)
+    columns = [at for at, device in enumerate(problem.cluster.devices) if not is_streamed(device)]
+    free = problem.cluster.memory_bytes[columns].copy()
+    allowed = problem.allowed[:, columns]
+    sizes = problem.kept.unit_bytes
+    for unit in np.argsort(-sizes, kind="stable").tolist():
+        room = np.where(allowed[unit], free, -1.0)
+        at = int(np.argmax(room))
+        if room[at] < sizes[unit]:
+            return False
+        free[at] -= sizes[unit]
+    return True
