@@ -52,7 +52,7 @@ def _matched(
         raise FieldError(
             "state", f"expects one * on both sides or none, got '{output}' and '{name}'"
         )
-    found = [known for known in of_output if fnmatchcase(known, output)]
+    found = [output] if output in of_output else [n for n in of_output if fnmatchcase(n, output)]
     if not found:
         raise UnknownNameError("model output", output, list(of_output))
     head, _, tail = output.partition("*")
