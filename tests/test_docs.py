@@ -190,6 +190,10 @@ def test_version_and_licence_of_the_package_stand_where_they_are_repeated() -> N
     assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_changelog_of_a_release_that_never_was_is_short() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 60
+
+
 def test_the_site_has_the_fonts_and_the_blue_of_the_report_page() -> None:
     page = (ROOT / "src" / "placewright" / "report" / "assets" / "page.css").read_text()
     site = (ROOT / "docs" / "static" / "site.css").read_text()
