@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -226,6 +227,19 @@ def test_sentences_are_short_and_plain() -> None:
     assert whole.mean_words <= MEAN_WORDS
     assert whole.long <= LONG
     assert whole.semicolons <= SEMICOLONS
+
+
+def test_docstrings_open_with_a_thing_or_an_action() -> None:
+    """A first line such as "What a run can be told" makes the reader guess what it describes."""
+    riddle = re.compile(r"(?:what|where|who|whose|whether|when|how|which|why)\b", re.I)
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and riddle.match(text := ast.get_docstring(node) or "")
+    ]
+    assert found == []
 
 
 def test_our_counts_stand_next_to_those_of_other_projects() -> None:

@@ -24,7 +24,7 @@ MODEL, LIMITS, GOAL, SEARCH, MEASURING, OUTPUT, ISOLATION, OTHER = PANELS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """How the help shows an option.
+    """Appearance of an option in the help.
 
     Attributes:
         panel: one of `PANELS`.
@@ -219,7 +219,7 @@ def panels_of(command: Any, *, shows_all: bool) -> Iterator[tuple[str, list[Any]
 
 
 def shown_of(option: Any) -> Shown:
-    """How the help shows an option; one without an entry of its own is in the last panel."""
+    """Appearance of an option in the help; without an entry of its own it is in the last panel."""
     return OPTIONS.get(_flag(option)) or Shown(OTHER)
 
 

@@ -160,7 +160,7 @@ def import_depth(frame: FrameType | None) -> int:
 
 
 def waits_for_import(number: int, frame: FrameType | None, depth: int) -> bool:
-    """Whether an import is running; the signal is then sent again a little later.
+    """True if an import is running; the signal is then sent again a little later.
 
     Args:
         number: of the signal.

@@ -38,7 +38,7 @@ UNIT_SHARE = 0.05  # of units' seconds, as far as they are off beside what cuts 
 
 @dataclass(frozen=True)
 class Device:
-    """Where ops run.
+    """Hardware, or several equal pieces of it, that runs ops.
 
     Attributes:
         name: unique in its cluster, for example ``"cpu:0"`` or ``"GPU.0"``.
@@ -131,7 +131,7 @@ class Device:
 
     @property
     def limits_segments(self) -> bool:
-        """Whether the number or the size of its segments is limited."""
+        """True if the number or the size of its segments is limited."""
         return self.max_segments is not None or self.max_segment_ops is not None
 
     @property
@@ -375,7 +375,7 @@ class Cluster:
 
     @cached_property
     def occupied(self) -> IntArray:
-        """Who is occupied by copies, bits `SENDER` and `RECEIVER`, (n_endpoints, n_endpoints)."""
+        """Ends that copies occupy, bits `SENDER` and `RECEIVER`, (n_endpoints, n_endpoints)."""
         matrix = np.zeros((self.n_endpoints, self.n_endpoints), dtype=np.int64)
         bits = {"nobody": 0, "sender": SENDER, "receiver": RECEIVER, "both": SENDER | RECEIVER}
         for link in self.links:
@@ -489,7 +489,7 @@ class Cluster:
 
     @cached_property
     def limits_segments(self) -> bool:
-        """Whether a device limits the number or the size of its segments."""
+        """True if a device limits the number or the size of its segments."""
         return any(device.limits_segments for device in self.devices)
 
     @cached_property

@@ -69,14 +69,14 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
 
 
 def _is_inside(path: str, pattern: str) -> bool:
-    """Whether a module, or a module around it, matches a pattern."""
+    """True if a module, or a module around it, matches a pattern."""
     parts = path.split(".") if path else []
     around = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
     return any(_matches(module, pattern) for module in around)
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a name matches a pattern; a range matches a whole part of the name."""
+    """True if a name matches a pattern; a range matches a whole part of the name."""
     if fnmatchcase(name, pattern):
         return True
     if _RANGE.search(pattern) is None:

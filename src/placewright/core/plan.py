@@ -164,7 +164,7 @@ def _summary(plan: Plan) -> str:
 
 
 def search_text(record: PlacerRecord) -> str:
-    """How much a search did and why it ended."""
+    """Amount of a search and the reason for its end, as text."""
     work = "" if record.core_seconds is None else f", {record.core_seconds:.3g} core-seconds"
     ended = "" if record.stop is None else f", ended: {record.stop.value}"
     return f"{record.name}, seed {record.seed}, {record.evaluations:,} evaluations{work}{ended}"

@@ -15,7 +15,7 @@ Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 
 class Stop(Enum):
-    """Why a search ended."""
+    """Reason for the end of a search."""
 
     DONE = "done"  # the method had nothing left to do
     PROVEN = "proven"  # the incumbent is proven to be best, or no placement to be possible

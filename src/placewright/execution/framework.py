@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a model is read.
+    """Options of the reader of a model.
 
     Attributes:
         shapes: input name -> dimensions to fix.

@@ -80,7 +80,7 @@ def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) 
 
 
 def _fits(number: Number, dtype: str) -> bool:
-    """Whether an element of a type can have a value."""
+    """True if an element of a type can have a value."""
     if dtype == "boolean":
         return number in (0, 1)
     integer = re.fullmatch(r"([iu])(\d+)", dtype)

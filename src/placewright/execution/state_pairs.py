@@ -71,5 +71,5 @@ def option_of(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def asked_of(options: Mapping[str, str]) -> dict[str, str]:
-    """What `option_of` wrote."""
+    """Read the pairs that `option_of` wrote."""
     return dict(json.loads(options.get(OPTION, "{}")))

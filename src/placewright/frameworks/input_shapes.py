@@ -41,12 +41,16 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
 
     An input takes the dimensions that are asked for under one of its names, else under the last
     pattern that fits it. An open dimension takes the number that is asked for under its symbol; a
-    sum of symbols follows from them. An open first dimension, and others with its symbol, are a
-    batch and count as 1.
+    sum of symbols follows from them. Open dimensions that are a batch count as 1: a first
+    dimension, another with the same symbol, and one whose symbol is ``n`` or contains ``batch``.
+    Warnings name them, and inputs that look like caches of open length.
 
     Args:
         inputs: in the model's order.
         asked: input name, pattern of input names or symbol -> dimensions; one for a symbol.
+
+    Returns:
+        The dimensions of each input, in the order of `inputs`.
 
     Raises:
         UnknownNameError: a name is unknown.
@@ -88,7 +92,7 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
 
 
 def _grows(stated: StatedInput, batches: Mapping[str, None]) -> bool:
-    """Whether an input is a cache of earlier steps with an open length."""
+    """True if an input is a cache of earlier steps with an open length."""
     dimensions = (stated.dimensions or ())[1:]
     is_open = any(isinstance(d, str) and d not in batches for d in dimensions)
     marks = re.compile(r"(?i)past|cache|(^|[._/])kv")

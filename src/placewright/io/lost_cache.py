@@ -1,4 +1,4 @@
-"""What happens if the cache folder cannot be written to: one warning and a temporary folder."""
+"""A cache folder that cannot be written to: one warning, and a temporary folder in its place."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MARK = ".partial"
 
 
 def is_written_through(path: Path | str) -> bool:
-    """Whether a path is a device or a pipe, which is written to and never replaced."""
+    """True if a path is a device or a pipe, which is written to and never replaced."""
     target = Path(path)
     return target.exists() and not target.is_file()
 

@@ -121,7 +121,7 @@ class CatalogueLink:
 
 @dataclass(frozen=True)
 class EngineRates:
-    """What an engine of language models reaches on a kind of device.
+    """Rates and overheads of an engine of language models on a kind of device.
 
     Attributes:
         bandwidth: share of the memory's bandwidth that weights and caches reach.
@@ -257,7 +257,7 @@ def device_name(name: str) -> str:
 
 
 def is_device_name(name: str) -> bool:
-    """Whether the catalogue has a device of a name, see `device_name`."""
+    """True if the catalogue has a device of a name, see `device_name`."""
     return _plain(name) in _names()
 
 
@@ -327,7 +327,7 @@ def entry_of(device: Device) -> CatalogueDevice:
 
 
 def has_data_sheet(device: Device) -> bool:
-    """Whether the costs of a device come from a data sheet, of the catalogue or its own."""
+    """True if the costs of a device come from a data sheet, of the catalogue or its own."""
     return device.data_sheet is not None or device.fingerprint.startswith(_PREFIX)
 
 

@@ -84,7 +84,7 @@ def is_calibration_known(
     probe: Probe | None = None,
     is_quick: bool = False,
 ) -> bool:
-    """Whether `known_calibration` will return a fit, before there is a problem.
+    """True if `known_calibration` will return a fit, before there is a problem.
 
     Args:
         model: as it was read.

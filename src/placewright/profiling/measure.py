@@ -89,7 +89,7 @@ class Effort:
     is_full: bool = True
 
     def want_more(self, totals: Sequence[float]) -> bool:
-        """Whether there are too few samples, given the totals of their rounds."""
+        """True if there are too few samples, given the totals of their rounds."""
         return Rounds(self.rounds, self.max_rounds, self.precision).want_more(totals)
 
 

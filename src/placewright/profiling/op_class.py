@@ -52,12 +52,12 @@ def plain_kinds(graph: ComputationGraph) -> list[str]:
 
 
 def is_free(kind: str) -> bool:
-    """Whether ops of a kind only rename or describe data."""
+    """True if ops of a kind only rename or describe data."""
     return kind in _FREE
 
 
 def reads_table(kind: str) -> bool:
-    """Whether ops of a kind read a part of a table."""
+    """True if ops of a kind read a part of a table."""
     return kind in _LOOKUP
 
 
@@ -69,7 +69,7 @@ def work_of(kind: str) -> str:
 
 
 def traffic_of(kind: str) -> str:
-    """How ops of a kind use memory: one of `TRAFFIC_CLASSES`."""
+    """Class of the memory use of ops of a kind: one of `TRAFFIC_CLASSES`."""
     if kind in _LOOKUP:
         return LOOKUP
     if kind in _COPY:

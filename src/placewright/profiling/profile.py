@@ -33,7 +33,7 @@ _KEY = "last measured 1"  # of the store
 
 @dataclass(frozen=True)
 class Measuring:
-    """How a model is measured.
+    """Settings of the measurement of a model.
 
     Attributes:
         store: of samples; None is the store in the user's cache folder.

@@ -128,7 +128,7 @@ def sheet_lines(
 
 
 def _trust(entry: CatalogueDevice, shares: Mapping[str, float]) -> str:
-    """What is known of the error of costs whose products run in some precisions."""
+    """The expected error of costs whose matrix products run in some precisions, as text."""
     fit = entry.fit
     if fit is None or any(share > 0 and used != fit.precision for used, share in shares.items()):
         return "how fast they run is assumed"
@@ -138,7 +138,7 @@ def _trust(entry: CatalogueDevice, shares: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Interval:
-    """Where measured seconds of ops lie, nine times in ten.
+    """Range that holds the measured seconds of nine of ten ops.
 
     Attributes:
         low, high: seconds, shape (n_ops, n_devices); 0 and inf if nothing was fitted for an op:
@@ -203,7 +203,7 @@ def at_peak(graph: ComputationGraph, device: Device, precision: str = "f32") -> 
 
 
 class _Ops:
-    """What a graph's ops are, once for all devices."""
+    """Properties of a graph's ops that no device changes, computed once."""
 
     def __init__(self, graph: ComputationGraph) -> None:
         kinds = plain_kinds(graph)

@@ -41,7 +41,7 @@ class Rounds:
         return cls(least, int(np.clip(_MOST_SECONDS / both, least, _MOST_TIMES * least)))
 
     def want_more(self, samples: Sequence[float]) -> bool:
-        """Whether the median of some samples needs and allows more rounds."""
+        """True if the samples are too few, or their median is uncertain and rounds are left."""
         if len(samples) < self.least:
             return True
         return len(samples) < self.most and median_uncertainty(samples) > self.precision

@@ -44,7 +44,7 @@ _TOGETHER = ("Attention", "Router")  # kinds of a layer whose tensors an engine 
 
 @dataclass(frozen=True)
 class Column:
-    """Where modules rest, and who computes them.
+    """A choice for a module: the memory that holds its weights, and the device that computes it.
 
     Attributes:
         name: of the problem's device.
@@ -277,5 +277,5 @@ def _scores(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> f
 
 
 def is_streamed(device: Device) -> bool:
-    """Whether a column's long passes are computed by another device."""
+    """True if another device computes the long passes of a column."""
     return STREAMED_BY in device.options

@@ -180,7 +180,7 @@ def difference_of(first: Plan, other: Plan) -> Difference:
 
 
 def has_same_units(one: Problem, other: Problem) -> bool:
-    """Whether both problems have the same units and devices."""
+    """True if both problems have the same units and devices."""
     return (
         one.graph.op_names == other.graph.op_names
         and np.array_equal(one.units.group_of, other.units.group_of)

@@ -367,7 +367,7 @@ def _of_path(problem: Problem, timeline: Timeline) -> dict[str, float]:
 
 
 def _is_unit(problem: Problem, timeline: Timeline, step: Step) -> bool:
-    """Whether a step is a unit and not a transfer; an op may have the name of a transfer."""
+    """True if a step is a unit and not a transfer; an op may have the name of a transfer."""
     at = step.index
     return (
         at < problem.n_units

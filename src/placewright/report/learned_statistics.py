@@ -26,7 +26,7 @@ GROUPS = ("groups",)  # settings of a learner that change its groups
 MEASURES = ("last", "best")
 COOLING = "cooling"
 COMMON = "random-grouped:learner=post"
-BESIDE = ("heft", "local-search")  # other methods that stand in every table
+BESIDE = ("heft", "local-search")  # placers without a policy, for comparison in every table
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class LearnedVerdict:
         best_cooling: the same for `cooling`.
         best_common: the same for uniform draws over the common groups.
         p_cooling: the test of the best placements against those of `cooling`.
-        beside: median best placements of `BESIDE`, NaN without runs.
+        beside: the same for each placer of `BESIDE`; NaN without runs.
         use: "better" than updates off, `cooling` and the common draws by the best placements,
             "worse" than one of them, or "tie"; both sides are tested and adjusted in the same way.
         is_decidable: this number of runs can reach the level on this number of problems.

@@ -1,4 +1,4 @@
-"""What a page shows over time: timeline, causes of idle time, and memory curves.
+"""Charts of a page over time: timeline, causes of idle time, and memory curves.
 
 - The timeline is columns of numbers: units, hops, the reason why each unit waited, critical path.
 - An idle stretch ends with the start of a unit. Its cause is the state of that unit's last input

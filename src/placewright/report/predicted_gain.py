@@ -47,7 +47,7 @@ class PredictedGain:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the gain is larger than the error and worth a split."""
+        """True if the gain is larger than the error and worth a split."""
         return self.least_factor >= 1.0 + self.least
 
 

@@ -30,7 +30,7 @@ def output_width(stream: TextIO) -> int:
 
 
 def shows_unicode(stream: TextIO) -> bool:
-    """Whether the stream's encoding has block characters."""
+    """True if the stream's encoding has block characters."""
     try:
         "█░…".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

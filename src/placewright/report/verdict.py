@@ -77,7 +77,7 @@ def devices_in_use(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """Whether to split the model over devices, why, and what to do next.
+    """Advice to split the model over devices or not, with the reason and the next step.
 
     Attributes:
         answer: ``"split"``, ``"do not split"`` or ``"no choice"`` (only a split fits).

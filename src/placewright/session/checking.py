@@ -331,7 +331,7 @@ def _request_table(
 
 
 def _why_differs(error: float, tolerance: float) -> str:
-    """Why a contender with such outputs is not comparable."""
+    """The reason why a contender with such outputs is not comparable."""
     return (
         f"its outputs differ from the unsplit model's (relative error {error:.2g}, tolerance "
         f"{tolerance:.2g})"
@@ -511,7 +511,7 @@ class _Comparing:
         self._known: dict[int, list[HostArray]] = {}
 
     def worst(self, server: SampleServer, samples: Iterable[Sample]) -> tuple[int, int, float]:
-        """How many samples passed, the worst of them, and its relative error.
+        """Number of samples that passed, index of the worst, and its relative error.
 
         Raises:
             RuntimeFailure: a sample failed; the message names it.

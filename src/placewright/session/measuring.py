@@ -72,7 +72,7 @@ _QUICK_PLACEMENTS, _QUICK_ROUNDS = 3, Rounds(5, 5)
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of a measurement: its time limit, and the parts that it skips or repeats.
 
     Attributes:
         deadline: of everything; no piece of work starts after it.

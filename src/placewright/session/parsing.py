@@ -117,7 +117,7 @@ def parse_choice(raw: Any, field: str, choices: Sequence[str]) -> str:
 
 
 def parse_granularity(raw: Any) -> str:
-    """What moves as a whole."""
+    """Size of units: one of `GRANULARITIES`."""
     return parse_choice(raw, "granularity", GRANULARITIES)
 
 

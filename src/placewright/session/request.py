@@ -50,7 +50,7 @@ PROFILING_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Said:
-    """How a field is given on the command line.
+    """Declaration of a field as an option of the command line.
 
     Attributes:
         help: one line.

@@ -323,7 +323,7 @@ def steps_of(request: Request, report: Report) -> Steps:
 
 
 def _size_of(limit: Budget) -> str:
-    """How long an untimed search may be, in its own unit."""
+    """The limit of an untimed search as text: evaluations or core-seconds."""
     if limit.evaluations is not None:
         return f"{limit.evaluations} evaluations"
     return f"{limit.core_seconds:g} core-seconds"

@@ -462,7 +462,7 @@ class Evaluator:
         return array.astype(np.int64, copy=False)
 
     def _last_violation(self) -> str:
-        """Which constraint the last placement breaks, if all placements so far break any."""
+        """The constraint that the last placement breaks; "" if a placement so far was feasible."""
         broken = self._known.broken
         violation = None if broken is None else self.simulator.violation(broken)
         if violation is None:

@@ -130,7 +130,7 @@ class Simulator:
 
     @property
     def has_timeline(self) -> bool:
-        """Whether placements have a timeline under the problem's execution model."""
+        """True if placements have a timeline under the problem's execution model."""
         return self._applied.has_timeline
 
     def explain(self, placement: Placement) -> Explanation:

@@ -86,7 +86,7 @@ class _Sizes:
         self._ops = np.bincount(problem.units.group_of, minlength=problem.n_units)
 
     def is_full(self, device: int, units: Sequence[int], unit: int) -> bool:
-        """Whether a further unit would give a segment more ops than its device allows."""
+        """True if one more unit would give a segment more ops than its device allows."""
         if math.isinf(self._most[device]):
             return False
         return bool(self._ops[list(units)].sum() + self._ops[unit] > self._most[device])

@@ -166,7 +166,7 @@ def _check_segments(problem: Problem, placement: Placement, timeline: Timeline) 
 
 
 def _check_pools(problem: Problem, peaks: Sequence[float]) -> None:
-    """What the devices of a pool take together is no more than it has."""
+    """Assert that the peaks of a pool's devices fit into it together."""
     cluster = problem.cluster
     for name, size in cluster.pools.items():
         taken = sum(

@@ -18,7 +18,7 @@ def file_name(index: int) -> str:
 
 
 def is_own_name(name: str) -> bool:
-    """Whether an export writes files with this name."""
+    """True if an export writes files with this name."""
     return name == MANIFEST or re.fullmatch(r"segment-\d+\.onnx(\.data)?", name) is not None
 
 

@@ -59,7 +59,7 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """What a file states before its weights.
+    """The part of a file that stands before its weights: metadata and table of tensors.
 
     Attributes:
         metadata: key -> number, text, or tuple of those; arrays of more than 4096 entries give

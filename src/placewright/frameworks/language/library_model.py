@@ -24,7 +24,7 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "ma
 
 @dataclass(frozen=True)
 class LibraryModel:
-    """What the library says of a model.
+    """Facts of a model, taken from the library.
 
     Attributes:
         model_type: of the decoder itself, which may be a part of the file's model.
@@ -140,7 +140,7 @@ def _described(config: Any, module: Any, layers: list[Any]) -> LibraryModel:
 
 
 def _cache(layer: Any, heads: int, latent: int) -> Cache:
-    """What a layer keeps, by the shapes of the tensors that the library keeps."""
+    """Cache and state of a layer, by the shapes of the tensors that the library keeps."""
     states = [
         each
         for kind in ("conv_states", "recurrent_states")

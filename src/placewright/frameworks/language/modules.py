@@ -51,7 +51,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Cache:
-    """What a layer remembers of a sequence.
+    """Memory of a layer for a sequence: keys and values, or a recurrent state.
 
     Attributes:
         elements_per_token: keys and values of one token; 0 without a cache.
@@ -148,7 +148,7 @@ class LanguageModel:
         return sum(cache.n_bytes(context, dtype) for cache in self.caches)
 
     def facts(self, step: ModelStep) -> dict[str, int | float | str]:
-        """What users ask of a language model, for one step."""
+        """Figures of a language model for one step, by the names that users see."""
         growing = sum(cache.elements_per_token for cache in self.caches)
         per_format = {
             f"cache_bytes_per_token_{name}": growing * size / block
@@ -174,7 +174,7 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class ModelStep:
-    """Which step of a model a graph shows.
+    """The step of a model that a graph shows.
 
     Attributes:
         tokens: that are computed at once; 1 is a step of decoding.

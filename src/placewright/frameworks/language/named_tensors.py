@@ -51,7 +51,7 @@ class NamedTensors:
 
     @property
     def tied(self) -> bool:
-        """Whether the head has no matrix of its own."""
+        """True if the head has no matrix of its own."""
         return "output.weight" not in self._tensors
 
     @property
@@ -106,7 +106,7 @@ class NamedTensors:
 
 
 def has_experts(layer: Mapping[str, GgufTensor]) -> bool:
-    """Whether a layer has routed experts."""
+    """True if a layer has routed experts."""
     return any(EXPERTS.fullmatch(name) for name in layer)
 
 

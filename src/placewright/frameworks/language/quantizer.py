@@ -83,7 +83,7 @@ class ModelSizes:
 
     @property
     def is_70b(self) -> bool:
-        """Whether llama.cpp takes it for a model of 70 billion parameters."""
+        """True if llama.cpp takes it for a model of 70 billion parameters."""
         uneven = self.heads != self.key_heads
         return self.architecture == "llama" and self.layers == 80 and uneven
 

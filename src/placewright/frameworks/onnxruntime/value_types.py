@@ -75,7 +75,7 @@ def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True
 
 
 def _is_complete(held: Any | None) -> bool:
-    """Whether a value has a type, and no open dimension; sequences and maps have none."""
+    """True if a value has a type, and no open dimension; sequences and maps have none."""
     if held is None or not held.WhichOneof("value"):
         return False
     if held.WhichOneof("value") != "tensor_type":
@@ -85,7 +85,7 @@ def _is_complete(held: Any | None) -> bool:
 
 
 def _adds(complete: Any, held: Any | None) -> bool:
-    """Whether a type says more than the type that a value has, and does not contradict it."""
+    """True if a type agrees with all known dimensions of the present type, which it replaces."""
     if held is None or not held.WhichOneof("value") or not held.tensor_type.HasField("shape"):
         return True
     before, after = held.tensor_type.shape.dim, complete.tensor_type.shape.dim

@@ -250,7 +250,7 @@ def op_positions(nodes: Sequence[Any]) -> list[int]:
 
 
 def is_fixed_shape(node: Any) -> bool:
-    """Whether a node reads a shape that does not depend on data."""
+    """True if a node reads a shape that does not depend on data."""
     return node.get_type_name() == "ShapeOf" and bool(node.get_input_partial_shape(0).is_static)
 
 
@@ -373,7 +373,7 @@ class Operators:
 
 
 def looks_made_up(name: str, kind: str) -> bool:
-    """Whether OpenVINO made a name up: a type and a number.
+    """True if OpenVINO made a name up: a type and a number.
 
     The type may be that of a node which this node replaced: what remains of a transposed ``Add`` is
     called ``Transpose_389``. A second number distinguishes the name from an equal name in the file

@@ -73,7 +73,7 @@ def _packed(value: Any) -> tuple[Any | None, float]:
 
 
 def _keeps(source: Any, reader: Any, index: int) -> bool:
-    """Whether `reader` computes with the integers of `source`, its input `index`."""
+    """True if `reader` computes with the integers of `source`, its input `index`."""
     kind = reader.get_type_name()
     if kind in _KEEPS_PACKED:
         return index == (_DATA if kind == "Gather" else _WEIGHTS)
@@ -81,7 +81,7 @@ def _keeps(source: Any, reader: Any, index: int) -> bool:
 
 
 def _takes_integers(reader: Any, index: int) -> bool:
-    """Whether `reader` multiplies quantized activations by its weights, its input `index`."""
+    """True if `reader` multiplies quantized activations by its weights, its input `index`."""
     if reader.get_type_name() not in _MULTIPLIES_INTEGERS or index != _WEIGHTS:
         return False
     value = reader.input_value(_ACTIVATIONS)

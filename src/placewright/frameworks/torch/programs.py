@@ -30,7 +30,7 @@ _MOST_PROGRAMS = 2  # they hold their weights
 
 @dataclass(frozen=True)
 class TorchOptions:
-    """How a PyTorch model is read.
+    """Options of the reader of a PyTorch model.
 
     Attributes:
         training: the whole training step instead of one inference.

@@ -1,4 +1,4 @@
-"""Who takes turns in this process: one after the other, or several at once in threads."""
+"""Lanes of a portfolio: searches of this process, in turn or several at once in threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which member of a portfolio gets which turn, and what comes of the turns.
+"""Schedule of a portfolio: which member gets the next turn, and how its gain is counted.
 
 With a budget of evaluations, turns come in rounds. All turns of a round begin from the incumbent
 before it, and their outcomes are merged in the order of the round's list. The turns of a round
@@ -100,7 +100,7 @@ class Portfolio:
 
 
 class _Gains:
-    """How much searches have gained lately, and how long they have waited for a turn."""
+    """Recent gain of each search, and the turns that it has waited."""
 
     def __init__(self, searches: Sequence[str]) -> None:
         self._gains = dict.fromkeys(searches, math.inf)
@@ -138,7 +138,7 @@ class _Gains:
         return chosen
 
     def length(self, name: str) -> float:
-        """How many times as long as others this search's turns are."""
+        """Length of this search's turns, as a multiple of the ordinary length."""
         return self._lengths[name]
 
     def take_back(self, name: str) -> None:

@@ -199,7 +199,7 @@ def largest_context(
 
 
 def _packs(work: RequestedWork, cluster: Cluster) -> bool:
-    """Whether a simple packing fits: the largest module goes where most is free."""
+    """True if a simple packing fits: the largest module goes where most memory is free."""
     problem = token_problem(work, cluster)
     columns = [at for at, device in enumerate(problem.cluster.devices) if not is_streamed(device)]
     free = problem.cluster.memory_bytes[columns].copy()

@@ -84,7 +84,7 @@ def why_inexpressible(problem: Problem, placement: Placement) -> str | None:
 
 
 def is_tied(problem: Problem) -> bool:
-    """Whether the head multiplies with the embedding."""
+    """True if the head multiplies with the embedding."""
     graph = problem.graph
     first, last = (
         set(graph.op_weights.row(graph.op_index[name]).tolist()) for name in ("embedding", "head")

@@ -105,7 +105,7 @@ def _devices(request: Request) -> Cluster:
 
 
 def is_of_tokens(problem: Problem) -> bool:
-    """Whether a problem is that of a request to a language model."""
+    """True if a problem is that of a request to a language model."""
     return problem.source is not None and _CLUSTER in problem.source.options
 
 

@@ -197,7 +197,7 @@ class EventModel:
         return block
 
     def _is_checked_before(self, order: IntArray) -> bool:
-        """Whether the placement may have faults that the kernel does not check."""
+        """True if the placement may have faults that the kernel does not check."""
         return self._has_classes or len(order) > 0
 
     def _check(self, device_of: IntArray, order: IntArray) -> tuple[int, int]:

@@ -1,10 +1,16 @@
 """The linear relaxation under `event`.
 
-Variables x, end of each unit, c of each edge; minimise w:
-  end[u] >= c[u, v]-delayed ends of its producers + sum over d of seconds[v, d] x[v, d];
-  c[u, v] >= transfer(u, v) (x[u, d] - x[v, d]) for each d: in an integral solution the right
-  side is the cheapest transfer where the edge is cut and 0 elsewhere;
-  streams[d] w >= sum over u of seconds[u, d] x[u, d];  w >= end[u] + cheapest way home of outputs.
+Variables: x[u, d], the share of unit u on device d; end[u]; c[u, v], the delay of the edge from u
+to v. Minimise w subject to
+
+  end[v] >= end[u] + c[u, v] + sum over d of seconds[v, d] x[v, d]   for each edge (u, v);
+  c[u, v] >= transfer(u, v) (x[u, d] - x[v, d])   for each edge and each d;
+  streams[d] w >= sum over u of seconds[u, d] x[u, d]   for each d;
+  w >= end[u] + sum over d of home(u, d) x[u, d]   for each producer u of a graph output.
+
+``transfer(u, v)`` is the cheapest transfer of the tensor between two devices: in an integral
+solution, c is this time if the edge is cut, and 0 otherwise. ``home(u, d)`` are the seconds from
+device d to the host. A unit with a graph input also ends after the input's way from the host.
 """
 
 from __future__ import annotations
@@ -15,16 +21,16 @@ from placewright.simulation.bounds.relaxation import RelaxedProgram
 
 
 class LatencyRelaxation(RelaxedProgram):
-    """The program of the module's docstring."""
+    """The linear program of the module's docstring."""
 
     def value(self) -> None:
-        """Load of each device, and ends of units, delayed by transfers where an edge is cut."""
+        """Add the rows of loads, ends and delays."""
         for terms in self.load_terms:
             self.less.add([*terms, (0, -1.0)], 0.0)
         self._precedence()
 
     def _precedence(self) -> None:
-        """Ends of units, delayed by the cheapest transfer where an edge is cut."""
+        """Add the rows of ends and delays."""
         arrays, host = self.arrays, self.arrays.host
         ends = [self.column() for _ in range(self.problem.n_units)]
         for unit in range(self.problem.n_units):

@@ -156,7 +156,7 @@ class _Lifetimes:
         return stop
 
     def _unit(self, unit: int) -> tuple[FloatArray, FloatArray]:
-        """When a unit begins and ends in each sample."""
+        """Start and end of a unit in each sample."""
         index, at = self.place[unit]
         tasks = self.tasks.of_segment[index]
         start = self.begin[:, tasks.compute]

@@ -173,7 +173,7 @@ _PLAIN = frozenset(
 
 
 def is_admitted(target: str) -> bool:
-    """Whether a file may call ``torch.ops.aten.add.Tensor``, ``_operator.getitem`` and the like.
+    """True if a file may call ``torch.ops.aten.add.Tensor``, ``_operator.getitem`` and the like.
 
     Besides being listed, an overload must be registered and take values alone: tensors, numbers,
     texts, dtypes, layouts, devices and generators, but no storage, stream or object.

@@ -44,7 +44,7 @@ def _free(node: Node) -> int:
 
 @dataclass(frozen=True)
 class FxRules:
-    """How nodes become ops.
+    """Rules by which nodes become ops.
 
     Attributes:
         weights: placeholder or attribute name -> weight of the builder; other placeholders are

@@ -30,7 +30,7 @@ def no_plain_call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class StepParts:
-    """What the state of a training step means.
+    """Meaning of the state of a training step.
 
     Attributes:
         paths: state placeholder -> its names in a checkpoint, several for tied parameters:

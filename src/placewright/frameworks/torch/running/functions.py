@@ -30,7 +30,7 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 @dataclass
 class Draws:
-    """What random operators draw from: a seed and the number of the step.
+    """Source of random numbers for random operators: a seed and the number of the step.
 
     Attributes:
         seed: None is PyTorch's initial seed.

@@ -120,7 +120,10 @@ def read_training(
 def _parts(
     exported: ExportedProgram, updated: Updates, rule: StepRule, is_wrapped: bool
 ) -> StepParts:
-    """The meaning of a step's state; a wrapper that adds a loss has the model inside."""
+    """The names of a step's state in a checkpoint, and the numbers that each step receives.
+
+    The paths of a wrapper, which adds a loss, begin with ``model.``; the names leave that out.
+    """
     signature = exported.graph_signature
     targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     targets = {

@@ -1,4 +1,7 @@
-"""From counts to a placement: items take devices in turn, then alike items swap places."""
+"""Placements with given counts of items per kind and device, see `counted.kinds`.
+
+Items take devices in topological order; then items of one kind swap devices.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _FEW_ORDERS = 6
 
 
 class Messages:
-    """Seconds of the messages of items, as they are placed."""
+    """Seconds of the transfers of a placement, a term of its value under `sequential`."""
 
     def __init__(self, problem: Problem, symmetry: Symmetry) -> None:
         self.symmetry, self.host = symmetry, problem.cluster.host_endpoint
@@ -38,11 +41,11 @@ class Messages:
                 self.read[reader].append(tensor)
 
     def total(self, device_of: list[int]) -> float:
-        """Seconds of all messages."""
+        """Seconds of all transfers."""
         return sum(self.of_tensor(tensor, device_of) for tensor in range(len(self.type_of)))
 
     def around(self, item: int, device_of: list[int]) -> FloatArray:
-        """Seconds of the messages that an item takes part in, on each device: (n_devices,)."""
+        """Seconds of the transfers from and to an item if it were on each device: (n_devices,)."""
         found, before = np.zeros(self.n_devices), device_of[item]
         tensors = [*self.made[item], *self.read[item]]
         for device in range(self.n_devices):
@@ -52,7 +55,7 @@ class Messages:
         return found
 
     def of_tensor(self, tensor: int, device_of: list[int]) -> float:
-        """Seconds of the messages of one tensor."""
+        """Seconds of the transfers of one tensor, to the host included."""
         each, kind = self.symmetry.tensors[tensor], self.symmetry.types[self.type_of[tensor]]
         source = device_of[each.source] if each.source >= 0 else self.host
         targets = {device_of[reader] for reader in each.readers} - {source}
@@ -67,16 +70,17 @@ def constructed(
     pairs: dict[tuple[int, int], FloatArray],
     is_over: Callable[[], bool],
 ) -> Iterator[IntArray]:
-    """Placements of the items with the given counts: each better than the one before it.
+    """Yield up to three placements of the items with the given counts, none worse than the last.
 
-    The first one comes before other orders of devices are tried, and the last one after swaps.
+    The first uses one order of devices, the second the best of several orders, the third swaps.
 
     Args:
         symmetry: of the problem.
         messages: of the problem.
-        counts: items of each kind on each device.
-        pairs: tensors between devices that the program found, which are followed.
-        is_over: asked whether to end soon.
+        counts: items of each kind on each device, (n_kinds, n_devices).
+        pairs: (type of tensor, kind of its reader) -> number of such reads from each device to
+            each device in the program's solution, which the placements follow.
+        is_over: True ends the search after the present step.
     """
     best, best_value, first_value = None, math.inf, math.inf
     for order in _orders(symmetry, counts):
@@ -111,7 +115,7 @@ def _in_turn(
     pairs: dict[tuple[int, int], FloatArray],
     order: tuple[int, ...],
 ) -> list[int]:
-    """Items, producers first, take the device that most of the program's pairs lead to.
+    """Give each item, producers first, the device on which it uses most of the left `pairs`.
 
     Among equals an item takes the device of the last item of its kind, then the first in order.
     """
@@ -144,7 +148,7 @@ def _in_turn(
 def _swap(
     symmetry: Symmetry, messages: Messages, device_of: list[int], is_over: Callable[[], bool]
 ) -> None:
-    """Swap the devices of two items of a kind while that saves messages: counts stay."""
+    """Swap the devices of two items of a kind while that saves seconds; counts do not change."""
     around = np.array([messages.around(item, device_of) for item in range(len(device_of))])
     neighbours = _neighbours(symmetry)
     while not is_over():
@@ -165,7 +169,10 @@ def _swap(
 
 
 def _candidates(symmetry: Symmetry, at: IntArray, gain: FloatArray) -> Iterator[tuple[int, int]]:
-    """Pairs of a kind that may save something: the best item for each pair of devices."""
+    """Pairs of items of a kind whose swap may save seconds, largest first.
+
+    For each two devices it is the pair of the items that would save most if each moved alone.
+    """
     found = []
     for kind in range(symmetry.n_kinds):
         items = np.flatnonzero(symmetry.kind_of == kind)
@@ -182,7 +189,7 @@ def _candidates(symmetry: Symmetry, at: IntArray, gain: FloatArray) -> Iterator[
 
 
 def _cost(messages: Messages, first: int, second: int, device_of: list[int]) -> float:
-    """Seconds of the messages of two items, those between them once."""
+    """Seconds of the transfers from and to two items; a transfer between them counts once."""
     of_both = {tensor for item in (first, second) for tensor in messages.made[item]}
     of_both |= {tensor for item in (first, second) for tensor in messages.read[item]}
     return sum(messages.of_tensor(tensor, device_of) for tensor in sorted(of_both))

@@ -253,7 +253,7 @@ def _finite(seconds: float) -> float:
 
 
 def _per_item(named: list[int], items: IntArray) -> IntArray:
-    """How often each item is named."""
+    """For each item, the number of its occurrences in a list."""
     return np.bincount(named, minlength=int(items.max()) + 1)[items]
 
 

@@ -1,1 +1,1 @@
-"""Mixed-integer programs: rows and columns, the solver, and questions with a limit."""
+"""Mixed-integer programs: rows and columns, HiGHS, and proofs by CP-SAT under a fixed limit."""

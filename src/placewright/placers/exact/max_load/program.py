@@ -189,7 +189,7 @@ class _Builder:
         self.rows.add(-np.inf, 1.0, columns, [size / limit for size in sizes])
 
     def _pool(self, pool: int) -> None:
-        """What the devices of a shared memory pool keep fits into it."""
+        """Add the row of a memory pool: the bytes that its devices keep fit into it."""
         model, columns, values = self.model, list[int](), list[float]()
         limit = float(model.pool_bytes[pool])
         for device, kind in enumerate(self.kinds.tolist()):

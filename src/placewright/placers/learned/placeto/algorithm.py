@@ -163,7 +163,7 @@ def ordered_links(problem: Problem, nodes: Grouping) -> FloatArray:
 def start_seconds(
     problem: Problem, nodes: Grouping, evaluator: Evaluator, device_of: IntArray
 ) -> FloatArray:
-    """When each node's first unit starts: simulated, or by longest path.
+    """Start of each node's first unit, in seconds: simulated, or by longest path.
 
     The longest path replaces the simulation outside `event`, and for infeasible placements, which
     have no timeline.

@@ -65,7 +65,7 @@ class OrderedMerger(Merger):
         return True
 
     def _is_around(self, first: int, last: int) -> bool:
-        """Whether a path leads from one group to another through a third."""
+        """True if a path leads from one group to another through a third."""
         ahead = [node for node in self._after[first] if node != last]
         seen = set(ahead)
         while ahead:

@@ -18,7 +18,7 @@ NODE_FEATURES = 8
 
 @dataclass(frozen=True, eq=False)
 class ListProblem:
-    """What list scheduling needs of a problem, computed once.
+    """Arrays of a problem that list scheduling reads, each computed once.
 
     Attributes:
         problem: the problem to solve.
@@ -150,7 +150,7 @@ class ListState:
         self._pools = (cluster.pool_of[:, None] == numbers) * cluster.replicas[:, None]
 
     def arrival(self, unit: int) -> FloatArray:
-        """When all inputs of a unit could be on each device, shape (k, D)."""
+        """Earliest time of all inputs of a unit on each device, shape (k, D)."""
         producers, size = self.fixed.inputs[unit]
         if len(producers) == 0:
             return np.zeros_like(self.available)

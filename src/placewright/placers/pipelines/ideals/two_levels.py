@@ -235,7 +235,7 @@ class TwoLevelProgram:
         return ContiguousProgram(self._model.priced(inside, kinds), between, incumbent)
 
     def _stride(self, kind: int) -> int:
-        """What one more group of a kind adds to the number of a state."""
+        """Difference of the numbers of two states if one has one more group of a kind."""
         return int(np.prod(self._counts[kind + 1 :] + 1, dtype=np.int64))
 
     def _idle_loads(self) -> FloatArray:
