@@ -118,16 +118,17 @@ def converted_file(
 ) -> Path:
     """Return the file of a converted model, and make it if it does not exist yet.
 
+    If the cache folder cannot be written to, the file is in a temporary folder, after a warning.
     Args:
         name: of the model; the file's name starts with it.
         key: everything on which the result depends; another key makes another file.
         suffix: of the file.
         convert: makes the model.
-        save: writes the model to a path, and its other files beside it.
+        save: writes the model to a path, and its other files into the same folder.
         folder: of the files; None is ``placewright/models`` in the user's cache folder.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written to `folder`, or to the temporary folder.
     """
     home = _cache_folder() if folder is None else folder
     text = "\0".join(map(str, (name, *key)))

@@ -44,7 +44,7 @@ class RandomGrouped(ForEveryProblem):
     places (`grouper-placer`, `hierarchical`), each op's group and each group's device are uniform.
 
     Attributes:
-        learner: registry name of the learner, which has its default settings.
+        learner: registry name of the learner; its other settings are the defaults.
         groups: replaces the learner's number of groups; 0 leaves it.
         homogeneous_starts: evaluate the homogeneous placements first.
         samples: draws if the budget has no limit.
