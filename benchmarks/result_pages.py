@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data_sheet_tables as sheets
+from benchmarks import headline_tables as headlines
 from benchmarks import result_tables as tables
 from placewright.report.tables import markdown_table
 
@@ -80,6 +81,7 @@ def _provenance(document: Any) -> list[str]:
     return [" ".join(shown)] if shown else []
 
 
+_PAPERS = "placewright bench paper NAME --results docs/results/paper.json"
 _DATA_SHEETS = "python -m benchmarks.data_sheets --data FOLDER"
 PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     "accuracy": ("Predicted and measured time", (
@@ -245,6 +247,24 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "2,000 evaluations. Below 1 is faster. *Policy alone* is the greedy placement of "
             "the trained policy.",
             tables.shares_of_zero_shot,
+        ),
+    )),
+    "headlines": ("Headlines of the papers, side by side", (
+        Section(
+            "Claims", "paper", _PAPERS,
+            "Each figure is time saved over other methods in per cent: 100 (1 - s / t), for s "
+            "seconds of the method and t of the others' best.",
+            headlines.claims,
+        ),
+        Section(
+            "Published and found", "paper", _PAPERS,
+            "*Published* follows from the paper's own seconds, as far as they are known; each "
+            "paper's page says how certain they are. The other columns are ours, medians over "
+            "seeds. *Under its rules* is the published system without our mends or "
+            "starts. *Ours, equal budget* is the form that we recommend. The last four columns "
+            "are what comes out when nothing is learned, and what no placement can "
+            "beat. A dash is a figure that does not exist.",
+            headlines.figures,
         ),
     )),
     "proofs": ("Proofs against brute force", (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placewright.core.execution_models import Placeto
@@ -13,10 +15,17 @@ from placewright.core.problem import Problem
 from placewright.errors import UnknownNameError
 from placewright.placers.registry import reason_against
 from placewright.profiling.roofline import roofline_problem
-from placewright.report.learned_statistics import LearnedRun
+from placewright.report.learned_statistics import LearnedRun, controls_of
 from placewright.session.comparison import named_placer
+from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import Case, read_runs
-from placewright.suites.papers import generalisation, hsdag, placeto
+from placewright.suites.papers import (
+    generalisation,
+    hsdag,
+    mirhoseini2017,
+    mirhoseini2018,
+    placeto,
+)
 from placewright.suites.papers.catalogue import PAPERS, paper_suite
 from placewright.suites.papers.generalisation import (
     FAMILIES,
@@ -26,13 +35,25 @@ from placewright.suites.papers.generalisation import (
     family_problem,
     run_transfer,
 )
+from placewright.suites.papers.models import scaled_cases
 from placewright.suites.papers.report import (
+    cells_of,
     draw_suite,
     draw_transfer,
+    headline_rows,
     suite_report,
     transfer_report,
 )
-from placewright.suites.papers.suite import BOUND, PaperSuite, Published, Stage, run_suite
+from placewright.suites.papers.suite import (
+    BOUND,
+    Headline,
+    PaperSuite,
+    Published,
+    Stage,
+    equal_budgets,
+    run_suite,
+)
+from placewright.zoo.resnet import resnet152
 
 
 def small_problem() -> Problem:
@@ -50,6 +71,43 @@ def test_the_table_of_placeto_gives_its_gains_over_the_recurrent_policy() -> Non
     assert gains == pytest.approx([-0.85, 5.0, 1.3, 16.5, 3.4, 2.6], abs=0.1)
 
 
+def test_the_tables_of_mirhoseini_give_their_gains() -> None:
+    """Of 2017 over the better of expert and one GPU; of 2018 over the expert, within rounding."""
+    first = [
+        100.0 * (min(row[4], row[1] or row[4]) / row[5] - 1.0)
+        for row in mirhoseini2017.TABLE.values()
+    ]
+    assert first == pytest.approx([0, 0, 23.5, 20.6, 0, 19.5], abs=0.6)
+    later = [100.0 * (1.0 - row[5] / row[2]) for row in mirhoseini2018.TABLE.values()]
+    assert later[1:] == pytest.approx([0, 0, 60.6, 53.6, -4.9], abs=0.1)
+
+
+def test_the_scaled_cpu_is_as_slow_as_in_the_paper() -> None:
+    graph = family_graph("nmt", 5)
+    problem = roofline_problem(graph, hsdag.CLUSTER)
+    (case,) = scaled_cases([Case("nmt", lambda: problem)], [1.75])
+    scaled, evaluator = case.build(), {}
+    kinds = [device.kind for device in problem.cluster.devices]
+    for kind in ("cpu", "gpu"):
+        placement = np.full(problem.n_units, kinds.index(kind))
+        evaluator[kind] = [Evaluator(it).evaluate(placement) for it in (problem, scaled)]
+    assert evaluator["cpu"][1] / evaluator["gpu"][1] == pytest.approx(1.75)
+    assert evaluator["gpu"][0] == evaluator["gpu"][1]
+    assert case.name == "nmt, CPU scaled"
+
+
+def test_equal_budgets_have_the_four_controls_of_the_learner() -> None:
+    stage = equal_budgets("seq2seq-entropy", {"post": ""}, 100, 3)
+    assert set(controls_of("seq2seq-entropy")) | {"seq2seq-entropy", "post", "local-search"} == set(
+        stage.placers
+    )
+
+
+def test_resnet_152_has_its_published_parameters() -> None:
+    built = resnet152(32).module
+    assert sum(weight.numel() for weight in built.parameters()) == 60_192_808  # torchvision's
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_placer_of_a_suite_can_place_what_the_paper_places(name: str) -> None:
     suite = paper_suite(name)
@@ -59,7 +117,12 @@ def test_every_placer_of_a_suite_can_place_what_the_paper_places(name: str) -> N
     for stage in suite.stages:
         for placer in stage.placers:
             assert reason_against(named_placer(placer, {}), problem) is None
+    assert all(suite.cases_of(stage) for stage in suite.stages)
+    ran = {(p, stage.evaluations) for stage in suite.stages for p in stage.placers}
+    wanted = {*suite.headline.over, *suite.headline.placers}
+    assert {(placer, suite.headline.evaluations) for placer in wanted} <= ran
     names = [case.name for case in suite.cases]
+    assert set(suite.headline.cases) <= set(names)
     assert {figure.problem for figure in suite.published} <= set(names)
     assert len(set(names)) == len(names)
 
@@ -85,12 +148,14 @@ def suite_of(problem: Problem) -> PaperSuite:
     return PaperSuite(
         name="toy",
         title="A paper",
+        stand_ins="All of it is ours.",
         rules=("It is small.",),
         cases=(Case("nmt 2gpu", lambda: problem),),
         baseline="one GPU",
         stages=(
             Stage("Baselines", {"single": "one GPU"}, 40, 1),
-            Stage("Its method", {"post": "Post", "random": ""}, 40),
+            Stage("Its method", {"post": "Post", "random": "", "local-search": ""}, 40),
+            Stage("Elsewhere", {"heft": ""}, 40, 1, cases=("another",)),
         ),
         published=(
             Published("nmt 2gpu", "one GPU", 2.0, "recalled"),
@@ -98,6 +163,16 @@ def suite_of(problem: Problem) -> PaperSuite:
         ),
         claims=("it is good (abstract)",),
         missing=("The hardware.",),
+        headline=Headline(
+            figure="time saved over one GPU",
+            stated="Up to 25 % (abstract)",
+            over={"single": "one GPU"},
+            method="Post",
+            rules="post",
+            mended="random",
+            evaluations=40,
+            cases=("nmt 2gpu",),
+        ),
     )
 
 
@@ -110,6 +185,7 @@ def test_a_suite_resumes_and_its_report_says_what_was_run(
     rows = read_runs(results)
     assert [row.placer for row in rows].count("post") == 2
     assert [row.placer for row in rows].count("single") == 1
+    assert "heft" not in [row.placer for row in rows]  # of another case
     (bound,) = [row for row in rows if row.placer == BOUND]
     assert 0.0 < bound.value <= min(row.value for row in rows)
 
@@ -125,6 +201,14 @@ def test_a_suite_resumes_and_its_report_says_what_was_run(
     above = 100.0 * (bound.single / bound.value - 1.0)
     assert re.search(rf"\| one GPU: `single` \| 1 \| [^|]+ \| 1\.000 \({above:.0f}\) \|", text)
     assert "- The hardware." in text
+    assert text.splitlines()[2] == "All of it is ours."
+    found = dict(headline_rows(suite, cells_of(rows)))
+    best = statistics.median(row.value for row in rows if row.placer == "local-search")
+    assert found["local search, equal budget"] == pytest.approx([100 * (1 - best / bound.single)])
+    assert found["published"] == pytest.approx([25.0])
+    assert found["one GPU"] == [0.0]
+    assert found["bound"] == pytest.approx([100 * (1 - bound.value / bound.single)])
+    assert "| HEFT, one evaluation: `heft` | - |" in text  # it did not run
     draw_suite(suite, rows, tmp_path / "toy.svg")
     assert (tmp_path / "toy.svg").read_text().count("<svg") == 1
 

@@ -340,7 +340,9 @@ def picture_of(results: Path, name: str) -> Path:
 
 def _beside(results: Path) -> Iterable[Path]:
     """All files that `bench paper` may write beside a results file."""
-    for name in ("hsdag", "post", "placeto"):
+    from placewright.suites.papers.catalogue import PAPERS
+
+    for name in PAPERS:
         yield from (report_of(results, name), picture_of(results, name))
     yield picture_of(results, "placeto-unseen")
 
@@ -348,7 +350,9 @@ def _beside(results: Path) -> Iterable[Path]:
 @command(*SPREAD, model=None)
 def paper(
     request: Request,
-    name: Annotated[str, typer.Argument(help="hsdag, post or placeto.")],
+    name: Annotated[
+        str, typer.Argument(help="hsdag, liu2019, mirhoseini2017, mirhoseini2018, placeto or post.")
+    ],
     seeds: Annotated[
         int, typer.Option(help="Runs of each placer at most; some stages make fewer.")
     ] = 5,

@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al. 2016, arXiv 1512.03385), stride in the 3x3 convolution ("v1.5")."""
+"""ResNet-50 and ResNet-152 (He et al. 2016, arXiv 1512.03385), stride in the 3x3 ("v1.5")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from placewright.zoo.model import ZooModel, example_image, keep_signal, seeded
 
-_STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride
+_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # width, stride
+_BLOCKS = {50: (3, 4, 6, 3), 152: (3, 8, 36, 3)}  # number of layers -> blocks of each stage
 
 
 class Bottleneck(nn.Module):
@@ -36,7 +37,7 @@ class Bottleneck(nn.Module):
         return functional.relu(self.bn3(self.conv3(inner)) + self.shortcut(x))
 
 
-def _network(classes: int) -> nn.Module:
+def _network(depth: int, classes: int) -> nn.Module:
     layers: dict[str, nn.Module] = {
         "conv": nn.Conv2d(3, 64, 7, 2, 3, bias=False),
         "bn": nn.BatchNorm2d(64),
@@ -44,9 +45,9 @@ def _network(classes: int) -> nn.Module:
         "max_pool": nn.MaxPool2d(3, 2, 1),
     }
     inputs = 64
-    for stage, (width, blocks, stride) in enumerate(_STAGES, start=1):
+    for stage, (width, stride) in enumerate(_STAGES, start=1):
         bottlenecks = []
-        for block in range(blocks):
+        for block in range(_BLOCKS[depth][stage - 1]):
             bottlenecks.append(Bottleneck(inputs, width, stride if block == 0 else 1))
             inputs = 4 * width
         layers[f"stage{stage}"] = nn.Sequential(*bottlenecks)
@@ -60,10 +61,19 @@ def _network(classes: int) -> nn.Module:
 
 def resnet50(size: int = 224, classes: int = 1000) -> ZooModel:
     """ResNet-50 for one image of `size` x `size` pixels."""
+    return _model(50, size, classes)
+
+
+def resnet152(size: int = 224, classes: int = 1000) -> ZooModel:
+    """ResNet-152 for one image of `size` x `size` pixels; of `bench paper`, not of the zoo."""
+    return _model(152, size, classes)
+
+
+def _model(depth: int, size: int, classes: int) -> ZooModel:
     return ZooModel(
-        "resnet50",
-        seeded(lambda: _network(classes)),
+        f"resnet{depth}",
+        seeded(lambda: _network(depth, classes)),
         (example_image(size),),
         ("image",),
-        f"ResNet-50 (He et al. 2016), {size} x {size}, batch 1",
+        f"ResNet-{depth} (He et al. 2016), {size} x {size}, batch 1",
     )

@@ -6,14 +6,20 @@ from collections.abc import Callable
 
 from placewright.errors import UnknownNameError
 from placewright.suites.papers.hsdag import hsdag_suite
+from placewright.suites.papers.liu2019 import liu2019_suite
+from placewright.suites.papers.mirhoseini2017 import mirhoseini2017_suite
+from placewright.suites.papers.mirhoseini2018 import mirhoseini2018_suite
 from placewright.suites.papers.placeto import placeto_suite
 from placewright.suites.papers.post import post_suite
 from placewright.suites.papers.suite import PaperSuite
 
 PAPERS: dict[str, Callable[[], PaperSuite]] = {
-    "hsdag": hsdag_suite,
+    "mirhoseini2017": mirhoseini2017_suite,
+    "mirhoseini2018": mirhoseini2018_suite,
     "post": post_suite,
+    "liu2019": liu2019_suite,
     "placeto": placeto_suite,
+    "hsdag": hsdag_suite,
 }
 
 

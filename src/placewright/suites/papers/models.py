@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.profiling.roofline import roofline_problem
+from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import Case, zoo_graph
 
 if TYPE_CHECKING:
@@ -22,6 +28,33 @@ def inference_cases(models: dict[str, str], cluster: str) -> list[Case]:
         return Case(f"{name} {cluster}", lambda: roofline_problem(zoo_graph(zoo_name), cluster))
 
     return [case(name, zoo_name) for name, zoo_name in models.items()]
+
+
+def scaled_cases(cases: Sequence[Case], ratios: Sequence[float]) -> list[Case]:
+    """The same problems with costs of the CPU that make it so many times as slow as the GPU.
+
+    Args:
+        cases: on a CPU and a GPU, with latency as the objective.
+        ratios: seconds of the whole model on the CPU over those on the GPU, for each case.
+    """
+
+    def case(of: Case, ratio: float) -> Case:
+        return Case(f"{of.name}, CPU scaled", lambda: with_cpu_scaled(of.build(), ratio))
+
+    return [case(of, ratio) for of, ratio in zip(cases, ratios, strict=True)]
+
+
+def with_cpu_scaled(problem: Problem, ratio: float) -> Problem:
+    """The problem with the costs of its CPU times one factor, see `scaled_cases`."""
+    kinds = [device.kind for device in problem.cluster.devices]
+    on_cpu, on_gpu = (
+        Evaluator(problem).evaluate(np.full(problem.n_units, kinds.index(kind)))
+        for kind in ("cpu", "gpu")
+    )
+    seconds = problem.costs.seconds.copy()
+    seconds[:, kinds.index("cpu")] *= ratio * on_gpu / on_cpu
+    costs = CostTable(frozen_floats(seconds), source=f"{problem.costs.source}, CPU scaled")
+    return replace(problem, costs=costs)
 
 
 def training_cases(names: tuple[str, ...], clusters: tuple[str, ...]) -> list[Case]:
@@ -88,22 +121,32 @@ def _nasnet() -> ZooModel:
     return _batch_of(nasnet_a(), 32)
 
 
-def _language_model() -> ZooModel:
+def _deep_resnet() -> ZooModel:
+    from placewright.zoo.resnet import resnet152
+
+    return _batch_of(resnet152(), 32)
+
+
+def _language_model(layers: int) -> ZooModel:
     from placewright.zoo.recurrent import rnnlm
 
-    return rnnlm(layers=4, batch=64)
+    return rnnlm(layers=layers, batch=64)
 
 
-def _translation() -> ZooModel:
+def _translation(layers: int) -> ZooModel:
     from placewright.zoo.recurrent import gnmt
 
-    return gnmt(layers=2, batch=64)
+    return gnmt(layers=layers, batch=64)
 
 
 STEPS: dict[str, Callable[[], ZooModel]] = {
     "Inception-V3": _inception,
     "ResNet-50": _resnet,
     "NASNet-A": _nasnet,
-    "RNNLM": _language_model,
-    "NMT": _translation,
+    "ResNet-152": _deep_resnet,
+    "RNNLM": partial(_language_model, 4),
+    "RNNLM-2": partial(_language_model, 2),
+    "NMT": partial(_translation, 2),
+    "NMT-4": partial(_translation, 4),
+    "NMT-8": partial(_translation, 8),
 }

@@ -15,6 +15,7 @@ from placewright.suites.papers.generalisation import LABELS, TRANSFERRED
 from placewright.suites.papers.suite import BOUND, CERTAINTIES, PaperSuite, Published, Stage
 
 Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
+PUBLISHED, MOST = "published", "bound"
 SINGLES = ("CPU-only", "GPU-only", "CPU only", "single GPU")
 
 
@@ -45,6 +46,8 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
     parts = [
         f"# {suite.name}: the paper's experiment",
         "",
+        suite.stand_ins,
+        "",
         f"{suite.title}. Written by `placewright bench paper {suite.name}`.",
         "",
         f"![best placements]({picture})",
@@ -55,8 +58,12 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
         "",
         "## What the paper reports",
         "",
-        *_published(suite, problems),
+        *_published(suite),
         *(f"- {claim}." for claim in suite.claims),
+        "",
+        "## Its headline, and ours",
+        "",
+        *_headline(suite, cells),
         "",
         "## What we ran",
         "",
@@ -66,7 +73,8 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
         "that fits the rules.",
     ]
     for stage in suite.stages:
-        parts += ["", f"### {stage.title}", "", *_stage(cells, stage, problems)]
+        names = [case.name for case in suite.cases_of(stage)]
+        parts += ["", f"### {stage.title}", "", *_stage(cells, stage, names)]
     parts += ["", "Seconds of the best single device, and the bound over it:", ""]
     parts += _singles(cells, problems)
     parts += ["", "## What cannot be had", "", *(f"- {text}" for text in suite.missing)]
@@ -117,10 +125,68 @@ def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
     )
 
 
-def _published(suite: PaperSuite, problems: Sequence[str]) -> list[str]:
+def saved(seconds: float, base: float) -> float:
+    """Share of time saved, in per cent; NaN if one of the two is not known."""
+    return 100.0 * (1.0 - seconds / base) if base > 0 else math.nan
+
+
+def headline_rows(suite: PaperSuite, cells: Cells) -> list[tuple[str, list[float]]]:
+    """Label and figures of each case, NaN where one is not known: the paper, ours, the bound."""
+    headline, stated = suite.headline, {(f.problem, f.method): f.seconds for f in suite.published}
+
+    def least(values: Sequence[float]) -> float:
+        return min((value for value in values if math.isfinite(value)), default=math.nan)
+
+    def value(case: str, placer: str) -> float:
+        runs = cells.get((case, placer, headline.evaluations))
+        return ratio(runs) if runs else math.nan
+
+    def published(case: str) -> float:
+        base = least([stated.get((case, name), math.nan) for name in headline.over.values()])
+        return saved(stated.get((case, headline.method), math.nan), base)
+
+    bases = {
+        case: least([value(case, placer) for placer in headline.over]) for case in headline.cases
+    }
+    rows = [(PUBLISHED, [published(case) for case in headline.cases])]
+    for placer, part in headline.placers.items():
+        figures = [saved(value(case, placer), bases[case]) for case in headline.cases]
+        rows.append((part, figures))
+    bounds = [saved(bound_of(cells, case), bases[case]) for case in headline.cases]
+    return [*rows, (MOST, bounds)]
+
+
+def figure_text(figure: float) -> str:
+    """A share of time saved as it stands in tables."""
+    return f"{figure:.1f}" if math.isfinite(figure) else "-"
+
+
+def _headline(suite: PaperSuite, cells: Cells) -> list[str]:
+    """The headline of the paper with what we found in its place."""
+    headline = suite.headline
+    others = ", ".join(f"{name} (`{placer}`)" for placer, name in headline.over.items())
+    named = {part: f"{part}: `{placer}`" for placer, part in headline.placers.items()}
+    return [
+        f"{headline.stated}. The table has {headline.figure} in per cent: from the paper's own "
+        f"seconds in the first row, from our medians of {headline.evaluations:,} evaluations in "
+        f"the others. The other side is the best of {others}. No placement saves more than the "
+        "bound.",
+        "",
+        *markdown_table(
+            ["", *headline.cases],
+            [
+                [named.get(part, part), *map(figure_text, figures)]
+                for part, figures in headline_rows(suite, cells)
+            ],
+        ),
+    ]
+
+
+def _published(suite: PaperSuite) -> list[str]:
     """The paper's cells in seconds and over its baseline, with their certainty."""
     if not suite.published:
         return []
+    problems = suite.headline.cases
     methods = list(dict.fromkeys(figure.method for figure in suite.published))
     figures = {(f.problem, f.method): f for f in suite.published}
     rows = [

@@ -12,7 +12,7 @@ from typing import Literal
 
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
-from placewright.report.learned_statistics import LearnedRun
+from placewright.report.learned_statistics import LearnedRun, controls_of
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.suites.learned import (
     Case,
@@ -29,6 +29,12 @@ CERTAINTIES: dict[Certainty, str] = {
     "recalled": "recalled from the table and consistent with figures that were read",
     "uncertain": "recalled only; do not cite it",
 }
+CONTROLS = (
+    "its first policy, updates off",
+    "uniform over its groups",
+    "cooling, which reads no feedback",
+    "uniform over the groups of Post",
+)
 BOUND = "lower bound"  # name of the placer in the row with a problem's bound
 BOUND_SECONDS = 20.0
 Report = Callable[[float, str], None]
@@ -60,12 +66,65 @@ class Stage:
         placers: ``NAME:key=value`` -> its counterpart in the paper.
         evaluations: of every run.
         seeds: runs of each at most; methods without chance need one.
+        cases: names of the problems that it runs on; empty is all.
     """
 
     title: str
     placers: dict[str, str]
     evaluations: int
     seeds: int = 5
+    cases: Sequence[str] = ()
+
+
+def equal_budgets(
+    learner: str, others: dict[str, str], evaluations: int, seeds: int, cases: Sequence[str] = ()
+) -> Stage:
+    """A learner with its four controls and other methods, all with the same evaluations."""
+    controls = dict(zip(controls_of(learner), CONTROLS, strict=True))
+    placers = {learner: "", **others, **controls, "local-search": "no learning"}
+    return Stage("Equal budgets, all with our defaults", placers, evaluations, seeds, cases)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figure that a paper is known for, and what we compare it with.
+
+    A figure compares a method with the best of some others: their least seconds, `t`, and those of
+    the method, `s`. It is the share of time saved, 100 (1 - s / t) per cent.
+
+    Attributes:
+        figure: the metric in words, such as ``"time saved over CPU-only"``.
+        stated: the paper's largest figure with its source.
+        over: our placers that stand for the others -> their names in the paper.
+        method: of the paper, by its name in `PaperSuite.published`.
+        rules: ``NAME:key=value``, the paper's system under the paper's rules.
+        mended: the system with our defaults or mends.
+        evaluations: of the runs that are compared.
+        cases: names of the problems.
+        device: the single device that stands for no placement at all.
+    """
+
+    figure: str
+    stated: str
+    over: dict[str, str]
+    method: str
+    rules: str
+    mended: str
+    evaluations: int
+    cases: Sequence[str]
+    device: str = "single"
+
+    @property
+    def placers(self) -> dict[str, str]:
+        """Our runs that are compared -> their part."""
+        return {
+            self.rules: "under its rules",
+            self.mended: "ours, equal budget",
+            "local-search": "local search, equal budget",
+            "heft": "HEFT, one evaluation",
+            controls_of(self.mended)[1]: "uniform over its groups",
+            self.device: "one GPU",
+        }
 
 
 @dataclass(frozen=True)
@@ -73,8 +132,9 @@ class PaperSuite:
     """A paper's experiment as far as it can be run here.
 
     Attributes:
-        name: ``hsdag``, ``post`` or ``placeto``.
+        name: of the experiment, see `catalogue.PAPERS`.
         title: of the paper.
+        stand_ins: what is not the paper's in models and machines; the first line of its page.
         rules: its experiment, sentence by sentence.
         cases: its problems.
         baseline: method of `published` that other figures are divided by.
@@ -82,10 +142,12 @@ class PaperSuite:
         published: its figures.
         claims: figures that belong to no cell, each with its source.
         missing: differences that remain, sentence by sentence.
+        headline: its best-known figure.
     """
 
     name: str
     title: str
+    stand_ins: str
     rules: Sequence[str]
     cases: Sequence[Case]
     baseline: str
@@ -93,6 +155,11 @@ class PaperSuite:
     published: Sequence[Published]
     claims: Sequence[str]
     missing: Sequence[str]
+    headline: Headline
+
+    def cases_of(self, stage: Stage) -> list[Case]:
+        """The problems that a stage runs on."""
+        return [case for case in self.cases if not stage.cases or case.name in stage.cases]
 
 
 def run_suite(
@@ -120,6 +187,8 @@ def run_suite(
         problem = case.build()
         rows.append(bound_row(case.name, problem, results))
         for stage in suite.stages:
+            if case not in suite.cases_of(stage):
+                continue
             rows += run_learned_benchmark(
                 [Case(case.name, _held(problem))],
                 list(stage.placers),
