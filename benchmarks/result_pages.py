@@ -263,7 +263,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "seeds. *Under its rules* is the published system without our mends or "
             "starts. *Ours, equal budget* is the form that we recommend. The last four columns "
             "are what comes out when nothing is learned, and what no placement can "
-            "beat. A dash is a figure that does not exist.",
+            "beat. A dash is a figure that is not known or was not run.",
             headlines.figures,
         ),
     )),

@@ -219,6 +219,9 @@ def test_what_never_fits_and_what_was_not_run_is_told_apart() -> None:
     text = suite_report(suite, [row], "toy.svg")
     assert "| Post: `post` | 1 | 0.1 | - |" in text
     assert "| `random` | 0 |  |  |" in text
+    two = dataclasses.replace(suite, cases=(*suite.cases, Case("nmt 4gpu", small_problem)))
+    assert "Not run yet: nmt 4gpu." in suite_report(two, [row], "toy.svg")
+    assert "Not run yet: nmt" not in text
 
 
 def test_the_transfer_trains_once_and_tests_on_other_graphs(

@@ -42,7 +42,7 @@ def bound_of(cells: Cells, problem: str) -> float:
 def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) -> str:
     """The report as Markdown; `picture` is the file of its figure."""
     cells = cells_of(rows)
-    problems = [case.name for case in suite.cases]
+    problems, missing = _with_rows(suite, rows)
     parts = [
         f"# {suite.name}: the paper's experiment",
         "",
@@ -71,9 +71,10 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
         "median over seeds of the best placement of a run. In brackets: above the problem's proven "
         "lower bound, in per cent. An empty cell was not run. - means that no placement was found "
         "that fits the rules.",
+        *(["", f"Not run yet: {', '.join(missing)}."] if missing else []),
     ]
     for stage in suite.stages:
-        names = [case.name for case in suite.cases_of(stage)]
+        names = [case.name for case in suite.cases_of(stage) if case.name in problems]
         parts += ["", f"### {stage.title}", "", *_stage(cells, stage, names)]
     parts += ["", "Seconds of the best single device, and the bound over it:", ""]
     parts += _singles(cells, problems)
@@ -123,6 +124,14 @@ def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
             "",
         ]
     )
+
+
+def _with_rows(suite: PaperSuite, rows: Sequence[LearnedRun]) -> tuple[list[str], list[str]]:
+    """Names of the problems with rows of the suite, and of those without."""
+    asked = {(name, stage.evaluations) for stage in suite.stages for name in stage.placers}
+    known = {row.problem for row in rows if (row.placer, row.evaluations) in asked}
+    names = [case.name for case in suite.cases]
+    return [n for n in names if n in known], [n for n in names if n not in known]
 
 
 def saved(seconds: float, base: float) -> float:
@@ -266,7 +275,7 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
         MissingExtraError: matplotlib is not installed.
     """
     cells = cells_of(rows)
-    problems = [case.name for case in suite.cases]
+    problems = _with_rows(suite, rows)[0] or [suite.cases[0].name]
     lines = [
         (placer, stage.evaluations, stage.placers[placer] or placer)
         for stage in suite.stages
