@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->"
-LIMIT = "100MB"
+LIMIT = "100MiB"
 PAIR = "zoo:inception_v3 --runtime torch --devices cpu:0,cpu:1"
 STEPS = (
     (

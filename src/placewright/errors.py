@@ -163,6 +163,10 @@ class RuntimeFailure(AnswerError):
     """A runtime refused to compile or run a segment; the message names the ops concerned."""
 
 
+class UnsuitableInputs(RuntimeFailure, InputError):
+    """A runtime gave up a run, because values or shapes of the inputs do not suit the model."""
+
+
 class TimedOut(RuntimeFailure):
     """A segment did not return in time; the message names its device and its ops."""
 

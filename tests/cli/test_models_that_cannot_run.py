@@ -106,6 +106,33 @@ def test_a_model_that_cannot_run_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
 
+def reflected(path: Path) -> None:
+    """A border of three values, mirrored: a shorter axis has too few of them."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["x", "pads"], ["y"], mode="reflect")],
+        "g",
+        [value("x", TensorProto.FLOAT, [1, "length"])],
+        [value("y", TensorProto.FLOAT, [1, "longer"])],
+        [numpy_helper.from_array(np.array([0, 3, 0, 3], dtype=np.int64), "pads")],
+    )
+    write_model(graph, path)
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_a_shape_that_the_model_cannot_take_is_wrong_input(
+    runtime: str, tmp_path: Path, cli: InProcess
+) -> None:
+    """In every runtime, whether it is found at reading or at the first run."""
+    reflected(tmp_path / "m.onnx")
+    words = ("--runtime", runtime, *WORDS, "--shape")
+    assert "--shape" in the_line(cli("place", "m.onnx", *words, "length=2", cwd=tmp_path), 2)
+    placed = cli("place", "m.onnx", *words, "length=8", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+
+
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_an_output_that_is_an_input_beside_another_one(
     runtime: str, tmp_path: Path, cli: InProcess

@@ -141,6 +141,10 @@ def test_a_plan_is_printed_on_one_screen() -> None:
     measured = replace(plan, measured=Measurement(8.0, 0.5, 9, {"big": 7.0}, "big"))
     told = "\n".join(screen(replace(measured, left_out=("x" * 200,) * 40)))
     assert "measured   8 s, spread 500 ms, 9 runs; 'big' 7 s" in told
+    assert told.endswith("... and more in plan.left_out")
+    clause = "check on the hardware: outputs were not compared, nor simpler ways measured " * 2
+    told = " ".join(" ".join(screen(replace(measured, left_out=(clause.strip(),)))).split())
+    assert told.endswith(f"left out {clause.strip()}")
 
 
 def test_a_plan_of_many_devices_is_printed_on_one_screen() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 
@@ -37,7 +38,8 @@ def test_time_left_is_that_of_this_step_and_of_those_after_it(
     with caplog.at_level(logging.INFO, logger="placewright"):
         steps.expect({MEASURING: 10.0, CALIBRATING: 20.0, SEARCHING: 30.0}, "5 units on cpu:0")
     assert caplog.messages == [
-        "5 units on cpu:0: about 60 s in all (measuring 10 s, calibration 20 s, search 30 s)"
+        "5 units on cpu:0: about 30 s to 60 s in all "
+        "(measuring 10 s, calibration 20 s, search up to 30 s)"
     ]
     now[0] = 6.0
     steps.tell(MEASURING, "measuring", 4.0)
@@ -53,32 +55,62 @@ def test_what_is_ahead_has_what_is_behind_in_its_sum(caplog: pytest.LogCaptureFi
     now[0] = 7.0
     with caplog.at_level(logging.INFO, logger="placewright"):
         steps.expect({KERNELS: 45.0, MACHINE: 0.0, SEARCHING: 8.0}, "5 units")
-    expected = "5 units: about 60 s in all (until here 7 s, compiling kernels 45 s, search 8 s)"
+    expected = (
+        "5 units: about 50 s to 60 s in all "
+        "(until here 7 s, compiling kernels 45 s, search up to 8 s)"
+    )
     assert caplog.messages == [expected]
 
 
 def test_a_step_of_unknown_length_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    steps = Steps(uncounted="the search of 200 evaluations", clock=lambda: 0.0)
+    told = list[str]()
+    steps = Steps(
+        lambda fraction, what: told.append(what),
+        search_seconds=math.nan,
+        search="the search of 200 evaluations",
+        clock=lambda: 0.0,
+    )
     with caplog.at_level(logging.INFO, logger="placewright"):
-        steps.expect({MEASURING: 10.0}, "5 units")
-    expected = "5 units: about 10 s without the search of 200 evaluations (measuring 10 s)"
+        steps.expect({KERNELS: math.nan, MEASURING: 10.0, SEARCHING: math.nan}, "5 units")
+    expected = (
+        "5 units: about 10 s without compiling kernels and the search of 200 evaluations "
+        "(measuring 10 s)"
+    )
     assert caplog.messages == [expected]
+    steps.tell(MEASURING, "measuring")
+    steps.tell(SEARCHING, "searching")
+    assert told == [
+        "measuring, about 10 s left, without the search of 200 evaluations",
+        "searching, time left unknown",
+    ]
 
 
 def test_a_step_that_tells_its_part_tells_its_time() -> None:
-    """Announced as 10 s, a third is done after 20: 40 are left. Too little of it tells nothing."""
+    """Announced as 10 s. From second 4 to 20 a third is done: 2/3 take 32 s.
+
+    Too little of it tells nothing, nor do other words, whose pace is another: `measuring` begins
+    at 0.4, and after 10 s for 0.2 of the step its last 0.4 take 20 s.
+    """
     now, told = [0.0], list[str]()
     steps = Steps(lambda fraction, what: told.append(what), clock=lambda: now[0])
     steps.expect({CHECKING: 10.0}, "5 units")
-    steps.tell(CHECKING, "comparing", part=0.0)
-    now[0] = 4.0
-    steps.tell(CHECKING, "comparing", part=0.01)
-    now[0] = 20.0
-    steps.tell(CHECKING, "measuring", part=1 / 3)
+    for at, what, part in (
+        (0.0, "compiling", 0.0),
+        (4.0, "comparing", 0.0),
+        (6.0, "comparing", 0.01),
+        (20.0, "comparing", 1 / 3),
+        (30.0, "measuring", 0.4),
+        (40.0, "measuring", 0.6),
+    ):
+        now[0] = at
+        steps.tell(CHECKING, what, part=part)
     assert told == [
-        "comparing, about 10 s left",
+        "compiling, about 10 s left",
         "comparing, about 6 s left",
-        "measuring, about 40 s left",
+        "comparing, about 4 s left",
+        "comparing, about 30 s left",
+        "measuring, time left unknown",
+        "measuring, about 20 s left",
     ]
 
 

@@ -57,22 +57,47 @@ def test_the_table_of_a_comparison() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fastest", "shown"),
+    ("fastest", "unit", "shown"),
     [
-        (5.4321e-6, "5.432 .. 5.541 us"),
-        (0.12345, "123.5 .. 125.9 ms"),
-        (10.2345, "10.23 .. 10.44 s"),
+        (5.4321e-6, "us", ["5.486", "5.432", "2.0%"]),
+        (0.12345, "ms", ["124.7", "123.5", "2.0%"]),
+        (10.2345, "s", ["10.34", "10.23", "2.0%"]),
     ],
 )
-def test_a_comparison_of_long_values_fits_80_columns(fastest: float, shown: str) -> None:
+def test_a_comparison_of_long_values_fits_80_columns(
+    fastest: float, unit: str, shown: list[str]
+) -> None:
     """A table, not a block of lines for each row; all its values are in one unit."""
     runs = [
         Run("local-search", seed, fastest * (1 + seed / 100), 20_000, 1234.5, ((10_000, fastest),))
         for seed in range(3)
     ]
-    table = ComparisonTable("s", tuple(runs), fastest)
-    assert table.text_rows()[0][2] == shown
-    assert column_widths(table.columns, table.text_rows(), 80) is not None
+    for bound in (0.0, fastest / 2):
+        table = ComparisonTable("s", tuple(runs), fastest, {}, bound, "critical path")
+        assert table.columns[1:4] == (f"median ({unit})", f"best ({unit})", "spread")
+        assert table.text_rows()[0][1:4] == shown
+        assert column_widths(table.columns, table.text_rows(), 80) is not None
+
+
+def test_a_comparison_has_its_bound_and_statistics_over_seeds() -> None:
+    """Values 4, 5 and 8: the median is 25 % above the bound of 4, the spread (8 - 4) / 5."""
+    runs = tuple(Run("random", seed, value, 9, 0.1) for seed, value in enumerate((8.0, 4.0, 5.0)))
+    table = ComparisonTable("s", runs, 4.0, {}, 4.0, "linear relaxation")
+    row = dict(zip(table.columns, table.text_rows()[0], strict=True))
+    values = [row[name] for name in ("median (s)", "best (s)", "spread", "above bound")]
+    assert values == ["5", "4", "80.0%", "25.0%"]
+    assert table.legend[0] == (
+        "Lower bound: 4 s (linear relaxation); the best value is 0.0% above it."
+    )
+    assert table.data()["rows"][0]["gap"] == 0.25
+
+
+def test_a_comparison_without_a_bound_or_seeds_has_neither_column() -> None:
+    table = ComparisonTable("s", (Run("random", 0, 5.0, 9, 0.1), Run("heft", 0, 4.0, 1, 0.1)), 4.0)
+    assert table.columns[:3] == ("placer", "value (s)", "above best")
+    assert table.text_rows()[1][:3] == ["random", "5", "25.0%"]
+    assert table.legend[0] == "No lower bound is known."
+    assert "argument `seeds`" in table.legend[-1]
 
 
 def test_tables_of_the_suite() -> None:

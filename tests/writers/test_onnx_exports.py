@@ -150,7 +150,7 @@ def test_segments_know_types_that_onnx_itself_does_not(tmp_path: Path) -> None:
     assert [tuple(one) for one in graph.tensor_shapes[1:4]] == [(1, 8)] * 3
     plan = plan_with(graph, CORES, lambda op: op % 2, source, "onnxruntime")
     told = export(plan, "onnx-segments", tmp_path / "parts")
-    assert "(loaded once); inputs are fixed to x=1,8" in told
+    assert "(tried here: ONNX Runtime loads it on the CPU); inputs are fixed to x=1,8" in told
     values: dict[str, Any] = {"x": np.random.default_rng(2).random((1, 8), dtype=np.float32)}
     for one in json.loads((tmp_path / "parts" / "segments.json").read_text())["segments"]:
         session = ort.InferenceSession(

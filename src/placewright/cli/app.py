@@ -22,7 +22,7 @@ from placewright.cli.output import (
 )
 from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
 from placewright.cli.wording import option_of
-from placewright.errors import AnswerError, PlacewrightError, TimedOut
+from placewright.errors import AnswerError, InputError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 from placewright.session.request import words
 from placewright.workers.ray_session import ADDRESS, ANY, HERE
@@ -157,7 +157,7 @@ def _code_of(error: Exception) -> int:
     if isinstance(error, PlacewrightError):
         from placewright.cli.wording import message_of
 
-        is_no = isinstance(error, AnswerError)
+        is_no = isinstance(error, AnswerError) and not isinstance(error, InputError)
         code = _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)
         if isinstance(error, TimedOut):
             leave(code)

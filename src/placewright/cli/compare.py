@@ -37,7 +37,11 @@ def compare(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Compare placers on MODEL with one evaluator and equal budgets."""
+    """Compare placers on MODEL with one evaluator and equal budgets.
+
+    The table has a lower bound, which is computed once, within the seconds of one run. With
+    --seeds, it has the median, the best and the spread of each placer.
+    """
     from placewright.report.plan_text import limit_warning
     from placewright.report.tables import ShownTable
     from placewright.session.parsing import parse_names
@@ -51,11 +55,12 @@ def compare(
         print_note(f"wrote {output}")
     shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
     title = f"{request.name}, {seeds} seed(s)"
-    write_tables_report(report_file, title, [table.headline, shown, *table.settings_lines()])
+    lines = [*table.legend, *table.settings_lines()]
+    write_tables_report(report_file, title, [table.headline, shown, *lines])
     if as_json:
         print_json(table.data())
         return
     print_line(table.headline)
     print_table(title, table.columns, table.text_rows())
-    for line in table.settings_lines():
+    for line in lines:
         print_line(line)

@@ -130,7 +130,7 @@ EXAMPLES = {
     "placers": ("placers",),
     "place": (
         "place model.onnx --devices cpu:0,cpu:1 --report plan.html",
-        "place model.onnx --devices cpu:0,cpu:1 --memory cpu:0=400MB --quick",
+        "place model.onnx --devices cpu:0,cpu:1 --memory cpu:0=400MiB --quick",
         "place model.onnx --devices catalogue:4gpu --objective throughput",
         "place model.gguf --devices rtx-4090,cpu --prompt 2000 --generate 300 --context 32k",
     ),

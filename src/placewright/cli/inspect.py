@@ -81,12 +81,14 @@ def devices(
 
 def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Cluster | None]:
     """The cluster, and the cluster with the costs of splitting if they were measured."""
+    from placewright.report.time_left import Steps
     from placewright.session.devices import discover, split_costs
     from placewright.session.hosts import discover_on_hosts
     from placewright.session.models import default_runtime_name, runtime_named
 
     with progress("devices", hidden=hidden) as report:
-        report(0.0, "measuring links")
+        steps = Steps(report)
+        steps.tell("", "measuring links")
         if request.ray is not None:
             cluster = discover_on_hosts(
                 request.devices, request.ray, runtime=request.runtime, report=report
@@ -94,9 +96,7 @@ def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Clust
             return cluster, None
         cluster = discover(request.devices, runtime=request.runtime)
         runtime = runtime_named(request.runtime or default_runtime_name())
-        costs = split_costs(
-            cluster, runtime, lambda at: report(at.fraction, f"what a cut costs, {at.what}")
-        )
+        costs = split_costs(cluster, runtime, steps)
     return cluster, costs
 
 
@@ -108,11 +108,11 @@ def _print_split_costs(cluster: Cluster) -> None:
             device.name,
             format_duration(device.dispatch_seconds),
             format_duration(device.cut_seconds + device.layout_seconds),
-            format_duration(1e6 * (device.cut_seconds_per_byte + device.layout_seconds_per_byte)),
+            format_duration(2**20 * (device.cut_seconds_per_byte + device.layout_seconds_per_byte)),
         ]
         for device in cluster.devices
     ]
-    columns = ["device", "segment", "tensor that is cut", "each MB of it"]
+    columns = ["device", "segment", "tensor that is cut", "each MiB of it"]
     print_table("What splitting costs", columns, rows)
     for domain, factors in cluster.contention.items():
         if len(factors) > 1:

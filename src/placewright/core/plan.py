@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from placewright.core.solution import HistoryPoint, Solution, Status, Stop
 
 WIDTH, LINES = 80, 24  # of the text of a plan
 _DEVICES = 12
+_INDENT = " " * 11
 _NAME = 24
 
 
@@ -157,10 +159,17 @@ def _summary(plan: Plan) -> str:
         f"found by   {search_text(plan.placer)}",
         *([] if problem.source is None else [f"runs on    {plan.runtime}"]),
         *_devices(plan),
-        *(f"left out: {what}" for what in plan.left_out),
     ]
-    shown = lines if len(lines) <= LINES else [*lines[: LINES - 1], "..."]
-    return "\n".join(_cut(line, WIDTH) for line in shown)
+    shown = [_cut(line, WIDTH) for line in lines]
+    if len(shown) >= LINES:
+        shown = [*shown[: LINES - 2], "..."]
+    skipped: list[str] = []
+    for what in plan.left_out:  # whole, because they qualify all that stands above them
+        skipped += wrap(f"left out   {what}", WIDTH, subsequent_indent=_INDENT)
+    room = LINES - len(shown)
+    if len(skipped) > room:
+        skipped = [*skipped[: room - 1], f"{_INDENT}... and more in plan.left_out"]
+    return "\n".join([*shown, *skipped])
 
 
 def search_text(record: PlacerRecord) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, overload, runtime_checkable
 import numpy as np
 
 from placewright.core.signature import Number, Port, Signature
-from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNameError
+from placewright.errors import FieldError, InputError, UnknownNameError, UnsuitableInputs
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.io.content import one_line
 
@@ -108,10 +108,10 @@ def _fixed(port: Port, dtype: np.dtype[Any], otherwise: Any) -> Any:
     )
 
 
-def cannot_compute(library: str, error: Exception) -> RuntimeFailure:
+def cannot_compute(library: str, error: Exception) -> UnsuitableInputs:
     """The error of a run that a library gave up, because values or shapes do not suit the model."""
     reason = one_line(error, 300)
-    return RuntimeFailure(
+    return UnsuitableInputs(
         f"{library} cannot compute the model with these inputs: {reason}; argument `shapes` gives "
         "inputs other dimensions, argument `values` fixes what they hold"
     )

@@ -40,7 +40,7 @@ def parse_bytes(text: str | float) -> float:
     Raises:
         InputError: the text is not a number of bytes >= 0.
     """
-    return _parse(text, _BYTES, "a number of bytes such as 16GiB or 500MB")
+    return _parse(text, _BYTES, "a number of bytes such as 16GiB or 500MiB")
 
 
 def parse_seconds(text: str | float) -> float:

@@ -103,9 +103,11 @@ def calibration(
     if not has_overheads(problem):
         return Calibration(problem, 0, is_complete=True)
     plain = replace(problem, cluster=without_limits(problem.cluster.without_overheads))
-    measuring = _Placements(plain, model, rounds, deadline)
-    began, is_complete = deadline.clock(), False
+    measuring, is_complete = _Placements(plain, model, rounds, deadline), False
+    if progress is not None:
+        progress(Progress("the unsplit model", 0.0, None))
     with measuring:
+        began = deadline.clock()
         for number in range(placements):
             if deadline.is_over:
                 break
@@ -155,6 +157,8 @@ class _Placements:
     def __enter__(self) -> None:
         self._reference.__enter__()
         self._reference.run(self._inputs)
+        on_first = np.zeros(self._problem.n_units, dtype=np.int64)
+        self._simulator.violation(Placement.of(on_first))  # compiles the simulator's kernels
 
     def __exit__(self, *error: Any) -> None:
         self._reference.__exit__(*error)

@@ -1,4 +1,4 @@
-"""Results of a comparison of placers: median and range over seeds, evaluations to near the best."""
+"""Results of a comparison of placers: statistics over seeds beside a lower bound."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Run:
         seconds: processor seconds.
         history: (evaluations, value) of each improvement.
         message: the reason why there is no placement.
+        lower_bound: that the run proved; 0 without one.
     """
 
     placer: str
@@ -33,6 +34,7 @@ class Run:
     seconds: float
     history: tuple[tuple[int, float], ...] = ()
     message: str = ""
+    lower_bound: float = 0.0
 
     def evaluations_to(self, target: float) -> float:
         """Evaluations until the incumbent was at most `target`; inf if it never was."""
@@ -41,7 +43,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One placer over all seeds; values in the problem's time unit."""
+    """One placer over all seeds; values in the problem's time unit.
+
+    Attributes:
+        placer: registry name, with the settings that differ from the defaults.
+        median, low, high: of the values of all seeds.
+        gap_to_best: median over the best value of any run, minus one.
+        evaluations_to_near: median number until a run was within 2 % of that value.
+        runs_near, runs: number of runs that came so near, and of all runs.
+        seconds: median of the processor seconds.
+        message: why there is no placement.
+        evaluations: median number.
+        gap: median over the lower bound, minus one; inf without a bound.
+    """
 
     placer: str
     median: float
@@ -54,6 +68,7 @@ class Row:
     seconds: float
     message: str = ""
     evaluations: float = math.nan
+    gap: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -65,24 +80,46 @@ class ComparisonTable:
         runs: in the order of placers, then seeds.
         best_known: smallest value of any run, or a smaller value from elsewhere.
         settings: all hyperparameters of each placer.
+        lower_bound: that no placement can beat; 0 without one.
+        bound_method: that proved it.
     """
 
     unit: str
     runs: tuple[Run, ...]
     best_known: float
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    columns: tuple[str, ...] = field(
-        default=(
-            "placer",
-            "median",
-            "range",
-            "above best",
-            "to 2 %",
-            "evaluations",
-            "core s",
-        ),
-        init=False,
-    )
+    lower_bound: float = 0.0
+    bound_method: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Headings; a single seed has a value and no statistics."""
+        unit = f"({self._shown_unit[0]})"
+        values = (f"value {unit}",)
+        if self._has_seeds:
+            values = (f"median {unit}", f"best {unit}", "spread")
+        above = "above bound" if self.lower_bound > 0 else "above best"
+        return ("placer", *values, above, "near best", "evaluations", "core s")
+
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """The lower bound, and sentences about the columns, to print below the table."""
+        bound = "No lower bound is known."
+        if self.lower_bound > 0:
+            gap = self.best_known / self.lower_bound - 1.0
+            best = f"; the best value is {gap:.1%} above it" if math.isfinite(gap) else ""
+            bound = f"Lower bound: {self.text_of(self.lower_bound)} ({self.bound_method}){best}."
+        near = (
+            "near best: evaluations until a run was within 2 % of the best value, and how many "
+            "runs came so near."
+        )
+        spread = "spread: from the best to the worst seed, as a share of the median."
+        alone = "One seed says little about a placer that draws: argument `seeds` runs more."
+        return (bound, near, spread if self._has_seeds else alone)
+
+    @property
+    def _has_seeds(self) -> bool:
+        return len({run.seed for run in self.runs}) > 1
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -96,17 +133,22 @@ class ComparisonTable:
         return [
             [
                 row.placer,
-                self.text_of(row.median),
-                f"{self._number(row.low)} .. {self.text_of(row.high)}",
-                f"{row.gap_to_best:.1%}" if math.isfinite(row.gap_to_best) else "-",
-                f"{row.evaluations_to_near:.0f} ({row.runs_near}/{row.runs})"
+                *self._values(row),
+                _share(row.gap if self.lower_bound > 0 else row.gap_to_best),
+                f"{row.evaluations_to_near:.0f}, {row.runs_near}/{row.runs}"
                 if row.runs_near
-                else f"- (0/{row.runs})",
+                else f"-, 0/{row.runs}",
                 f"{row.evaluations:.0f}",
-                f"{row.seconds:.1f}",
+                f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}",
             ]
             for row in self.rows
         ]
+
+    def _values(self, row: Row) -> list[str]:
+        if not self._has_seeds:
+            return [self._number(row.median)]
+        spread = (row.high - row.low) / row.median if row.median > 0 else math.nan
+        return [self._number(row.median), self._number(row.low), _share(spread)]
 
     def settings_lines(self) -> list[str]:
         """One line for each placer that has hyperparameters."""
@@ -135,6 +177,8 @@ class ComparisonTable:
             "format": FORMAT,
             "unit": self.unit,
             "best_known": self.best_known,
+            "lower_bound": self.lower_bound,
+            "bound_method": self.bound_method,
             "settings": {name: dict(values) for name, values in self.settings.items()},
             "rows": [asdict(row) for row in self.rows],
             "runs": [asdict(run) for run in self.runs],
@@ -164,6 +208,7 @@ class ComparisonTable:
         near = [count for count in reached if math.isfinite(count)]
         median = statistics.median(values)
         gap = median / self.best_known - 1.0 if math.isfinite(self.best_known) else math.inf
+        above = median / self.lower_bound - 1.0 if self.lower_bound > 0 else math.inf
         return Row(
             placer=runs[0].placer,
             median=median,
@@ -176,4 +221,11 @@ class ComparisonTable:
             seconds=statistics.median(run.seconds for run in runs),
             message=next((run.message for run in runs if run.message), ""),
             evaluations=statistics.median(run.evaluations for run in runs),
+            gap=above,
         )
+
+
+def _share(share: float) -> str:
+    if not math.isfinite(share):
+        return "-"
+    return f"{share:.1%}" if share < 0.9995 else f"{share:.0%}"

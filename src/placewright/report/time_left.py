@@ -22,7 +22,7 @@ def rough_duration(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Adds the time left to the reports of a task, unless they contain it.
+    """Adds the time left to the reports of a task, unless they speak of it.
 
     Args:
         clock: returns seconds.
@@ -41,7 +41,7 @@ class TimeLeft:
     def with_time(self, fraction: float, what: str) -> str:
         """The current step with the time left."""
         left = self.seconds(fraction)
-        if what.endswith(" left") or math.isnan(left):
+        if " left" in what or math.isnan(left):
             return what
         return f"{what}, about {rough_duration(left)} left"
 
@@ -72,7 +72,7 @@ MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"
 CHECKING = "check on the hardware"
 MACHINE = "costs of this machine"
 KERNELS = "compiling kernels"
-_TRUSTED_SHARE = 0.1  # of a step; then its pace predicts the rest
+_TRUSTED_SHARE = 0.1  # of a step, done under one name; then its pace predicts the rest
 _log = logging.getLogger(__name__)
 Report = Callable[[float, str], None]
 
@@ -86,8 +86,9 @@ class Steps:
 
     Args:
         report: is called with the fraction that is done, and the step with the time left.
-        search_seconds: of the search that comes after measuring; 0 without one.
-        uncounted: a step whose seconds nobody knows, in a few words; "" without one.
+        search_seconds: largest number, of the search that comes after measuring; 0 without one,
+            nan if nobody knows.
+        search: in a few words, if nobody knows its seconds.
         is_checked: the placement is measured beside other contenders after it.
         clock: seconds.
     """
@@ -97,33 +98,51 @@ class Steps:
         report: Report = no_report,
         *,
         search_seconds: float = 0.0,
-        uncounted: str = "",
+        search: str = SEARCHING,
         is_checked: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.search_seconds, self.is_checked = search_seconds, is_checked
-        self.uncounted = uncounted
+        self._search = search
         self._report, self._clock, self._start = report, clock, clock()
         self._seconds: dict[str, float] = {}
         self._shown = 0.0
         self._step, self._step_began = "", self._start
+        self._part, self._part_began, self._first_part = "", self._start, 0.0
 
     def expect(self, seconds: Mapping[str, float], what: str) -> None:
         """Announce all steps, once.
 
         Args:
-            seconds: step -> seconds that it should take, in their order.
+            seconds: step -> seconds that it should take, in their order; nan if nobody knows. Those
+                of a search are the largest number.
             what: is being measured.
         """
-        self._seconds = {name: value for name, value in seconds.items() if value > 0}
+        self._seconds = {name: value for name, value in seconds.items() if not value <= 0}
+        known = {name: value for name, value in self._seconds.items() if not math.isnan(value)}
         elapsed = self._clock() - self._start
-        each = [f"{name} {rough_duration(value)}" for name, value in self._seconds.items()]
-        if each:
-            if elapsed >= 1.0:
-                each.insert(0, f"until here {rough_duration(elapsed)}")
-            total = rough_duration(elapsed + sum(self._seconds.values()))
-            extent = f"without {self.uncounted}" if self.uncounted else "in all"
-            _log.info("%s: about %s %s (%s)", what, total, extent, ", ".join(each))
+        each = [
+            f"{name} {'up to ' * (name == SEARCHING)}{rough_duration(value)}"
+            for name, value in known.items()
+        ]
+        if not self._seconds:
+            return
+        if elapsed >= 1.0:
+            each.insert(0, f"until here {rough_duration(elapsed)}")
+        whole = elapsed + sum(known.values())
+        total = rough_duration(whole)
+        least = rough_duration(whole - known.get(SEARCHING, 0.0))
+        if least != total:
+            total = f"{least} to {total}"
+        unknown = self._names(self._seconds, math.isnan)
+        extent = f"without {unknown}" if unknown else "in all"
+        steps = f" ({', '.join(each)})" if each else ""
+        _log.info("%s: about %s %s%s", what, total, extent, steps)
+
+    def _names(self, seconds: Mapping[str, float], wanted: Callable[[float], bool]) -> str:
+        """The steps with such seconds, in words."""
+        names = [name for name, value in seconds.items() if wanted(value)]
+        return " and ".join(self._search if name == SEARCHING else name for name in names)
 
     def tell(self, step: str, what: str, left: float | None = None, part: float = 0.0) -> None:
         """Report a step.
@@ -131,8 +150,8 @@ class Steps:
         Args:
             step: of the announced ones; the later ones are still to come.
             what: the step in a few words.
-            left: seconds left of this step; None estimates them from the part that is done, or
-                from the announced seconds.
+            left: seconds left of this step; None estimates them by the pace since the first report
+                with these words, or from the announced seconds.
             part: of this step that is done, 0 to 1.
         """
         names = list(self._seconds)
@@ -142,14 +161,22 @@ class Steps:
         now = self._clock()
         if step != self._step:
             self._step, self._step_began = step, now
-        later = sum(self._seconds[name] for name in names[names.index(step) + 1 :])
-        if left is None:
-            left = self._left(step, now - self._step_began, part)
-        elapsed, seconds = now - self._start, later + left
-        self._shown = max(self._shown, elapsed / max(elapsed + seconds, 1e-9))
-        self._report(self._shown, f"{what}, about {rough_duration(seconds)} left")
+        if what != self._part:
+            self._part, self._part_began, self._first_part = what, now, part
+        ahead = {name: self._seconds[name] for name in names[names.index(step) :]}
+        ahead[step] = self._left(step, now, part) if left is None else left
+        elapsed, unknown = now - self._start, self._names(ahead, math.isnan)
+        seconds = sum(value for value in ahead.values() if not math.isnan(value))
+        text = f"about {rough_duration(seconds)} left"
+        if unknown:
+            text = f"{text}, without {unknown}" if seconds > 0 else "time left unknown"
+        else:
+            self._shown = max(self._shown, elapsed / max(elapsed + seconds, 1e-9))
+        self._report(self._shown, f"{what}, {text}")
 
-    def _left(self, step: str, elapsed: float, part: float) -> float:
-        if part >= _TRUSTED_SHARE:
-            return elapsed * (1.0 - part) / part
-        return max(0.0, self._seconds[step] - elapsed)
+    def _left(self, step: str, now: float, part: float) -> float:
+        done = part - self._first_part
+        if done >= _TRUSTED_SHARE:
+            return (now - self._part_began) * (1.0 - part) / done
+        left = self._seconds[step] - (now - self._step_began)
+        return left if left > 0 else math.nan  # it takes longer than announced

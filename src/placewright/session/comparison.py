@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ from placewright.placers.registry import (
     tell_of_mended,
 )
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
+from placewright.report.time_left import Report, no_report, rough_duration
+from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.tasks import Done, Shared, Task
@@ -43,6 +46,7 @@ class ComparisonFile:
 
     Attributes:
         runs: (placer, seed) -> run.
+        bound: a lower bound of the problem and its method; None before it was computed.
 
     Raises:
         FileFormatError: the file is damaged or of another format.
@@ -51,6 +55,7 @@ class ComparisonFile:
 
     def __init__(self, path: str | Path | None, problem: Problem, budget: Budget) -> None:
         self.runs: dict[tuple[str, int], Run] = {}
+        self.bound: tuple[float, str] | None = None
         self._path = None if path is None else Path(path)
         self._unit = problem.time_unit
         self._key = {
@@ -66,23 +71,32 @@ class ComparisonFile:
                     f"'{path}' holds results of another problem or budget; give another file"
                 )
             self.runs = {(run.placer, run.seed): run for run in _runs(self._path, document)}
+            if "computed_bound" in document:
+                value, method = document["computed_bound"]
+                self.bound = float(value), str(method)
 
     def add(self, run: Run) -> None:
         """Add a run and write all runs."""
         self.runs[run.placer, run.seed] = run
         if self._path is not None:
-            table = table_of_runs(self._unit, list(self.runs.values()))
-            write_text(self._path, _text({**self._key, **table.data()}))
+            table = self.table(tuple(self.runs.values()))
+            bound = {} if self.bound is None else {"computed_bound": list(self.bound)}
+            write_text(self._path, _text({**self._key, **bound, **table.data()}))
 
-
-def table_of_runs(unit: str, runs: Sequence[Run]) -> ComparisonTable:
-    """The table of some runs on one problem."""
-    return ComparisonTable(
-        unit,
-        tuple(runs),
-        min(run.value for run in runs),
-        settings_by_placer(run.placer for run in runs),
-    )
+    def table(self, runs: tuple[Run, ...]) -> ComparisonTable:
+        """The table of some of the runs, with the best value and the best bound of all."""
+        bound, method = self.bound or (0.0, "")
+        best = max(self.runs.values(), key=lambda run: run.lower_bound)
+        if best.lower_bound > bound:
+            bound, method = best.lower_bound, f"proven by {best.placer}"
+        return ComparisonTable(
+            self._unit,
+            runs,
+            min(run.value for run in self.runs.values()),
+            settings_by_placer(run.placer for run in runs),
+            bound,
+            method,
+        )
 
 
 def settings_by_placer(names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -124,9 +138,6 @@ def _text(document: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-Report = Callable[[float, str], None]
-
-
 def compare(
     problem: Problem,
     placers: Sequence[str],
@@ -160,43 +171,96 @@ def compare(
         if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     store = ComparisonFile(results_path, problem, budget)
-    wanted = [(name, seed) for name in dict.fromkeys(placers) for seed in range(seeds)]
-    shown = _ComparisonProgress(progress, len(wanted))
+    names = tuple(dict.fromkeys(placers))
+    # All placers with one seed, then with the next: soon there is a pace of each.
+    missing = [(n, seed) for seed in range(seeds) for n in names if (n, seed) not in store.runs]
+    shown = _ComparisonProgress(progress or no_report, missing, budget)
     shared = Shared(problem)
+    if store.bound is None and measure is None:
+        shown.report("lower bound")
+        store.bound = _bound(problem, budget)
 
-    def missing() -> Iterator[Task]:
-        for name, seed in wanted:
+    def tasks() -> Iterator[Task]:
+        for name, seed in missing:
             shown.begins(name, seed)
-            if (name, seed) not in store.runs:
-                yield Task(_run, (name, seed, budget, measure), shared, f"{name}, seed {seed}")
+            yield Task(_run, (name, seed, budget, measure), shared, _label(name, seed))
 
-    for done in (workers or ThisProcess()).run(missing()):
+    takers = workers or ThisProcess()
+    for done in takers.run(tasks()):
         store.add(done.result)
-        shown.ended(done)
-    runs = tuple(store.runs[key] for key in wanted)
-    best = min(run.value for run in store.runs.values())
-    return ComparisonTable(
-        problem.time_unit, runs, best, settings_by_placer(run.placer for run in runs)
-    )
+        shown.ended(done, takers.count)
+    return store.table(tuple(store.runs[name, seed] for name in names for seed in range(seeds)))
+
+
+def _bound(problem: Problem, budget: Budget) -> tuple[float, str]:
+    """A lower bound within the seconds of one run, and its method; without seconds, to the end."""
+    limits = [seconds for seconds in (budget.seconds, budget.core_seconds) if seconds is not None]
+    found = lower_bound(problem, min(limits, default=math.inf))
+    return found.value, found.method
+
+
+def _label(name: str, seed: int) -> str:
+    return f"{name}, seed {seed}"
 
 
 class _ComparisonProgress:
-    """Reports the progress of a comparison."""
+    """Reports the progress of a comparison, with the time left by the pace of each placer so far.
 
-    def __init__(self, progress: Report | None, count: int) -> None:
-        self._progress, self._count, self._begun = progress, count, 0
+    Args:
+        progress: takes the reports.
+        missing: placer and seed of each run that is not stored.
+        budget: of every run; its seconds are the pace of placers that have not run yet.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        progress: Report,
+        missing: Sequence[tuple[str, int]],
+        budget: Budget,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._progress, self._budget, self._clock = progress, budget, clock
+        self._count, self._at_once = max(1, len(missing)), 1
+        self._open = {_label(name, seed): name for name, seed in missing}
+        self._began: dict[str, float] = {}
+        self._seconds: dict[str, list[float]] = {}
+
+    def report(self, what: str) -> None:
+        """Report a step, with the time left."""
+        self._progress(1.0 - len(self._open) / self._count, f"{what}, {self._left()}")
 
     def begins(self, name: str, seed: int) -> None:
-        """A run was given to a worker, or is stored."""
-        if self._progress is not None:
-            self._progress(self._begun / self._count, f"{name}, seed {seed}")
-        self._begun += 1
+        """A run was given to a worker."""
+        self._began[_label(name, seed)] = self._clock()
+        self.report(_label(name, seed))
 
-    def ended(self, done: Done) -> None:
+    def ended(self, done: Done, at_once: int) -> None:
         """A run has ended; the report names the worker if it is another process."""
-        if self._progress is not None and done.worker:
-            what = f"{done.task.label}, by worker {done.worker}"
-            self._progress((self._begun - 1) / self._count, what)
+        label, self._at_once = done.task.label, max(1, at_once)
+        name = self._open.pop(label)
+        self._seconds.setdefault(name, []).append(self._clock() - self._began[label])
+        if done.worker:
+            self.report(f"{label}, by worker {done.worker}")
+
+    def _left(self) -> str:
+        """The time left; placers of an unknown pace are named instead."""
+        now, seconds, unknown = self._clock(), 0.0, []
+        for label, name in self._open.items():
+            pace = self._budget.seconds
+            if name in self._seconds:
+                pace = statistics.median(self._seconds[name])
+            if pace is None:
+                unknown.append(name)
+            else:
+                seconds += max(0.0, pace - (now - self._began.get(label, now)))
+        seconds /= self._at_once
+        if not unknown:
+            return f"about {rough_duration(seconds)} left"
+        if seconds == 0:
+            return "time left unknown"
+        which = ", ".join(dict.fromkeys(unknown))
+        return f"about {rough_duration(seconds)} left, without {which}"
 
 
 def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
@@ -247,4 +311,5 @@ def _run(
         seconds=time.process_time() - start,
         history=tuple((point.evaluations, point.value) for point in solution.history),
         message=solution.message,
+        lower_bound=0.0 if measure is not None else solution.lower_bound,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
@@ -17,6 +19,7 @@ from placewright.execution.runtime import Runtime
 from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster, read_cluster_and_links
 from placewright.frameworks.registry import framework_named, framework_names
+from placewright.profiling.calibration import calibration_seconds
 from placewright.profiling.catalogue import (
     catalogue_cluster,
     has_data_sheet,
@@ -34,14 +37,14 @@ from placewright.profiling.machine_costs import (
     measure_machine,
     probe,
 )
-from placewright.profiling.measure import ProgressCallback
+from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.segment_fit import fitted_cluster
 from placewright.profiling.store import CostStore
+from placewright.report.time_left import MACHINE, Steps
 from placewright.session.models import default_runtime_name, runtime_named
 
 CATALOGUE = "catalogue:"
-MACHINE_SECONDS = 10.0  # rough duration of measuring the small model, to announce it
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
@@ -146,19 +149,25 @@ def default_names(runtime: str | None) -> str:
     return "cores"
 
 
-def split_costs(
-    cluster: Cluster, runtime: Runtime, progress: ProgressCallback | None = None
-) -> Cluster | None:
+def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) -> Cluster | None:
     """Add the costs of splitting to a cluster; they are stored, or measured on a small model.
 
     Args:
         cluster: of this machine.
         runtime: that measures.
-        progress: called before each placement.
+        steps: report progress.
     """
     if cluster.n_devices < 2:
         return None
-    found = MachineCosts(cluster, runtime, CostStore()).measured(progress)
+    shown = steps or Steps()
+
+    def told(at: Progress) -> None:
+        if at.ahead is not None:
+            devices = ", ".join(at.ahead.devices)
+            shown.expect({MACHINE: at.seconds_left or math.nan}, f"a small model on {devices}")
+        shown.tell(MACHINE, f"what a cut costs, {at.what}", at.seconds_left)
+
+    found = MachineCosts(cluster, runtime, CostStore()).measured(told)
     if found is None:
         return None
     return fitted_cluster(cluster.without_overheads, list(found.rows), list(found.waits))
@@ -189,7 +198,8 @@ class MachineCosts:
         """The stored costs, or measure them now; None if that is impossible or time is too short.
 
         Args:
-            progress: called before each placement.
+            progress: called after each round of the small model's units, and before each
+                placement, with the seconds left of both.
             deadline: no round starts after it.
         """
         framework = framework_named(self._runtime.name)
@@ -217,7 +227,33 @@ class MachineCosts:
             source = framework.runnable(source, lambda _: found)
             loaded = runtime.load(source, graph)
             kept = CostStore(Path(folder) / "costs.sqlite")
+            told = _BothParts(progress or (lambda at: None))
+            measuring = Measuring(kept, progress=told.of_units)
             problem = profile(
-                graph, source, self._cluster, runtime, model=loaded, measuring=Measuring(kept)
+                graph, source, self._cluster, runtime, model=loaded, measuring=measuring
             )
-            return measure_machine(problem, loaded, progress=progress, deadline=deadline)
+            return measure_machine(problem, loaded, progress=told.of_placements, deadline=deadline)
+
+
+class _BothParts:
+    """Progress of measuring the small model: its units first, then placements of it.
+
+    Args:
+        progress: takes the reports, with the seconds left of both parts.
+    """
+
+    def __init__(self, progress: ProgressCallback) -> None:
+        self._progress, self._placements = progress, math.nan
+
+    def of_units(self, at: Progress) -> None:
+        """Add the placements' seconds, which the first run of the small model predicts."""
+        if at.ahead is not None:
+            once, compiling = at.ahead.request_seconds, at.ahead.compile_seconds
+            self._placements = calibration_seconds(once, compiling)
+        left = None if at.seconds_left is None else at.seconds_left + self._placements
+        self._progress(replace(at, seconds_left=left))
+
+    def of_placements(self, at: Progress) -> None:
+        """Report the pace of the placements, or their prediction before it is known."""
+        left = self._placements if at.seconds_left is None else at.seconds_left
+        self._progress(replace(at, seconds_left=left))

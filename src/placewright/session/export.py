@@ -57,7 +57,8 @@ def _device_map(plan: Plan, path: Path) -> str:
         # Files of earlier versions lack the parameters that no op reads.
         source = _source(plan)
         data = device_map(replace(plan, problem=replace(plan.problem, source=source)))
-    loaded = _taken(path, "accelerate", why_refused(data, () if source is None else source.state))
+    refused = why_refused(data, () if source is None else source.state)
+    loaded = _taken(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
     return f"accelerate.dispatch_model(model, device_map=json.load(open('{path}'))){loaded}"
 
@@ -66,7 +67,8 @@ def _openvino_affinity(plan: Plan, path: Path) -> str:
     from placewright.writers.openvino_affinity import affinity_data, why_refused
 
     data = affinity_data(plan)
-    loaded = _taken(path, "OpenVINO", why_refused(lambda: str(_model_file(plan)), data))
+    refused = why_refused(lambda: str(_model_file(plan)), data)
+    loaded = _taken(path, "OpenVINO", refused, "compiles it for these devices")
     write_text(path, json.dumps(data, indent=1) + "\n")
     return (
         f"data = json.load(open('{path}')); apply_affinity(model, data); "
@@ -170,17 +172,18 @@ def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path:
     assert isinstance(framework, CutsFiles), "the writers have checked it"
     for file in files:
         reason = framework.why_refused(file, entries)
-        taken = _taken(path, framework.library, reason, file.name)
+        taken = _taken(path, framework.library, reason, "loads it on the CPU", file.name)
     return taken
 
 
-def _taken(path: Path, tool: str, reason: str | None, what: str = "it") -> str:
-    """A note whether the tool loaded an export before it was written.
+def _taken(path: Path, tool: str, reason: str | None, done: str, what: str = "it") -> str:
+    """A note on how the tool was tried on an export before it was written.
 
     Args:
         path: of the export.
-        tool: that loads it.
-        reason: error of the tool, "" if it loads the file, None if the tool is not installed.
+        tool: that takes it.
+        reason: error of the tool, "" if it takes the file, None if the tool or a device is missing.
+        done: the trial, as a verb of the tool.
         what: name of the file.
 
     Raises:
@@ -188,7 +191,9 @@ def _taken(path: Path, tool: str, reason: str | None, what: str = "it") -> str:
     """
     if reason:
         raise InexpressibleError(f"'{path}' was not written: {tool} refuses {what}: {reason}")
-    return " (loaded once)" if reason is not None else " (not loaded: its tool is not here)"
+    if reason is None:
+        return f" (not tried: {tool} or a device of the plan is not here)"
+    return f" (tried here: {tool} {done})"
 
 
 def _source(plan: Plan) -> ModelSource:

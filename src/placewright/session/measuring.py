@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,7 +59,7 @@ from placewright.report.time_left import (
     Steps,
 )
 from placewright.report.values import counted
-from placewright.session.devices import MACHINE_SECONDS, MachineCosts
+from placewright.session.devices import MachineCosts
 from placewright.session.models import Model
 
 _SHARE = 0.5  # of what is left of the total, for measuring and then for calibrating
@@ -283,7 +284,7 @@ class _Measurement:
             problem,
             loaded,
             np.random.default_rng(0),
-            progress=lambda part: self.steps.tell(CALIBRATING, "calibrating streams", None),
+            progress=lambda part: self.steps.tell(CALIBRATING, "calibrating streams", part=part),
             deadline=self._calibration_end(),
         )
         if not fit.is_complete:
@@ -315,12 +316,12 @@ class _Measurement:
         self.ahead = ahead
         seconds = {MEASURING: ahead.seconds}
         will_calibrate = self._will_calibrate(ahead.n_units)
-        if will_calibrate or self.steps.search_seconds or self.steps.uncounted:
+        if will_calibrate or self.steps.search_seconds:
             seconds[KERNELS] = self._compiling_seconds(will_calibrate)
         if will_calibrate:
             costs = self._costs
             if costs.known is None and self._wants_machine(self._calibration_end(), ahead):
-                seconds[MACHINE] = MACHINE_SECONDS
+                seconds[MACHINE] = math.nan  # a small model's, which nobody has run yet
             seconds[CALIBRATING] = self._calibration_seconds(ahead)
         seconds[SEARCHING] = self.steps.search_seconds
         if self.steps.is_checked:

@@ -316,10 +316,11 @@ def _made(request: Request) -> Placer:
 def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
     limit = request.limit
-    seconds = (limit.seconds or 0.0) * (1.0 + BOUND_SHARE)
-    uncounted = "" if limit.seconds is not None else f"the search of {_size_of(limit)}"
     is_checked = _is_checked(request)
-    return Steps(report, search_seconds=seconds, uncounted=uncounted, is_checked=is_checked)
+    if limit.seconds is None:
+        unknown = f"the search of {_size_of(limit)}"
+        return Steps(report, search_seconds=math.nan, search=unknown, is_checked=is_checked)
+    return Steps(report, search_seconds=limit.seconds * (1.0 + BOUND_SHARE), is_checked=is_checked)
 
 
 def _size_of(limit: Budget) -> str:

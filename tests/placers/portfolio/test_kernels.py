@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from placewright.core.execution_models import EVENT
@@ -9,10 +10,10 @@ from placewright.placers.portfolio.kernels import seconds_to_compile
 
 
 def test_kernels_are_ahead_until_they_were_compiled(tmp_path: Path) -> None:
-    """If another version's took 33 s, so will these."""
+    """Nobody knows for how long; if another version's took 33 s, so will these."""
     new, old = tmp_path / "new", tmp_path / "old"
     new.mkdir()
-    assert seconds_to_compile("latency", EVENT, new) > 10.0
+    assert math.isnan(seconds_to_compile("latency", EVENT, new))
     old.mkdir()
     (old / "ready-latency-event").write_text("33.0")
     assert seconds_to_compile("latency", EVENT, new) == 33.0

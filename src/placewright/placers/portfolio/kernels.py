@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,6 @@ from placewright.simulation.layout import hop_seconds, problem_arrays
 
 _LOG = logging.getLogger(__name__)
 _LONG = 5.0  # seconds of compiling that a message announces
-_COMPILING_SECONDS = 60.0  # if no version was compiled here before
 _EVENT = (
     *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
     *("local-search", "problem-space", "multilevel"),
@@ -53,11 +53,12 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
     members = _EVENT if isinstance(model, Event) else members
     mark, began = _mark(objective, model), time.perf_counter()
     expected = seconds_to_compile(objective, model)
-    if expected > _LONG:
+    if not expected <= _LONG:
+        known = "minutes on a slow machine" if math.isnan(expected) else f"about {expected:.0f} s"
         _LOG.warning(
-            "compiling the placers' kernels, once for this version: about %.0f s; later starts "
-            "find them on the disk",
-            expected,
+            "compiling the placers' kernels, once for this version: %s; later starts find them on "
+            "the disk",
+            known,
         )
     for memory in (np.inf, 44.0):
         problem = _small_problem(objective, model, memory)
@@ -81,7 +82,9 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
 def seconds_to_compile(
     objective: Objective, model: ExecutionModel, folder: Path | None = None
 ) -> float:
-    """Estimate the seconds of `make_ready`; 0 if this version's kernels are on the disk.
+    """The seconds that `make_ready` took for another version; 0 if this one's are on the disk.
+
+    It is nan if no version was compiled here before.
 
     Args:
         objective, model: of the problem.
@@ -96,7 +99,7 @@ def seconds_to_compile(
     for other in mark.parent.parent.glob(f"*/{mark.name}"):
         with contextlib.suppress(OSError, ValueError):
             before.append(float(other.read_text()))
-    return max(before, default=_COMPILING_SECONDS)
+    return max(before, default=math.nan)
 
 
 def _mark(objective: Objective, model: ExecutionModel, folder: Path | None = None) -> Path:

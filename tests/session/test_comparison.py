@@ -1,0 +1,101 @@
+"""Comparisons of placers: their bound, the order of their runs, and the time left."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.session import comparison
+from placewright.simulation.bounds.lower import lower_bound
+from placewright.testing.problems import random_problem
+from placewright.workers.tasks import Done, Task
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return random_problem(np.random.default_rng(3), n_ops=6, n_devices=2, constrained=False)
+
+
+def test_the_bound_is_computed_once_and_kept(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One proof for all runs; a second call reads it from the file."""
+    limits: list[float] = []
+
+    def counted(of: Problem, seconds: float) -> object:
+        limits.append(seconds)
+        return lower_bound(of, seconds)
+
+    monkeypatch.setattr(comparison, "lower_bound", counted)
+    path = tmp_path / "c.json"
+    for seeds in (2, 3):
+        table = comparison.compare(
+            problem, ["random", "heft"], seeds, Budget(evaluations=20), results_path=path
+        )
+        assert table.lower_bound >= lower_bound(problem).value > 0
+        assert table.lower_bound <= min(run.value for run in table.runs) * (1 + 1e-9)
+        assert all(run.lower_bound <= run.value for run in table.runs)
+    assert limits == [math.inf]
+    assert json.loads(path.read_text())["computed_bound"][0] == lower_bound(problem).value
+
+
+def test_the_bound_has_the_seconds_of_one_run(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+    found = lower_bound(problem)
+    monkeypatch.setattr(
+        comparison, "lower_bound", lambda of, seconds: limits.append(seconds) or found
+    )
+    comparison.compare(problem, ["single"], 1, Budget(seconds=7.0, core_seconds=3.0))
+    assert limits == [3.0]
+
+
+def test_measured_values_have_no_bound(problem: Problem) -> None:
+    """A bound of the execution model says nothing about the hardware."""
+    table = comparison.compare(
+        problem, ["single"], 1, Budget(evaluations=3), measure=lambda placement: 1e-12
+    )
+    assert table.lower_bound == 0.0
+    assert {run.lower_bound for run in table.runs} == {0.0}
+
+
+def test_a_bound_that_a_placer_proves_is_that_of_the_table(problem: Problem) -> None:
+    alone = comparison.compare(problem, ["random"], 1, Budget(evaluations=9))
+    table = comparison.compare(problem, ["random", "cp-sat"], 1, Budget(evaluations=9))
+    proven = next(run for run in table.runs if run.placer == "cp-sat").lower_bound
+    assert table.lower_bound == max(alone.lower_bound, proven)
+
+
+def test_the_time_left_is_that_of_each_placers_own_pace() -> None:
+    """`slow` takes 30 s a run, `fast` 1 s: after one run of each, 62 s are left of two more."""
+    now, told = [0.0], list[tuple[float, str]]()
+    missing = [(name, seed) for seed in range(3) for name in ("slow", "fast")]
+    shown = comparison._ComparisonProgress(
+        lambda part, what: told.append((part, what)), missing, Budget(evaluations=9), lambda: now[0]
+    )
+    for (name, seed), seconds in zip(missing[:3], (30.0, 1.0, 0.0), strict=True):
+        shown.begins(name, seed)
+        if seconds:
+            now[0] += seconds
+            shown.ended(Done(Task(len, (), label=f"{name}, seed {seed}"), None, ""), 1)
+    assert told == [
+        (0.0, "slow, seed 0, time left unknown"),
+        (pytest.approx(1 / 6), "fast, seed 0, about 60 s left, without fast"),
+        (pytest.approx(2 / 6), "slow, seed 1, about 60 s left"),
+    ]
+
+
+def test_a_budget_of_seconds_is_the_pace_of_placers_that_have_not_run() -> None:
+    told = list[str]()
+    shown = comparison._ComparisonProgress(
+        lambda part, what: told.append(what), [("a", 0), ("b", 0)], Budget(seconds=10.0), lambda: 0
+    )
+    shown.begins("a", 0)
+    assert told == ["a, seed 0, about 20 s left"]
