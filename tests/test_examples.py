@@ -30,7 +30,7 @@ CLUSTER = """\
 format: placewright.cluster/1
 devices:
 - {name: cpu, kind: cpu}
-- {name: gpu, kind: gpu, memory: 8GB}
+- {name: gpu, kind: gpu, memory: 8GiB}
 """
 
 

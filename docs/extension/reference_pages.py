@@ -24,7 +24,7 @@ _FILES = """The examples read these files:
 - `plan.json`: a plan of that model on one device;
 - `problem.json`: a stem of 1 s, two branches of 2 s each (`left`, `right`) and a head of 1 s, on
   two equal devices without transfer times; `other.json` is twice as slow;
-- `cluster.yaml`: a processor and a GPU with 8 GB."""
+- `cluster.yaml`: a processor and a GPU with 8 GiB."""
 _OPTIONS_HEADER = "| option | default | meaning |\n| --- | --- | --- |\n"
 
 

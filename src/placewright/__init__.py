@@ -28,6 +28,7 @@ _NAMES = {
     "Request": "session.request",
     "Session": "session.session",
     "stream": "session.session",
+    "LoadedPlan": "session.loaded_plans",
     "read_plan": "session.plans",
     "write_plan": "files.plan_file",
     "read_problem": "files.problem_file",

@@ -160,7 +160,8 @@ def test_each_device_computes_in_the_precision_of_the_plan(path: Path, tmp_path:
     model = CORE.read_model(path)
     CORE.compile_model(model, apply_affinity(model, data), data["config"])
     told = export(plan_of_file(path, [device]), "openvino-affinity", tmp_path / "a.json")
-    assert "data['config']) (tried here: OpenVINO compiles it for these devices); inputs are fixed to x=1,4,16,16" in told
+    tried = "(tried here: OpenVINO compiles it for these devices)"
+    assert f"data['config']) {tried}; inputs are fixed to x=1,4,16,16" in told
     wrong = Device("cpu", options={"device": "CPU", "INFERENCE_PRECISION_HINT": "banana"})
     with pytest.raises(InexpressibleError, match=r"not written: OpenVINO refuses it: .*banana"):
         export(plan_of_file(path, [wrong]), "openvino-affinity", tmp_path / "b.json")

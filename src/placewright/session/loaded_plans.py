@@ -72,7 +72,17 @@ class TensorInfo:
 
 
 class LoadedPlan:
-    """A plan ready to be called. A context manager; `close` ends it.
+    """A plan ready to be called, from `placewright.load`. A context manager; `close` ends it.
+
+    >>> import numpy as np
+    >>> with pw.load("plan.json") as model:
+    ...     outputs = model(x=np.ones((1, 4), np.float32))
+    ...     samples = ([np.full((1, 4), at, np.float32)] for at in range(3))
+    ...     shapes = [of_sample["y"].shape for of_sample in model.stream(samples)]
+    >>> [(tensor.name, tensor.shape) for tensor in model.inputs]
+    [('x', (1, 4))]
+    >>> outputs[0].shape, shapes
+    ((1, 3), [(1, 3), (1, 3), (1, 3)])
 
     Args:
         plan: to run by the contender that was recommended when the plan was measured.

@@ -5,6 +5,7 @@ With workers, turns of the members of `auto` are tasks, and so are the episodes 
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import traceback
@@ -78,6 +79,7 @@ from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.opened import open_workers
 from placewright.workers.tasks import Shared, Task
 
+_LOG = logging.getLogger(__name__)
 _PATIENCE = 5.0  # seconds after its own after which a turn is given up
 _PATIENCE_WITHOUT_CLOCK = 60.0  # if processor seconds alone count: a busy machine gives few
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
@@ -313,6 +315,16 @@ def _made(request: Request) -> Placer:
     return placer
 
 
+def tell_of_core_seconds(placers: Iterable[Placer], limit: Budget) -> None:
+    """Log that evaluations do not limit the processor time of `auto`, unless a clock does."""
+    if not limit.is_timed and any(isinstance(placer, Auto) for placer in placers):
+        _LOG.info(
+            "auto: %s do not limit the core-seconds of its relaxations and constraint programs; "
+            "argument `core_seconds` does",
+            _size_of(limit),
+        )
+
+
 def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
     limit = request.limit
@@ -380,6 +392,7 @@ def _search_within(
     """Search within the seconds left; return the plan and all clauses about omissions."""
     request, problem, left_out = model.request, measured.problem, list(measured.left_out)
     deadline.require("the search")
+    tell_of_core_seconds([placer], request.limit)
     is_alone = (request.workers, request.ray) == (None, None)
     if isinstance(placer, Auto) and is_alone and is_of_tokens(problem):
         placer = make_placer(COUNTED, {})  # the only member that proves its answer there

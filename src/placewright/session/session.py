@@ -138,7 +138,8 @@ class Session:
             InputError: no placer or seed is asked for, a placer does not take the problem, or the
                 file belongs to another problem or budget.
         """
-        comparison.made_placers(placers, seeds)  # before any long work
+        made = comparison.made_placers(placers, seeds)  # before any long work
+        search.tell_of_core_seconds(made.values(), self.request.limit)
         with search.workers_of(self.request) as workers:
             problem = self.problem
             return comparison.compare(
