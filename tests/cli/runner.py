@@ -51,13 +51,13 @@ def placewright(
 def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
     """The one line of an error, after checking that it is one and no traceback.
 
-    Before it, a command may have said what is ahead, in which precision devices compute, and, where
-    kernels are compiled, how far it is.
+    Before it, a command may have said what is ahead, in which precision devices compute, what
+    evaluations do not limit, and, where kernels are compiled, how far it is.
     """
     assert result.returncode == code, (result.stdout, result.stderr)
     assert result.stdout == ""
     written = result.stderr.splitlines(keepends=True)
-    ahead = re.compile(r": about |: products run in |^\w+: \d+%, ")
+    ahead = re.compile(r": about |: products run in |^\w+: \d+%, |: auto: ")
     lines = [line for line in written if ahead.search(line) is None]
     assert len(lines) == 1, result.stderr
     assert "Traceback" not in result.stderr

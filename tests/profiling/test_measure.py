@@ -165,14 +165,16 @@ def test_a_deadline_before_the_first_run_says_so(tmp_path: Path) -> None:
     assert model.profiled == []
 
 
-def test_what_is_ahead_is_said_before_the_first_round(tmp_path: Path) -> None:
+def test_what_is_ahead_is_said_once_after_the_first_rounds(tmp_path: Path) -> None:
+    """Two rounds are told before it."""
     seen: list[Progress] = []
     profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store", progress=seen.append)
     ahead = [at.ahead for at in seen if at.ahead is not None]
     assert [one.devices for one in ahead] == [("a", "c")]
     assert ahead[0].n_units == 3
-    first = next(at for at in seen if at.ahead is not None)
-    assert first.fraction == 0.0
+    assert ahead[0].scatter == pytest.approx(0.0)
+    planned = next(number for number, at in enumerate(seen) if at.ahead is not None)
+    assert len([at for at in seen[:planned] if at.fraction > 0]) == 2
     again: list[Progress] = []
     profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store", progress=again.append)
     assert not [at for at in again if at.ahead is not None], "nothing is measured"

@@ -115,12 +115,15 @@ def test_a_step_that_tells_its_part_tells_its_time() -> None:
 
 
 def test_a_calibration_is_announced_by_its_usual_rounds() -> None:
-    """8 placements: 1.5 compilations of 2 s and 7 * 1.3 rounds of two requests of 0.1 s each; a
-    short request is made twice in its turn. Three placements of 5 rounds are quick."""
-    assert calibration_seconds(0.1, 2.0) == pytest.approx(8 * (3.0 + 9.1 * 0.2))
-    assert calibration_seconds(0.01, 2.0) == pytest.approx(8 * (3.0 + 14.3 * 0.04))
-    quick = calibration_seconds(0.1, 2.0, 3, Rounds(5, 5))
-    assert quick == pytest.approx(3 * (3.0 + 6.5 * 0.2))
+    """8 placements: 1.5 compilations of 2 s and 7 rounds of two requests of 0.1 s each; a short
+    request is made twice in its turn. Three placements of 5 rounds are quick. A scatter of 5 %
+    needs (5 / 1)^2 rounds for 1 %, one of 100 % the most, 4 * 7."""
+    assert calibration_seconds(0.1, 2.0) == pytest.approx(8 * (3.0 + 7 * 0.2))
+    assert calibration_seconds(0.01, 2.0) == pytest.approx(8 * (3.0 + 11 * 0.04))
+    quick = calibration_seconds(0.1, 2.0, 3, Rounds(5, 5), 0.05)
+    assert quick == pytest.approx(3 * (3.0 + 5 * 0.2))
+    assert calibration_seconds(0.1, 2.0, scatter=0.05) == pytest.approx(8 * (3.0 + 25 * 0.2))
+    assert calibration_seconds(0.1, 2.0, scatter=1.0) == pytest.approx(8 * (3.0 + 28 * 0.2))
 
 
 def test_before_anything_is_known_no_time_is_made_up() -> None:

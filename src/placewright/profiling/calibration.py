@@ -45,7 +45,6 @@ from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
 ROUNDS, _LONG_ROUNDS = 11, 7  # more if medians are not known yet
-_EXTRA_ROUNDS = 1.3  # times as many rounds as the least, as observed
 _CUT_COMPILATION = 1.5  # times as long as the whole model's: segments, and a first run of each
 # Chosen, not measured, and too high by intent: a split must also pay on a slow machine.
 DEFAULT_DISPATCH, DEFAULT_CUT, DEFAULT_CUT_PER_BYTE = 3e-4, 1e-4, 1e-9
@@ -213,16 +212,18 @@ def calibration_seconds(
     compile_seconds: float,
     placements: int = PLACEMENTS,
     rounds: Rounds | None = None,
+    scatter: float = math.nan,
 ) -> float:
-    """Estimate the seconds of `calibration` on a machine without much noise.
+    """Estimate the seconds of `calibration`.
 
     Args:
         request_seconds: of one request.
         compile_seconds: of one compilation of the model.
         placements, rounds: see `calibration`.
+        scatter: of the model's own rounds, see `rounds.scatter_of`; nan if it is unknown.
     """
     wanted = rounds or _usual_rounds(request_seconds)
-    measuring = wanted.least * _EXTRA_ROUNDS * _round_seconds(request_seconds)
+    measuring = wanted.expected(scatter) * _round_seconds(request_seconds)
     return placements * (_CUT_COMPILATION * compile_seconds + measuring)
 
 

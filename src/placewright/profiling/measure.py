@@ -10,6 +10,7 @@ with equal labels share their samples.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,24 +24,26 @@ from placewright.core.cluster import Device
 from placewright.core.grouping import Grouping
 from placewright.execution.runtime import LoadedModel, NativeTensor, SegmentInstance
 from placewright.profiling.deadline import NEVER, Deadline
-from placewright.profiling.rounds import Rounds
+from placewright.profiling.rounds import Rounds, scatter_of
 from placewright.profiling.store import CostStore
 
 _VERSION = "in-situ/5"  # part of the keys; change it with the way of measuring
 _REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model one more)
+_ROUNDS_BEFORE_PLAN = 3  # of each device, by whose seconds and scatter the rest is predicted
 _SHORT_SECONDS = 0.01  # a longer run fills the caches itself before most of it is over
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Plan of a measurement, made once every device has run the model.
+    """Plan of a measurement, made once every device has run the model a few times.
 
     Attributes:
         devices: names of devices to measure; samples of the others are stored.
         n_units: number of units of the model.
-        seconds: that the measurement may take.
+        seconds: that the measurement takes from now on.
         request_seconds: of a request on the slowest device.
         compile_seconds: of a compilation of the model.
+        scatter: of rounds, see `rounds.scatter_of`; nan if too few were measured.
     """
 
     devices: tuple[str, ...]
@@ -48,6 +51,7 @@ class Ahead:
     seconds: float
     request_seconds: float
     compile_seconds: float
+    scatter: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Progress:
         what: name of the present part.
         fraction: that is done, 0 to 1.
         seconds_left: estimate, if there is one.
-        ahead: set once, before the first measured round.
+        ahead: set once, after the first rounds.
     """
 
     what: str
@@ -92,6 +96,10 @@ class Effort:
         """True if there are too few samples, given the totals of their rounds."""
         return Rounds(self.rounds, self.max_rounds, self.precision).want_more(totals)
 
+    def expected(self, scatter: float) -> int:
+        """Number of rounds that a scatter leads to, see `rounds.scatter_of`."""
+        return Rounds(self.rounds, self.max_rounds, self.precision).expected(scatter)
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -123,8 +131,16 @@ class _Session:
     pool: ThreadPoolExecutor
     compile_seconds: float  # of one compilation of the model
     totals: list[float] = field(default_factory=list)
-    seconds: float = 0.0
+    rounds: int = 0
+    seconds: float = 0.0  # of these rounds
     warm_seconds: float = 0.0  # of the first round, which is no sample
+
+    @property
+    def request_seconds(self) -> float:
+        """Of a plain request, as measured so far."""
+        if self.totals:
+            return statistics.median(self.totals)
+        return self.warm_seconds / _REQUESTS_PER_ROUND
 
     def needs_more(self, effort: Effort) -> bool:
         if self.seconds >= effort.max_seconds and len(self.totals) >= effort.rounds:
@@ -132,12 +148,12 @@ class _Session:
         return effort.want_more(self.totals)
 
     def seconds_left(self, effort: Effort) -> float:
-        """Largest number of seconds left, by the seconds of the rounds so far."""
+        """Seconds left, by the seconds and the scatter of the rounds so far."""
         done = len(self.totals)
-        of_round = self.seconds / done if done and self.seconds else self.warm_seconds
+        of_round = self.seconds / self.rounds if self.rounds else self.warm_seconds
         least = max(0, effort.rounds - done) * of_round
-        most = max(0, effort.max_rounds - done) * of_round
-        return float(np.clip(effort.max_seconds - self.seconds, least, most))
+        expected = effort.expected(scatter_of(self.totals)) * of_round - done * of_round
+        return max(least, min(expected, effort.max_seconds - self.seconds))
 
 
 def measure_costs(
@@ -161,7 +177,7 @@ def measure_costs(
         context: the model as it was read and the runtime's version. Samples of an equal unit of
             another model do not count: they were measured among other units, at another time.
         effort: limits on the measurement.
-        progress: called before the first round and after every round.
+        progress: called after every round.
         ends: ends of measuring, even with few samples, which then stay open for a later call.
 
     Raises:
@@ -195,9 +211,7 @@ def measure_costs(
                 deadline.require(f"'{device.name}' had run the model once")
                 missing.append(_session(model, units, device, keys[fingerprint], partial))
         measured.append(device)
-    if progress is not None and missing:
-        progress(_ahead(missing, units, effort))
-    _measure_in_turns(missing, store, effort, progress, ends)
+    _measure_in_turns(missing, store, effort, _Told(progress, units, effort), ends)
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
@@ -216,8 +230,9 @@ def _ahead(sessions: Sequence[_Session], units: Grouping, effort: Effort) -> Pro
         tuple(session.device.name for session in sessions),
         units.n_groups,
         seconds,
-        max(session.warm_seconds / _REQUESTS_PER_ROUND for session in sessions),
+        max(session.request_seconds for session in sessions),
         max(session.compile_seconds for session in sessions),
+        max(scatter_of(session.totals) for session in sessions),
     )
     return Progress(f"kernels on {', '.join(ahead.devices)}", 0.0, seconds, ahead)
 
@@ -275,7 +290,7 @@ def _measure_in_turns(
     sessions: list[_Session],
     store: CostStore,
     effort: Effort,
-    progress: ProgressCallback | None,
+    told: _Told,
     ends: Ends,
 ) -> None:
     deadline, limit = ends.deadline, ends.limit
@@ -290,17 +305,46 @@ def _measure_in_turns(
             for session in [s for s in active if not s.needs_more(effort)]:
                 store.put_samples(session.samples, complete=effort.is_full)
                 active.remove(session)
-            if progress is not None:
-                progress(_progress(sessions, active, effort))
+            told.after_a_round(sessions, active)
+        told.of_what_is_ahead(sessions)
     finally:
         for session in sessions:
             session.pool.shutdown()
+
+
+class _Told:
+    """Reports of a measurement: each round, and once what is ahead.
+
+    Args:
+        progress: takes them.
+        units: of the model.
+        effort: limits on the measurement.
+    """
+
+    def __init__(self, progress: ProgressCallback | None, units: Grouping, effort: Effort) -> None:
+        self._progress, self._units, self._effort = progress, units, effort
+        self._is_planned = progress is None
+
+    def after_a_round(self, sessions: list[_Session], active: list[_Session]) -> None:
+        """Report the present part; the first few rounds tell what is ahead."""
+        enough = min(_ROUNDS_BEFORE_PLAN, self._effort.rounds)
+        if not active or min(len(session.totals) for session in sessions) >= enough:
+            self.of_what_is_ahead(sessions)
+        if self._progress is not None:
+            self._progress(_progress(sessions, active, self._effort))
+
+    def of_what_is_ahead(self, sessions: list[_Session]) -> None:
+        """Report it if that was not done before and anything is measured."""
+        if self._progress is not None and sessions and not self._is_planned:
+            self._is_planned = True
+            self._progress(_ahead(sessions, self._units, self._effort))
 
 
 def _one_round(session: _Session, store: CostStore) -> None:
     start = time.perf_counter()
     seconds = session.pool.submit(session.run).result()
     session.seconds += time.perf_counter() - start
+    session.rounds += 1
     session.totals.append(_total(seconds))
     for key, value in zip(*_per_key(session.keys, seconds), strict=True):
         session.samples[key].append(value)

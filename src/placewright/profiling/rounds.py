@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ _PRECISION = 0.01
 _LEAST, _LEAST_SECONDS = 5, 2.5
 _MOST_SECONDS = 10.0
 _MOST_TIMES = 4
+_LEAST_SAMPLES = 3  # whose quartiles say something
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,22 @@ class Rounds:
         if len(samples) < self.least:
             return True
         return len(samples) < self.most and median_uncertainty(samples) > self.precision
+
+    def expected(self, scatter: float) -> int:
+        """The number that a scatter leads to, see `scatter_of`; the least if it is nan."""
+        if math.isnan(scatter):
+            return self.least
+        return int(np.clip(np.ceil((scatter / self.precision) ** 2), self.least, self.most))
+
+
+def scatter_of(samples: Sequence[float]) -> float:
+    """Uncertainty of the median of a single round: that of n rounds is this over the root of n.
+
+    It is nan for fewer than three samples.
+    """
+    if len(samples) < _LEAST_SAMPLES:
+        return math.nan
+    return median_uncertainty(samples) * math.sqrt(len(samples))
 
 
 def median_uncertainty(samples: Sequence[float]) -> float:

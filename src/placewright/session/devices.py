@@ -249,7 +249,8 @@ class _BothParts:
         """Add the placements' seconds, which the first run of the small model predicts."""
         if at.ahead is not None:
             once, compiling = at.ahead.request_seconds, at.ahead.compile_seconds
-            self._placements = calibration_seconds(once, compiling)
+            scatter = at.ahead.scatter
+            self._placements = calibration_seconds(once, compiling, scatter=scatter)
         left = None if at.seconds_left is None else at.seconds_left + self._placements
         self._progress(replace(at, seconds_left=left))
 
