@@ -26,15 +26,18 @@
     ctx.fillStyle = styleColour("--soft");
     ctx.strokeStyle = styleColour("--line");
     ctx.lineWidth = 1;
-    ctx.textAlign = "left";
     for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
       const x = Math.round(left + ((time - view.from) / span) * width) + 0.5;
       ctx.beginPath();
       ctx.moveTo(x, AXIS - 6);
       ctx.lineTo(x, height);
       ctx.stroke();
-      ctx.fillText(timeText(time, unit), x + 3, 10);
+      const text = timeText(time, unit);
+      const isCut = x + 3 + ctx.measureText(text).width > left + width;
+      ctx.textAlign = isCut ? "right" : "left";
+      ctx.fillText(text, isCut ? x - 3 : x + 3, 10);
     }
+    ctx.textAlign = "left";
   }
 
   function drawRow(ctx, row, view, left, width, marks) {
