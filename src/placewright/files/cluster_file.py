@@ -93,7 +93,7 @@ def read_cluster(path: Path | str) -> Cluster:
 
     >>> cluster = pw.read_cluster("cluster.yaml")
     >>> cluster.device_names, cluster.memory_bytes
-    (('cpu', 'gpu'), array([   inf, 8.e+09]))
+    (('cpu', 'gpu'), array([           inf, 8.58993459e+09]))
 
     Raises:
         InputError: the file cannot be read.
