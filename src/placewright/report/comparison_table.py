@@ -95,7 +95,7 @@ class ComparisonTable:
     def columns(self) -> tuple[str, ...]:
         """Headings; a single seed has a value and no statistics."""
         unit = f"({self._shown_unit[0]})"
-        values = (f"value {unit}",)
+        values: tuple[str, ...] = (f"value {unit}",)
         if self._has_seeds:
             values = (f"median {unit}", f"best {unit}", "spread")
         above = "above bound" if self.lower_bound > 0 else "above best"

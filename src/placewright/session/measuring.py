@@ -355,9 +355,14 @@ class _Measurement:
     def _calibration_seconds(self, ahead: Ahead) -> float:
         if self.objective == "throughput":
             return 0.0 if self.extent.is_quick else stream_calibration_seconds(ahead)
-        few = (_QUICK_PLACEMENTS, _QUICK_ROUNDS) if self.extent.is_quick else (PLACEMENTS, None)
-        known = ahead.request_seconds, ahead.compile_seconds
-        return calibration_seconds(*known, *few, ahead.scatter)
+        is_quick = self.extent.is_quick
+        return calibration_seconds(
+            ahead.request_seconds,
+            ahead.compile_seconds,
+            _QUICK_PLACEMENTS if is_quick else PLACEMENTS,
+            _QUICK_ROUNDS if is_quick else None,
+            ahead.scatter,
+        )
 
     @cached_property
     def _costs(self) -> MachineCosts:
