@@ -88,6 +88,14 @@ def test_names_are_stored_and_read_again(tmp_path: Path) -> None:
     assert "resident" not in problem_text(problem_of(graph_of())), "other files stay as they were"
 
 
+def test_a_pattern_names_all_inputs_that_fit() -> None:
+    problem = problem_of(graph_of())
+    assert resident(problem, ["input_*"]).resident_inputs == (0, 1)
+    assert resident(problem, ["*_1"]).resident_inputs == (1,)
+    with pytest.raises(UnknownNameError, match=r"input 'past_\*'"):
+        resident(problem, ["past_*"])
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match=r"input 'cash'; .*available: input_0, input_1"):
         resident(problem_of(graph_of()), ["cash"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -19,14 +20,21 @@ def inputs_named(
 ) -> tuple[int, ...]:
     """Tensors of graph inputs by the model's own names, or ``input_0`` ..., ascending.
 
+    Args:
+        names: or patterns of names, such as ``past_*``.
+        graph: with the inputs.
+        source: has the names.
+
     Raises:
         UnknownNameError: there is no such input; the message lists the known ones.
     """
-    known = _names(graph, source)
+    known, found = _names(graph, source), set[int]()
     for name in names:
-        if name not in known:
+        fits = [name] if name in known else [one for one in known if fnmatchcase(one, name)]
+        if not fits:
             raise UnknownNameError("model input", name, list(dict.fromkeys(known)))
-    return tuple(sorted({known[name] for name in names}))
+        found |= {known[one] for one in fits}
+    return tuple(sorted(found))
 
 
 def input_names(

@@ -163,7 +163,8 @@ class Request:
             whose ``*`` stands for the same text.
         granularity: parts that move as a whole: ``"op"`` (units, which hold one heavy op),
             ``"module"`` or ``"layer"`` by module path.
-        resident: names of inputs that lie where they are used before a run begins.
+        resident: names of inputs, or patterns of names, that lie where they are used before a run
+            begins.
         precision: of all floating-point data on devices whose costs come from data sheets: f32,
             tf32, bf16, f16 or i8. A device without it computes in another, which is reported. None
             leaves each op the precision of its own data.
@@ -305,8 +306,8 @@ class Request:
         checked=_parsing("parse_granularity"),
     )  # fmt: skip
     resident: tuple[str, ...] = said(
-        "Keep an input where it is used before a run begins; repeatable.", (), kind=list,
-        checked=_parsing("names_in", "resident", "names of inputs", None),
+        "Keep an input, or all of a pattern, where they are used before a run; repeatable.", (),
+        kind=list, checked=_parsing("names_in", "resident", "names of inputs", None),
     )  # fmt: skip
     prompt: int | None = said(
         "Plan a language model for a prompt of N tokens.",
