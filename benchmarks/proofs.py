@@ -1,13 +1,15 @@
-"""Check bounds, `optimal` and `infeasible` against brute force on random problems.
+"""Check the simulator, bounds, `optimal` and `infeasible` on random problems.
 
     python -m benchmarks.proofs [--models event,max-load] [--problems 10000] [--changes 200]
-                                [--mutations 150] [--results docs/results/proofs.json]
+                                [--mutations 150] [--simulator 2000]
+                                [--results docs/results/proofs.json]
 
 Each problem is solved by brute force over all placements and, under `event`, all orders. Every
 method that proves something must agree. The results file is written during the campaign, and the
 same command resumes it. `--changes N` counts, over N problems, those whose best value changes
 without a feature. `--mutations N` breaks each implication of a program in turn, and counts the
-problems until a false claim appears, at most N.
+problems until a false claim appears, at most N. `--simulator N` compares the simulator with plain
+references (`tests/simulation/oracle.py`, `published_oracles.py`) on placements of N problems.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=0, help="of each execution model, in all")
     parser.add_argument("--changes", type=int, default=0, help="problems without each feature")
     parser.add_argument("--mutations", type=int, default=0, help="problems at most for each")
+    parser.add_argument("--simulator", type=int, default=0, help="problems of each model")
     parser.add_argument("--results", type=Path, help="JSON file, added to")
     wanted = parser.parse_args()
     models = wanted.models.split(",")
@@ -42,13 +45,36 @@ def main() -> None:
         count_changes(model, wanted, known)
     if wanted.mutations:
         break_each(models, wanted, known)
-    done = False
-    while not done:  # by turns, so that all models have as many problems at any time
-        done = True
-        for model in models:
-            done &= not one_batch(model, wanted, known)
-    rows = [known.get("problems", {}).get(model, {}) for model in models]
+    for batch in (compare_simulator, one_batch):
+        while any([batch(model, wanted, known) for model in models]):
+            pass  # by turns, so that all models have as many problems at any time
+    parts = [known.get("problems", {}), known.get("simulator", {})]
+    rows = [part.get(model, {}) for part in parts for model in models]
     sys.exit(1 if any(row.get("faults") for row in rows) else 0)
+
+
+def compare_simulator(model: str, wanted: Any, known: dict[str, Any]) -> bool:
+    """Compare the simulator with the reference on further problems; False if all are done."""
+    from testing.proof_campaign import disagreements
+    from testing.proof_problems import drawn_features
+
+    row = known.setdefault("simulator", {}).setdefault(
+        model,
+        {"problems": 0, "placements": 0, "feasible": 0, "features": {}, "faults": []},
+    )
+    first, features = row["problems"], Counter(row["features"])
+    stop = min(first + BATCH, wanted.simulator)
+    if first >= stop:
+        return False
+    for seed in range(first, stop):
+        tried, feasible, found = disagreements(model, seed)
+        row["placements"] += tried
+        row["feasible"] += feasible
+        row["faults"] += found
+        features.update(drawn_features(seed, model))
+    row["problems"], row["features"] = stop, dict(sorted(features.items()))
+    write(wanted, known)
+    return True
 
 
 def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:

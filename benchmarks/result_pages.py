@@ -276,6 +276,16 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.proofs,
         ),
         Section(
+            "The simulator against plain references", "simulator",
+            "python -m benchmarks.proofs --simulator 2000 --results docs/results/simulator.json",
+            "Random placements of random small problems in which every feature of the "
+            "[simulation rules](../reference/simulation.md) meets, each with a chance of its own. "
+            "References are written from that page and import nothing of the simulator. Under "
+            "`event`, values and peak bytes must be equal to the last bit, and half of the "
+            "placements have an order. The other models must agree to 1e-9.",
+            tables.simulator,
+        ),
+        Section(
             "Broken implications", "proofs", "make fuzz-proofs PROOFS='--mutations 150'",
             "Each row breaks one rule that a bound rests on, and counts problems until the "
             "comparison notices a false claim.",

@@ -391,6 +391,19 @@ def proofs(document: Any) -> Table:
     ]
 
 
+def simulator(document: Any) -> Table:
+    """Values, verdicts and peaks of the simulator against the plain references."""
+    columns = ["execution model", "problems", "placements", "feasible", "differences"]
+    return columns, [
+        [
+            model,
+            *(f"{row[name]:,}" for name in ("problems", "placements", "feasible")),
+            str(len(row["faults"])),
+        ]
+        for model, row in document["simulator"].items()
+    ]
+
+
 def mutations(document: Any) -> Table:
     """Implications that were broken, and the problems until a false claim was seen."""
     columns = ["broken implication", "execution model", "problems until seen"]

@@ -88,19 +88,20 @@ def is_worth_it(problem: Problem, claim: Claim) -> bool:
     return math.isclose(value, claim.value, rel_tol=1e-9)
 
 
-def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, list[str]]:
+def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, int, list[str]]:
     """Compare the simulator with the plain reference on random placements of a problem.
 
     Under `event` half of them have an order; value and peak bytes must be equal to the last bit.
 
     Returns:
-        How many placements are feasible, and a line for each that has another value, another
-        verdict or other peaks.
+        How many placements were tried and how many are feasible, and a line for each that has
+        another value, another verdict or other peaks.
     """
     problem, rng = proof_problem(seed, model), np.random.default_rng(seed)
     placements, simulator = legal_placements(problem), Simulator(problem)
     finite, found = 0, []
-    for number in range(count if len(placements) else 0):
+    count = count if len(placements) else 0
+    for number in range(count):
         device_of = rng.choice(placements)
         if model != EVENT:
             placement, slack = Placement.of(device_of), 1e-9
@@ -122,7 +123,7 @@ def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, list[str]
             found.append(f"{model} {seed}: another verdict than the reference")
         if peaks is not None and math.isfinite(expected) and measured.tolist() != peaks:
             found.append(f"{model} {seed}: peaks {measured.tolist()}, reference {peaks}")
-    return finite, found
+    return count, finite, found
 
 
 def changes(model: str, seeds: Sequence[int]) -> dict[str, float]:
