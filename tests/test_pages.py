@@ -9,11 +9,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support import toys
 from support.gguf_files import MADE, write_gguf
 
+from placewright.core.solution import Budget
 from placewright.isolation.call_filter import lacks_call_filter
 from placewright.isolation.file_rules import lacks_file_rules
 
@@ -156,6 +159,25 @@ def test_pages_with_commands_are_tried() -> None:
             shown = re.search(r"^\$ placewright |^```python", text, re.M) is not None
             assert (f"{part}/{path.name}" in PAGES) is shown, path.name
             assert not re.search(r"^```\w*\nplacewright ", text, re.M), f"{path.name}: no prompt"
+
+
+def test_the_environment_of_the_page_of_policies_pays_the_fall_of_the_value() -> None:
+    from gymnasium.utils.env_checker import check_env
+
+    text = (DOCS / "how-to" / "train-a-policy.md").read_text()
+    names: dict[str, Any] = {}
+    exec(compile(re.findall(r"```python\n(.*?)```", text, re.S)[0], "page", "exec"), names)
+    problem = toys.two_cluster_problem(2)
+    check_env(names["PlacementEnv"](problem), skip_render_check=True)
+    environment = names["PlacementEnv"](problem, Budget(evaluations=100))
+    environment.reset(seed=3)
+    first, total, is_done = environment.value, 0.0, False
+    while not is_done:
+        _, reward, is_done, _, _ = environment.step(0)
+        total += reward
+    assert total == pytest.approx(first - environment.value)
+    assert environment.value == environment.evaluator.best_value  # all on one device
+    assert environment.evaluator.evaluations == problem.colocation.n_groups + 1
 
 
 def test_messages_of_the_page_of_errors_exist() -> None:

@@ -47,7 +47,6 @@ MAY_IMPORT = {
 }
 HEAVY = ("torch", "openvino", "onnxruntime", "onnx", "ortools", "ray", "transformers", "highspy")
 HEAVY += (
-    "gymnasium",
     "accelerate",
     "torch_geometric",
     "pymetis",

@@ -99,13 +99,13 @@ def opened(
     return os.fdopen(handle, "rb"), size
 
 
-def require_regular(path: Path | str, *, limit: int | None = None) -> int:
+def require_regular(path: Path | str) -> int:
     """Check a file that a library will open, and return its size in bytes.
 
     Raises:
         InputError, FileFormatError: see `opened`.
     """
-    stream, size = opened(path, limit=limit)
+    stream, size = opened(path)
     stream.close()
     return size
 

@@ -15,6 +15,7 @@ from placewright.placers.resident import new_holdings, weights_of
 from placewright.simulation.evaluator import Evaluator
 
 Proposal = tuple[IntArray, IntArray | None]
+_ROUNDS = 8  # proposals of a method whose live tensors exceed a limit
 
 
 class ResidentMemory:
@@ -79,7 +80,7 @@ def classes_in_order(problem: Problem) -> IntArray:
 
 
 def evaluate_within_limits(
-    evaluator: Evaluator, propose: Callable[[FloatArray], Proposal], *, rounds: int = 8
+    evaluator: Evaluator, propose: Callable[[FloatArray], Proposal]
 ) -> float:
     """Evaluate a method's proposals with ever lower limits until live tensors fit, too.
 
@@ -90,15 +91,14 @@ def evaluate_within_limits(
     Args:
         evaluator: counts every round.
         propose: resident limits of devices, then of shared pools, shape (n_devices + n_pools,)
-            -> devices and order (or None).
-        rounds: largest number of proposals.
+            -> devices and order (or None); at most `_ROUNDS` times.
 
     Returns:
         The value of the last proposal; inf if none was feasible.
     """
     cluster = evaluator.problem.cluster
     limits = np.array(cluster.memory_limits)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         device_of, order = propose(limits)
         value = evaluator.evaluate(device_of, order)
         if math.isfinite(value):

@@ -37,7 +37,7 @@ class SegmentRun:
 
 def trace_text(problem: Problem, timeline: Timeline) -> str:
     """The predicted timeline as JSON text."""
-    return _text(_predicted(problem, timeline, first_pid=0, label=""))
+    return _text(_predicted(problem, timeline, label=""))
 
 
 def run_trace_text(problem: Problem, timeline: Timeline, measured: Sequence[SegmentRun]) -> str:
@@ -48,7 +48,7 @@ def run_trace_text(problem: Problem, timeline: Timeline, measured: Sequence[Segm
         timeline: the predicted timeline.
         measured: segments of one run.
     """
-    events = _predicted(problem, timeline, first_pid=0, label=f" ({PREDICTED})")
+    events = _predicted(problem, timeline, label=f" ({PREDICTED})")
     first = problem.cluster.n_devices + 1
     names = [f"{name} ({MEASURED})" for name in problem.cluster.device_names]
     events += _process_names(names, first)
@@ -69,13 +69,11 @@ def run_trace_text(problem: Problem, timeline: Timeline, measured: Sequence[Segm
     return _text(events)
 
 
-def _predicted(
-    problem: Problem, timeline: Timeline, *, first_pid: int, label: str
-) -> list[dict[str, Any]]:
+def _predicted(problem: Problem, timeline: Timeline, *, label: str) -> list[dict[str, Any]]:
     graph, cluster = problem.unit_graph, problem.cluster
     scale = _MICROSECONDS.get(problem.time_unit, 1.0)
     names = [f"{name}{label}" for name in (*cluster.device_names, "links")]
-    events = _process_names(names, first_pid)
+    events = _process_names(names, 0)
     tracks = _Tracks()
     for unit in timeline.order.tolist():
         device = int(timeline.device_of[unit])
@@ -85,7 +83,7 @@ def _predicted(
                 "ph": "X",
                 "name": graph.op_names[unit],
                 "cat": graph.op_kinds[unit],
-                "pid": first_pid + device,
+                "pid": device,
                 "tid": tracks.free(device, start, end),
                 "ts": start * scale,
                 "dur": (end - start) * scale,
@@ -96,7 +94,7 @@ def _predicted(
                 },
             }
         )
-    return events + _hops(problem, timeline, scale, first_pid + cluster.n_devices)
+    return events + _hops(problem, timeline, scale, cluster.n_devices)
 
 
 def _hops(problem: Problem, timeline: Timeline, scale: float, pid: int) -> list[dict[str, Any]]:

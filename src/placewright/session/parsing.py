@@ -97,7 +97,7 @@ def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
     if isinstance(raw, Mapping):
         return {str(key): str(value) for key, value in raw.items()}
     pairs: dict[str, str] = {}
-    for text in names_in(raw, field, form, separator=None):
+    for text in names_in(raw, field, form):
         key, equals, value = text.rpartition("=")
         if not (equals and key and value):
             raise FieldError(field, f"expects {form}, got '{text}'")
@@ -207,7 +207,7 @@ def parse_memory(raw: Any) -> dict[str, float]:
     """
     pairs = raw
     if not isinstance(raw, Mapping):
-        texts = names_in(raw, "memory", "DEVICE=2GiB", separator=None)
+        texts = names_in(raw, "memory", "DEVICE=2GiB")
         parts = [part.strip() for text in texts for part in text.split(",")]
         pairs = parse_pairs(parts, "memory", "DEVICE=2GiB")
     sizes: dict[str, float] = {}
@@ -351,14 +351,13 @@ def parse_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def names_in(raw: Any, field: str, form: str, separator: str | None = ",") -> tuple[str, ...]:
+def names_in(raw: Any, field: str, form: str) -> tuple[str, ...]:
     """One text, or several; None is none.
 
     Args:
         raw: as the user gives it.
         field: of the request.
         form: of one text.
-        separator: of several names in one text; None if a text is one name.
 
     Raises:
         FieldError: an entry is no text.
@@ -366,7 +365,7 @@ def names_in(raw: Any, field: str, form: str, separator: str | None = ",") -> tu
     if raw is None:
         return ()
     if isinstance(raw, str):
-        return (raw,) if separator is None else tuple(parse_names(raw))
+        return (raw,)
     if not isinstance(raw, Iterable) or not all(isinstance(one, str) for one in raw):
         raise FieldError(field, f"expects {form}, got {raw!r}")
     return tuple(raw)

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -193,7 +193,6 @@ def find_plan(
     problem: Problem,
     *,
     placer: str | Placer = "auto",
-    settings: Mapping[str, str] | None = None,
     budget: Budget | None = None,
     seed: int = 0,
     runtime: str | None = None,
@@ -203,17 +202,16 @@ def find_plan(
     """Find a placement of `problem` and put it in a plan.
 
     With `replicate`, groups of equal devices that take turns with the samples are formed first (see
-    `placers.ideals.replication`); the placer starts from the split that they were formed for, and
-    the plan's cluster has the groups as its devices.
+    `placers.pipelines.ideals.replication`). The placer starts from the split that they were formed
+    for, and the plan's cluster has the groups as its devices.
 
     Raises:
         UnknownNameError: there is no such placer.
-        InputError: the placer has no such setting or does not support the problem, or no groups can
-            be formed.
+        InputError: the placer does not take the problem, or no groups can be formed.
         InfeasibleError: no placement satisfies the constraints, or none was found.
         Interrupted: Ctrl-C; it carries the incumbent and its plan, which is marked as interrupted.
     """
-    algorithm = make_placer(placer, settings) if isinstance(placer, str) else placer
+    algorithm = make_placer(placer) if isinstance(placer, str) else placer
     limit, start = budget or Budget(seconds=30.0), None
     if replicate:
         if measure is not None:

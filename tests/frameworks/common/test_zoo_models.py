@@ -13,7 +13,7 @@ from support.zoo_families import FAMILY_OF
 
 from placewright import zoo
 from placewright.errors import FileFormatError
-from placewright.frameworks.openvino.conversion import openvino_file_of, openvino_file_of_program
+from placewright.frameworks.openvino.conversion import OpenVinoConverter
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.torch.programs import program_file
 from placewright.frameworks.torch.reading.reader import read_torch
@@ -23,7 +23,7 @@ from placewright.placers.baselines.expert.placer import family_of
 def ir_of(name: str, folder: Path) -> tuple[Path, zoo.ZooModel]:
     model = zoo.build(name, variant="tiny")
     arguments = (f"{name}/tiny", model.module, model.example_inputs, model.input_names)
-    return openvino_file_of(*arguments, folder=folder), model
+    return OpenVinoConverter().file_of_module(*arguments, folder=folder), model
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_gpt2_ties_its_embedding_and_head(converted: Path) -> None:
 def test_a_file_is_made_once_and_again_when_its_key_changes(tmp_path: Path) -> None:
     model = zoo.build("rnnlm", variant="tiny")
     arguments = ("rnnlm", model.module, model.example_inputs, model.input_names)
-    first = openvino_file_of(*arguments, version="1", folder=tmp_path)
+    first = OpenVinoConverter().file_of_module(*arguments, version="1", folder=tmp_path)
     changed = first.stat().st_mtime_ns
-    assert openvino_file_of(*arguments, version="1", folder=tmp_path) == first
+    assert OpenVinoConverter().file_of_module(*arguments, version="1", folder=tmp_path) == first
     assert first.stat().st_mtime_ns == changed
-    assert openvino_file_of(*arguments, version="2", folder=tmp_path) != first
+    assert OpenVinoConverter().file_of_module(*arguments, version="2", folder=tmp_path) != first
     assert sorted(file.suffix for file in tmp_path.iterdir()) == [".bin", ".bin", ".xml", ".xml"]
 
 
@@ -124,13 +124,13 @@ def test_a_pt2_file_becomes_an_ir(tmp_path: Path, converted: Path) -> None:
     path = tmp_path / "model.pt2"
     torch.export.save(torch.export.export(model.module, model.example_inputs), path)
     graph, source = read_openvino(
-        openvino_file_of_program(program_file(path), folder=tmp_path / "kept")
+        OpenVinoConverter().file_of_program(program_file(path), folder=tmp_path / "kept")
     )
     assert graph.n_ops == read_openvino(ir_of("rnnlm", converted)[0])[0].n_ops
     assert source.shapes == {"tokens": (2, 4)}
     path.write_bytes(b"hello")
     with pytest.raises(FileFormatError):
-        openvino_file_of_program(program_file(path), folder=tmp_path / "kept")
+        OpenVinoConverter().file_of_program(program_file(path), folder=tmp_path / "kept")
 
 
 def test_the_raw_resnet_has_the_counts_that_hsdag_publishes(

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from placewright.errors import FileFormatError, GraphError, InputError, UnknownNameError
 from placewright.frameworks import flops
-from placewright.frameworks.onnxruntime.conversion import onnx_file_of
+from placewright.frameworks.onnxruntime.conversion import OnnxConverter
 from placewright.frameworks.onnxruntime.reader import read_onnx
 
 FLOAT = TensorProto.FLOAT
@@ -243,7 +243,9 @@ def test_converting_a_program_says_nothing_of_what_cannot_be_folded(
             assert isinstance(self.places, torch.Tensor)
             return x + torch.gather(self.kinds, 1, self.places)
 
-    made = onnx_file_of("m", Gathers().eval(), (torch.randn(2, 16),), folder=tmp_path)
+    made = OnnxConverter().file_of_module(
+        "m", Gathers().eval(), (torch.randn(2, 16),), folder=tmp_path
+    )
     assert made.exists()
     told = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
     assert [text for text in told if text.strip()] == []

@@ -21,7 +21,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
-from placewright.frameworks.openvino.conversion import openvino_file_of
+from placewright.frameworks.openvino.conversion import OpenVinoConverter
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.placers.learned.hsdag.graph import (
     GraphView,
@@ -44,7 +44,7 @@ MODELS = [
 def file_of(name: str, variant: str, folder: Path) -> Path:
     model = zoo.build(name, variant=variant)
     arguments = (f"{name}/{variant}", model.module, model.example_inputs, model.input_names)
-    return openvino_file_of(*arguments, folder=folder)
+    return OpenVinoConverter().file_of_module(*arguments, folder=folder)
 
 
 @pytest.mark.parametrize(("name", "variant", "groups", "with_ops"), MODELS)

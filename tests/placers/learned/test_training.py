@@ -1,4 +1,4 @@
-"""Policies on disk, training over graphs, environments, zero-shot placing, comparison."""
+"""Policies on disk, training over graphs, zero-shot placing, comparison."""
 
 from __future__ import annotations
 
@@ -181,31 +181,6 @@ def test_zero_shot_needs_at_most_ten_evaluations() -> None:
     evaluator = toys.run(make_placer("zero-shot"), problem, 1_000)
     assert evaluator.evaluations <= 10
     assert evaluator.best_value <= min(problem.costs.seconds.sum(axis=0))
-
-
-def test_environments_pass_gymnasiums_own_checker() -> None:
-    from gymnasium.utils.env_checker import check_env
-
-    from placewright.placers.learned.environments import NodeByNodeEnv, WholePlacementEnv
-
-    problem = toys.two_cluster_problem(2)
-    check_env(NodeByNodeEnv(problem), skip_render_check=True)
-    check_env(WholePlacementEnv(problem), skip_render_check=True)
-
-
-def test_the_environments_rewards_add_up_to_the_fall_in_time() -> None:
-    from placewright.placers.learned.environments import NodeByNodeEnv
-    from placewright.placers.learned.shared.returns import reference_value
-
-    problem = toys.two_cluster_problem(2)
-    env = NodeByNodeEnv(problem)
-    _, info = env.reset(seed=3)
-    first, total, done = info["time"], 0.0, False
-    while not done:
-        _, reward, done, _, info = env.step(0)
-        total += reward
-    assert total * reference_value(problem) == pytest.approx(first - info["time"])
-    assert env.evaluator.evaluations == env.space.n_groups + 1
 
 
 def test_a_comparison_resumes_and_counts_alike(tmp_path: Path) -> None:

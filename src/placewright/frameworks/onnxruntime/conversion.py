@@ -6,7 +6,7 @@ import ast
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,74 +14,54 @@ from placewright.errors import InputError, MissingExtraError
 from placewright.execution.exported_program import (
     INTERFACE_KEY,
     Interface,
-    ProgramFile,
     plain_results,
 )
-from placewright.frameworks.file_reader import converted_file
-from placewright.io.content import UniqueNames, content_hash, one_line
+from placewright.frameworks.conversion import Converter
+from placewright.io.content import UniqueNames, one_line
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
-_EXPORT = 1  # increase it if the same model would be exported to another file
-_INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
-def onnx_file_of(
-    name: str,
-    module: torch.nn.Module,
-    example_inputs: Sequence[torch.Tensor],
-    input_names: Sequence[str] = (),
-    *,
-    version: str = "",
-    folder: Path | None = None,
-) -> Path:
-    """Export a module to an ``.onnx`` file, once; later calls return the same file.
+class OnnxConverter(Converter):
+    """PyTorch's exporter to ONNX."""
 
-    The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
-    of torch, onnx and onnxscript: a change of any of them makes another file.
+    suffix = ".onnx"
+    number = 1
 
-    Args:
-        name: of the model.
-        module: in evaluation mode.
-        example_inputs: positional inputs; their shapes are fixed.
-        input_names: names of the inputs.
-        version: of whatever determines architecture and weights.
-        folder: of the files; None is ``placewright/models`` in the user's cache folder.
+    def versions(self) -> tuple[str, ...]:
+        """Versions of torch, onnx and onnxscript."""
+        return tuple(str(library.__version__) for library in _libraries())
 
-    Raises:
-        InputError: the module cannot be exported, or the file cannot be written.
-        MissingExtraError: torch, onnx or onnxscript is not installed.
-    """
-    shapes = [tuple(example.shape) for example in example_inputs]
-
-    def export() -> Any:
+    def of_module(
+        self,
+        module: torch.nn.Module,
+        example_inputs: Sequence[torch.Tensor],
+        input_names: Sequence[str],
+    ) -> Any:
+        """See `Converter.of_module`."""
         what = f"module {type(module).__name__}"
         with plain_results(module):
             return _exported(module, tuple(example_inputs), list(input_names) or None, what)
 
-    return _file(name, [version, shapes], export, folder)
+    def of_program(self, program: ExportedProgram, path: str, input_names: Sequence[str]) -> Any:
+        """See `Converter.of_program`; names of inputs come from the program itself."""
+        return _exported(program, None, None, path)
 
+    def keep_interface(self, model: Any, interface: Interface) -> None:
+        """See `Converter.keep_interface`; `kept_interface` reads it."""
+        model.metadata_props.add(key=INTERFACE_KEY, value=interface.text())
 
-def onnx_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Path:
-    """Export a program in a file to an ``.onnx`` file, once; later calls find it by content.
-
-    Raises:
-        InputError: it cannot be read or exported, or the result not written.
-        FileFormatError: the file is damaged, or holds more than data.
-        MissingExtraError: torch, onnx or onnxscript is not installed.
-    """
-    digest = content_hash(held.path.parent, [held.path])
-
-    def export() -> Any:
-        program, interface = held.load(held.path)
-        model = _exported(program, None, None, str(held.path))
-        keep_interface(model, interface)
-        return model
-
-    return _file(held.path.stem, [digest, _INTERFACE], export, folder)
+    def save(self, model: Any, path: Path) -> None:
+        """See `Converter.save`; weights of more than a GiB go to a file of their own."""
+        _, onnx, _ = _libraries()
+        size = sum(len(held.raw_data) for held in model.graph.initializer)
+        is_large, data = size > _LARGEST_MESSAGE, f"{path.name}.data"
+        onnx.save(model, str(path), save_as_external_data=is_large, location=data)
 
 
 def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str) -> Any:
@@ -118,18 +98,6 @@ def _name_by_module(model: Any) -> None:
     model.graph.ClearField("metadata_props")
 
 
-def _file(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
-    torch, onnx, onnxscript = _libraries()
-
-    def save(model: Any, path: Path) -> None:
-        size = sum(len(held.raw_data) for held in model.graph.initializer)
-        is_large, data = size > _LARGEST_MESSAGE, f"{path.name}.data"
-        onnx.save(model, str(path), save_as_external_data=is_large, location=data)
-
-    versions = (torch.__version__, onnx.__version__, onnxscript.__version__)
-    return converted_file(name, (_EXPORT, *key, *versions), ".onnx", make, save, folder)
-
-
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
     """Suppress remarks about packages that a model does not need and constants not folded."""
@@ -161,13 +129,8 @@ def _libraries() -> tuple[Any, Any, Any]:
     return torch, onnx, onnxscript
 
 
-def keep_interface(model: Any, interface: Interface) -> None:
-    """Write the interface of a PyTorch program into the ``onnx.ModelProto`` made of it."""
-    model.metadata_props.add(key=INTERFACE_KEY, value=interface.text())
-
-
 def kept_interface(model: Any) -> Interface | None:
-    """Read the interface that `keep_interface` wrote; None if there is none."""
+    """Read the interface that `OnnxConverter.keep_interface` wrote; None if there is none."""
     for entry in model.metadata_props:
         if entry.key == INTERFACE_KEY:
             return Interface.of_text(entry.value)

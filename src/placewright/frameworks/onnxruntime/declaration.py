@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import FieldError, InputError, PlacewrightError
@@ -14,30 +13,24 @@ from placewright.execution.framework import (
     ReadOptions,
     StandaloneParts,
 )
-from placewright.frameworks.file_reader import FileReader
+from placewright.frameworks.file_reader import FileFramework, FileReader
 from placewright.io.content import one_line
 from placewright.io.onnx_parts import onnx_files
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
-    from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
 
 
-class OnnxFramework:
+class OnnxFramework(FileFramework):
     """ONNX Runtime, as `execution.framework.Framework` describes it."""
 
     name: ClassVar[str] = "onnxruntime"
     library: ClassVar[str] = "ONNX Runtime"
     extra: ClassVar[str] = "onnxruntime"
-    objectives: ClassVar[tuple[Objective, ...]] = ("latency", "throughput")
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
     formats: ClassVar[tuple[str, ...]] = ("onnx",)
-    reads_modules: ClassVar[bool] = False
-    fuses_ops: ClassVar[bool] = True
-    converts_programs: ClassVar[bool] = True
-    compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # it always compiles
     precision_options: ClassVar[tuple[str, ...]] = ()
 
     def read(
@@ -56,15 +49,14 @@ class OnnxFramework:
                 f"ONNX Runtime runs .onnx and .pt2 models, not '{model}'; leave out argument "
                 "`runtime`, or convert the model to .onnx"
             )
-        return _reader().read(name, find, options)
+        return super().read(name, find, options)
 
-    def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
-        """Read with the shapes and constants of the source."""
-        return _reader().again(source, find)
+    def reader(self) -> FileReader:
+        """Functions for ``.onnx`` files, which are read node by node."""
+        from placewright.frameworks.onnxruntime.conversion import OnnxConverter
+        from placewright.frameworks.onnxruntime.reader import read_onnx
 
-    def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """The source with the path of an ``.onnx`` file; a model in memory is exported to one."""
-        return _reader().runnable(source, find)
+        return FileReader(read_onnx, onnx_files, OnnxConverter())
 
     def runtime(self, find: Find) -> Runtime:
         """The runtime, which makes inference sessions of sub-models."""
@@ -106,13 +98,6 @@ class OnnxFramework:
         from placewright.frameworks.onnxruntime.segments import OnnxParts
 
         return OnnxParts(Path(source.path), graph, source)
-
-
-def _reader() -> FileReader:
-    from placewright.frameworks.onnxruntime.conversion import onnx_file_of, onnx_file_of_program
-    from placewright.frameworks.onnxruntime.reader import read_onnx
-
-    return FileReader(read_onnx, onnx_files, onnx_file_of, onnx_file_of_program)
 
 
 FRAMEWORK = OnnxFramework()

@@ -31,7 +31,7 @@ class NodeShapes:
 
 
 def flops_of(node: NodeShapes) -> float:
-    """Count operations by the rules of `core.flops`; 0 if a shape that counts is unknown."""
+    """Count operations by the rules of `frameworks.flops`; 0 if a shape that counts is unknown."""
     try:
         return _counted(node)
     except (IndexError, ValueError):

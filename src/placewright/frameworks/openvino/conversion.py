@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,109 +13,62 @@ from placewright.errors import InputError, MissingExtraError
 from placewright.execution.exported_program import (
     INTERFACE_KEY,
     Interface,
-    ProgramFile,
     module_of,
     plain_results,
     tensor_inputs,
 )
-from placewright.frameworks.file_reader import converted_file
-from placewright.io.content import UniqueNames, content_hash, one_line
+from placewright.frameworks.conversion import Converter
+from placewright.io.content import UniqueNames, one_line
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
     from torch.fx import Graph
 
-_CONVERSION = 2  # increase it if the same model would be converted to another file
-_INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
 _UNNAMED = ("Constant", "Parameter", "Result")
 
 
-def openvino_model_of(
-    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], input_names: Sequence[str] = ()
-) -> Any:
-    """Convert a module through ``torch.export``.
+class OpenVinoConverter(Converter):
+    """OpenVINO's converter to IR files, with f32 weights; modules pass through ``torch.export``."""
 
-    Input shapes are those of the examples. Nodes that depend only on shapes are folded.
+    suffix = ".xml"
+    number = 2
 
-    Args:
-        module: in evaluation mode.
-        example_inputs: positional inputs.
-        input_names: names of the inputs in the result; empty keeps those of ``forward``.
+    def versions(self) -> tuple[str, ...]:
+        """Versions of torch and openvino."""
+        return tuple(str(library.__version__) for library in _libraries())
 
-    Returns:
-        An ``openvino.Model``.
+    def of_module(
+        self,
+        module: torch.nn.Module,
+        example_inputs: Sequence[torch.Tensor],
+        input_names: Sequence[str],
+    ) -> Any:
+        """See `Converter.of_module`; nodes that depend only on shapes are folded."""
+        torch, _ = _libraries()
+        what = f"module {type(module).__name__}"
+        try:
+            with torch.no_grad(), plain_results(module):
+                program = torch.export.export(module, tuple(example_inputs))
+        except Exception as error:  # tracing runs the module's own code
+            raise InputError(f"{what} cannot be exported: {one_line(error)}") from error
+        return _converted(program, what, input_names)
 
-    Raises:
-        InputError: the module cannot be exported or converted.
-        MissingExtraError: torch or openvino is not installed.
-    """
-    torch, _ = _libraries()
-    try:
-        with torch.no_grad(), plain_results(module):
-            program = torch.export.export(module, tuple(example_inputs))
-    except Exception as error:  # tracing runs the module's own code
-        raise InputError(
-            f"module {type(module).__name__} cannot be exported: {one_line(error)}"
-        ) from error
-    return _converted(program, f"module {type(module).__name__}", input_names)
+    def of_program(self, program: ExportedProgram, path: str, input_names: Sequence[str]) -> Any:
+        """See `Converter.of_program`."""
+        return _converted(program, path, input_names)
 
+    def keep_interface(self, model: Any, interface: Interface) -> None:
+        """See `Converter.keep_interface`; `kept_interface` reads it."""
+        model.set_rt_info(interface.text(), INTERFACE_KEY)
 
-def openvino_file_of(
-    name: str,
-    module: torch.nn.Module,
-    example_inputs: Sequence[torch.Tensor],
-    input_names: Sequence[str] = (),
-    *,
-    version: str = "",
-    folder: Path | None = None,
-) -> Path:
-    """Convert a module to an IR file with f32 weights, once; later calls return the same file.
-
-    The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
-    of torch and openvino: a change of any of them makes another file.
-
-    Args:
-        name: of the model.
-        module: in evaluation mode.
-        example_inputs: positional inputs.
-        input_names: names of the inputs.
-        version: of whatever determines architecture and weights.
-        folder: of the files; None is ``placewright/models`` in the user's cache folder.
-
-    Raises:
-        InputError: the module cannot be converted, or the file cannot be written.
-        MissingExtraError: torch or openvino is not installed.
-    """
-    shapes = [tuple(example.shape) for example in example_inputs]
-    return _file(
-        name,
-        [version, shapes],
-        lambda: openvino_model_of(module, example_inputs, input_names),
-        folder,
-    )
+    def save(self, model: Any, path: Path) -> None:
+        """See `Converter.save`."""
+        _, openvino = _libraries()
+        openvino.save_model(model, str(path), compress_to_fp16=False)
 
 
-def openvino_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Path:
-    """Convert a program in a file to an IR file, once; later calls find it by content.
-
-    Raises:
-        InputError: it cannot be read or converted, or the result not written.
-        FileFormatError: the file is damaged, or holds more than data.
-        MissingExtraError: torch or openvino is not installed.
-    """
-    digest = content_hash(held.path.parent, [held.path])
-
-    def convert() -> Any:
-        program, interface = held.load(held.path)
-        model = _converted(program, str(held.path), interface.inputs)
-        keep_interface(model, interface)
-        return model
-
-    return _file(held.path.stem, [digest, _INTERFACE], convert, folder)
-
-
-def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
+def _converted(program: ExportedProgram, what: str, input_names: Sequence[str]) -> Any:
     """Convert a program to an ``openvino.Model`` with the program's input shapes."""
     _, openvino = _libraries()
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
@@ -162,16 +115,6 @@ def _each_once(decoder: Any) -> list[int]:
     return [first.index(node) for node in nodes]
 
 
-def _file(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
-    torch, openvino = _libraries()
-
-    def save(model: Any, path: Path) -> None:
-        openvino.save_model(model, str(path), compress_to_fp16=False)
-
-    versions = (torch.__version__, openvino.__version__)
-    return converted_file(name, (_CONVERSION, *key, *versions), ".xml", make, save, folder)
-
-
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
     """Suppress the converter's remarks about PyTorch's own tables."""
@@ -203,13 +146,8 @@ def _libraries() -> tuple[Any, Any]:
     return torch, openvino
 
 
-def keep_interface(model: Any, interface: Interface) -> None:
-    """Write the interface of a PyTorch program into the ``openvino.Model`` made of it."""
-    model.set_rt_info(interface.text(), INTERFACE_KEY)
-
-
 def kept_interface(model: Any) -> Interface | None:
-    """Read the interface that `keep_interface` wrote; None if there is none."""
+    """Read the interface that `OpenVinoConverter.keep_interface` wrote; None if there is none."""
     if not model.has_rt_info(INTERFACE_KEY):
         return None
     held = model.get_rt_info(INTERFACE_KEY)

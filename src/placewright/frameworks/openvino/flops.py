@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 def flops_of(node: Any) -> float:
-    """Count the operations of an ``openvino.Node`` by the rules of `core.flops`.
+    """Count the operations of an ``openvino.Node`` by the rules of `frameworks.flops`.
 
     The count is 0 if it needs a shape that depends on data.
     """

@@ -232,7 +232,16 @@ class Intervals(NamedTuple):
 
 def new_intervals(n_streams: int, n_units: int) -> Intervals:
     """Idle streams, with space for the first intervals."""
-    return _of_size(n_streams, n_streams + 2 * n_units // BLOCK + 2, 4)
+    n_blocks = n_streams + 2 * n_units // BLOCK + 2
+    return Intervals(
+        starts=np.zeros((n_blocks, BLOCK)),
+        ends=np.zeros((n_blocks, BLOCK)),
+        length=np.zeros(n_blocks, dtype=np.int64),
+        gap=np.zeros(n_blocks),
+        order=np.zeros((n_streams, 4), dtype=np.int64),
+        n_blocks=np.zeros(n_streams, dtype=np.int64),
+        used=np.zeros(2, dtype=np.int64),
+    )
 
 
 def grown(intervals: Intervals) -> Intervals:
@@ -252,18 +261,6 @@ def grown(intervals: Intervals) -> Intervals:
             new = grown[name] = np.zeros(shape, dtype=old.dtype)
             new[tuple(slice(extent) for extent in old.shape)] = old
     return intervals._replace(**grown)
-
-
-def _of_size(n_streams: int, n_blocks: int, most: int) -> Intervals:
-    return Intervals(
-        starts=np.zeros((n_blocks, BLOCK)),
-        ends=np.zeros((n_blocks, BLOCK)),
-        length=np.zeros(n_blocks, dtype=np.int64),
-        gap=np.zeros(n_blocks),
-        order=np.zeros((n_streams, most), dtype=np.int64),
-        n_blocks=np.zeros(n_streams, dtype=np.int64),
-        used=np.zeros(2, dtype=np.int64),
-    )
 
 
 @inlined

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 def flops_of(node: Node) -> float:
-    """Count the operations of a call by the rules of `core.flops`.
+    """Count the operations of a call by the rules of `frameworks.flops`.
 
     A call of a subgraph (a loop's body, a region with other gradient settings) counts its nodes
     once. The count is 0 if it needs a shape that depends on data.

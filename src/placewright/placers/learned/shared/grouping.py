@@ -201,14 +201,14 @@ def merge_chains(problem: Problem, merger: Merger) -> None:
             merger.merge(int(merger.class_of[unit]), int(merger.class_of[readers[0]]))
 
 
-def colocation_grouping(problem: Problem, at_least: int = FEWEST_GROUPS) -> Grouping:
-    """The published fixpoint if it leaves `at_least` groups, else `chain_grouping`.
+def colocation_grouping(problem: Problem) -> Grouping:
+    """The published fixpoint if it leaves `FEWEST_GROUPS` groups, else `chain_grouping`.
 
     The paper places training graphs and adds rules by hand that keep the branches of a ConvNet
     apart; on a forward graph with one output its fixpoint alone would be a single group.
     """
     grouping = fixpoint_grouping(problem)
-    return grouping if grouping.n_groups >= at_least else chain_grouping(problem)
+    return grouping if grouping.n_groups >= FEWEST_GROUPS else chain_grouping(problem)
 
 
 def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grouping:

@@ -1,0 +1,188 @@
+"""Conversion of PyTorch models to files of a framework's own format, each once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from placewright.errors import InputError
+from placewright.io.content import content_hash, one_line
+from placewright.io.lost_cache import folder_instead, tell_lost_cache
+from placewright.io.scratch import scratch_folder
+from placewright.io.written import move_files
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+    from placewright.execution.exported_program import Interface, ProgramFile
+
+_LOG = logging.getLogger(__name__)
+_INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
+
+
+class Converter(ABC):
+    """A library's converter, with a cache of the files that it made.
+
+    Attributes:
+        suffix: of the files.
+        number: increase it if the same model would be converted to another file.
+    """
+
+    suffix: ClassVar[str]
+    number: ClassVar[int]
+
+    @abstractmethod
+    def versions(self) -> tuple[str, ...]:
+        """Versions of the libraries that take part.
+
+        Raises:
+            MissingExtraError: a library is not installed.
+        """
+
+    @abstractmethod
+    def of_module(
+        self,
+        module: torch.nn.Module,
+        example_inputs: Sequence[torch.Tensor],
+        input_names: Sequence[str],
+    ) -> Any:
+        """Convert a module in evaluation mode; empty `input_names` keep those of ``forward``.
+
+        Raises:
+            InputError: it cannot be converted.
+        """
+
+    @abstractmethod
+    def of_program(self, program: ExportedProgram, path: str, input_names: Sequence[str]) -> Any:
+        """Convert a program, which came from the file at a path.
+
+        Raises:
+            InputError: it cannot be converted.
+        """
+
+    @abstractmethod
+    def keep_interface(self, model: Any, interface: Interface) -> None:
+        """Write the interface of a PyTorch program into the model made of it."""
+
+    @abstractmethod
+    def save(self, model: Any, path: Path) -> None:
+        """Write the model to a path, and its other files into the same folder."""
+
+    def file_of_module(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        example_inputs: Sequence[torch.Tensor],
+        input_names: Sequence[str] = (),
+        *,
+        version: str = "",
+        folder: Path | None = None,
+    ) -> Path:
+        """Convert a module to a file, once; later calls return the same file.
+
+        The file's name holds a hash of `name`, `version`, the example inputs' shapes and
+        `versions`: a change of any of them makes another file.
+
+        Args:
+            name: of the model.
+            module: in evaluation mode.
+            example_inputs: positional inputs; their shapes are fixed.
+            input_names: names of the inputs; empty keeps those of ``forward``.
+            version: of whatever determines architecture and weights.
+            folder: of the files; None is ``placewright/models`` in the user's cache folder.
+
+        Raises:
+            InputError: the module cannot be converted, or the file cannot be written.
+            MissingExtraError: a library is not installed.
+        """
+        shapes = [tuple(example.shape) for example in example_inputs]
+        return self._file(
+            name,
+            [version, shapes],
+            lambda: self.of_module(module, example_inputs, input_names),
+            folder,
+        )
+
+    def file_of_program(self, held: ProgramFile, *, folder: Path | None = None) -> Path:
+        """Convert a program in a file to a file, once; later calls find it by content.
+
+        Raises:
+            InputError: it cannot be read or converted, or the result not written.
+            FileFormatError: the file is damaged, or holds more than data.
+            MissingExtraError: a library is not installed.
+        """
+        digest = content_hash(held.path.parent, [held.path])
+
+        def convert() -> Any:
+            program, interface = held.load(held.path)
+            model = self.of_program(program, str(held.path), interface.inputs)
+            self.keep_interface(model, interface)
+            return model
+
+        return self._file(held.path.stem, [digest, _INTERFACE], convert, folder)
+
+    def _file(
+        self, name: str, key: Sequence[object], convert: Callable[[], Any], folder: Path | None
+    ) -> Path:
+        """The file of a converted model, which is made if it does not exist yet.
+
+        If the cache folder cannot be written to, the file is in a temporary folder, after a
+        warning.
+
+        Args:
+            name: of the model; the file's name starts with it.
+            key: everything on which the result depends; another key makes another file.
+            convert: makes the model.
+            folder: of the files; None is ``placewright/models`` in the user's cache folder.
+
+        Raises:
+            InputError: the file cannot be written to `folder`, or to the temporary folder.
+        """
+        home = _cache_folder() if folder is None else folder
+        text = "\0".join(map(str, (name, self.number, *key, *self.versions())))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        target = home / f"{name.replace('/', '-')}-{digest}{self.suffix}"
+        if target.exists():
+            return target
+        _LOG.info("converting %s to %s", name, target)
+        model = convert()
+        try:
+            return self._saved(model, target)
+        except (OSError, RuntimeError, ValueError) as error:
+            if folder is not None:
+                raise _unwritable(target, error) from None
+            tell_lost_cache(home, one_line(error))
+        try:
+            return self._saved(model, folder_instead() / target.name)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise _unwritable(target, error) from None
+
+    def _saved(self, model: Any, target: Path) -> Path:
+        """Save a model as `target`.
+
+        Raises:
+            OSError, RuntimeError, ValueError: it cannot be saved; `target` is unchanged.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(target.parent, ".converting-") as scratch:
+            made = scratch / target.name
+            self.save(model, made)
+            besides = [file for file in sorted(scratch.iterdir()) if file != made]
+            # The model comes last, so that its data are complete once it exists.
+            move_files({file: target.with_name(file.name) for file in (*besides, made)})
+        return target
+
+
+def _unwritable(target: Path, error: Exception) -> InputError:
+    return InputError(f"file '{target}' cannot be written: {one_line(error)}")
+
+
+def _cache_folder() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("placewright")) / "models"
