@@ -35,11 +35,6 @@ class WithReason(Outside):
         return None if problem.objective == "latency" else "latency only"
 
 
-class OfAnEarlierVersion(Outside):
-    def supports(self, problem: Problem) -> str:
-        return ""
-
-
 def test_a_reason_refuses_and_none_places() -> None:
     problem = random_problem(np.random.default_rng(0))
     few = Budget(evaluations=2)
@@ -47,10 +42,3 @@ def test_a_reason_refuses_and_none_places() -> None:
     pipeline = random_problem(np.random.default_rng(0), objective="throughput")
     with pytest.raises(InputError, match="cannot place this problem: latency only"):
         search(pipeline, WithReason(), few)
-
-
-def test_the_old_name_is_answered_with_the_new_one() -> None:
-    problem = random_problem(np.random.default_rng(0))
-    old: WithReason = OfAnEarlierVersion()  # type: ignore[assignment]
-    with pytest.raises(InputError, match="'outside' defines `supports`, which is `why_not"):
-        search(problem, old, Budget(evaluations=2))

@@ -16,7 +16,7 @@ from placewright.core.solution import Budget
 from placewright.placers.learned.hsdag.algorithm import Judge
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.returns import MovingAverage
-from placewright.placers.registry import make_placer, reason_against
+from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem, under_subgraphs
 
@@ -52,7 +52,7 @@ def test_every_method_answers(model: str) -> None:
     problem = free_problem(model)
     for name in (*PROVE, *OTHERS):
         placer = make_placer(name)
-        if reason_against(placer, problem) is not None:
+        if placer.why_not(problem) is not None:
             continue
         evaluator = Evaluator(problem, Budget(evaluations=200))
         found = placer.place(problem, evaluator, np.random.default_rng(0))

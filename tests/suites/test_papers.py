@@ -13,7 +13,6 @@ import pytest
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.errors import UnknownNameError
-from placewright.placers.registry import reason_against
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun, controls_of
 from placewright.session.comparison import named_placer
@@ -116,7 +115,7 @@ def test_every_placer_of_a_suite_can_place_what_the_paper_places(name: str) -> N
     problem = dataclasses.replace(small, objective=objective)
     for stage in suite.stages:
         for placer in stage.placers:
-            assert reason_against(named_placer(placer, {}), problem) is None
+            assert named_placer(placer, {}).why_not(problem) is None
     assert all(suite.cases_of(stage) for stage in suite.stages)
     ran = {(p, stage.evaluations) for stage in suite.stages for p in stage.placers}
     wanted = {*suite.headline.over, *suite.headline.placers}

@@ -123,20 +123,6 @@ class Placer(Protocol):
         ...
 
 
-def reason_against(placer: Placer, problem: Problem) -> str | None:
-    """The result of `placer.why_not(problem)`; None if the placer takes the problem.
-
-    Raises:
-        InputError: the placer has only `supports`, the method's name in earlier versions.
-    """
-    if not hasattr(placer, "why_not") and hasattr(placer, "supports"):
-        raise InputError(
-            f"placer '{placer.name}' defines `supports`, which is `why_not(problem)` now: rename "
-            "it, and return None instead of an empty text where the placer takes the problem"
-        )
-    return placer.why_not(problem)
-
-
 def placer_names() -> tuple[str, ...]:
     """All names, of this package and of installed ones, in alphabetical order.
 

@@ -22,9 +22,9 @@ from placewright.io.written import write_text
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import (
     REGISTRY,
+    Placer,
     is_path,
     make_placer,
-    reason_against,
     resolved_settings,
     tell_of_mended,
 )
@@ -167,7 +167,7 @@ def compare(
             results file belongs to another problem or budget.
     """
     for name, placer in made_placers(placers, seeds).items():
-        reason = reason_against(placer, problem)
+        reason = placer.why_not(problem)
         if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     store = ComparisonFile(results_path, problem, budget)
@@ -279,7 +279,7 @@ def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
     return placers
 
 
-def named_placer(name: str, settings: Mapping[str, str]) -> Any:
+def named_placer(name: str, settings: Mapping[str, str]) -> Placer:
     """Make the placer of ``NAME:key=value:...``, with further settings as text."""
     base, *pairs = name.split(":")
     if base not in REGISTRY and pairs and is_path(f"{base}:{pairs[0]}"):  # package.module:Class

@@ -50,7 +50,6 @@ from placewright.placers.registry import (
     Placer,
     family_of,
     make_placer,
-    reason_against,
     resolved_settings,
     tell_of_mended,
 )
@@ -115,7 +114,7 @@ def search(
         InputError: the placer does not support the problem.
         Interrupted: Ctrl-C; it carries the incumbent.
     """
-    reason = reason_against(placer, problem)
+    reason = placer.why_not(problem)
     if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
     evaluator = Evaluator(problem, budget, measure=measure)

@@ -27,7 +27,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError, PlacewrightError
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
-from placewright.placers.registry import make_placer, reason_against
+from placewright.placers.registry import make_placer
 from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.streams import (
     StreamRound,
@@ -281,7 +281,7 @@ def candidates(
     placements = [plan.placement]
     for name in _OTHERS:
         placer = make_placer(name, _SETTINGS.get(name, {}))
-        if reason_against(placer, problem) is not None or deadline.is_over:
+        if placer.why_not(problem) is not None or deadline.is_over:
             continue
         budget = Budget(evaluations=_MOST_EVALUATIONS, seconds=None if is_counted else _SECONDS)
         evaluator = Evaluator(problem, budget)

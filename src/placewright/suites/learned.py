@@ -26,7 +26,6 @@ from placewright.placers.baselines.single import homogeneous_placements
 from placewright.placers.registry import (
     placer_class,
     placers_that_learn,
-    reason_against,
 )
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import BESIDE, STARTS, LearnedRun, controls_of
@@ -163,7 +162,7 @@ def run_learned_benchmark(
         for case in cases:
             problem = case.build()
             for name, placer in made.items():
-                if reason := reason_against(placer, problem):
+                if reason := placer.why_not(problem):
                     raise InputError(f"placer '{name}' cannot place {case.name}: {reason}")
             key, shared = content_sha256(problem), Shared((case.name, problem, evaluations))
             for name, seed in wanted:

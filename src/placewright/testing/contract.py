@@ -24,7 +24,7 @@ from placewright.core.execution_models import (
 )
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.registry import Placer, reason_against
+from placewright.placers.registry import Placer
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -98,7 +98,7 @@ def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Prob
         models: tuple[ExecutionModel, ...] = (SubgraphIP(per_accelerator=2), Subgraph())
         variants.append(under_subgraphs(problem, models[index % 2]))
         variants.append(replace(problem, execution_model=Sequential()))
-    reasons = [reason_against(placer, variant) for variant in variants]
+    reasons = [placer.why_not(variant) for variant in variants]
     assert "" not in reasons, "why_not gives a reason, or None where the placer applies"
     return [one for one, reason in zip(variants, reasons, strict=True) if reason is None][:1]
 

@@ -13,7 +13,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.baselines.single import homogeneous_placements
-from placewright.placers.every_problem import ForEveryProblem
+from placewright.placers.conditions import ForEveryProblem
 from placewright.simulation.evaluator import Evaluator
 
 

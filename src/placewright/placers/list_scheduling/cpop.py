@@ -19,6 +19,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForLatency
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
 from placewright.placers.list_scheduling.ranks import (
@@ -31,17 +32,11 @@ from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Cpop:
+class Cpop(ForLatency):
     """The critical path stays together; everything else fills the gaps."""
 
     name: ClassVar[str] = "cpop"
     paper: ClassVar[str] = "Topcuoglu et al., TPDS 2002"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None unless the objective is throughput."""
-        return "cpop minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -18,6 +18,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForLatency
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import propose_in_order
 from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
@@ -25,17 +26,11 @@ from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Heft:
+class Heft(ForLatency):
     """Highest upward rank first, to where it finishes first; the order is part of the answer."""
 
     name: ClassVar[str] = "heft"
     paper: ClassVar[str] = "Topcuoglu et al., TPDS 2002"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None unless the objective is throughput."""
-        return "heft minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

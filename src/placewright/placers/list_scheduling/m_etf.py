@@ -22,23 +22,18 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForLatency
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.earliest_first import propose_earliest_first
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class MEtf:
+class MEtf(ForLatency):
     """Earliest task first with a memory check."""
 
     name: ClassVar[str] = "m-etf"
     paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None unless the objective is throughput."""
-        return "m-etf minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

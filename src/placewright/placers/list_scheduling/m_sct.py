@@ -32,6 +32,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForLatency
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.earliest_first import propose_earliest_first
 from placewright.simulation.evaluator import Evaluator
@@ -39,7 +40,7 @@ from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 
 @dataclass(frozen=True)
-class MSct:
+class MSct(ForLatency):
     """Small communication times.
 
     Attributes:
@@ -48,18 +49,12 @@ class MSct:
 
     name: ClassVar[str] = "m-sct"
     paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
-    needs_training: ClassVar[bool] = False
 
     threshold: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 0.5:
             raise InputError(f"m-sct: threshold must be in (0, 0.5], got {self.threshold}")
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None unless the objective is throughput."""
-        return "m-sct minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

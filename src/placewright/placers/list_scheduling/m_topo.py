@@ -21,6 +21,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_limits
 from placewright.placers.list_scheduling.free_memory import FreeMemory, fits, new_free_memory, take
 from placewright.simulation.compiled import compiled
@@ -29,18 +30,11 @@ from placewright.simulation.ranks import mean_costs
 
 
 @dataclass(frozen=True)
-class MTopo:
+class MTopo(ForEveryProblem):
     """Balances memory without reading costs."""
 
     name: ClassVar[str] = "m-topo"
     paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -17,6 +17,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForLatency
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
 from placewright.placers.list_scheduling.ranks import optimistic_costs, ready_by_rank
@@ -24,17 +25,11 @@ from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Peft:
+class Peft(ForLatency):
     """Adds a lower bound on the remaining path to each device's finish time."""
 
     name: ClassVar[str] = "peft"
     paper: ClassVar[str] = "Arabnejad and Barbosa, TPDS 2014"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None unless the objective is throughput."""
-        return "peft minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -21,6 +21,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.pipelines.ideals.items import (
     components_fused,
     depth_first_order,
@@ -30,17 +31,11 @@ from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(ForEveryProblem):
     """Fills accelerators one after the other."""
 
     name: ClassVar[str] = "greedy"
     paper: ClassVar[str] = "Tarnawski et al., NeurIPS 2020"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None: the rule only reads memory and support."""
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

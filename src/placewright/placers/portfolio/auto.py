@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.every_problem import ForEveryProblem
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.portfolio.lanes import InTurn, Lanes
 from placewright.placers.portfolio.schedule import SEARCHES, Portfolio, PortfolioMembers
 from placewright.placers.portfolio.turn import BOUND, PARTS, Takers

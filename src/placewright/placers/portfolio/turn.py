@@ -20,7 +20,7 @@ from placewright.errors import BudgetSpent, MissingExtraError
 from placewright.placers.exact.parts.programs import PartPrograms, part_programs
 from placewright.placers.exact.parts.search import search_parts
 from placewright.placers.portfolio.kernels import make_ready
-from placewright.placers.registry import make_placer, reason_against
+from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import RELAXATION, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
 
@@ -180,7 +180,7 @@ class TurnTaker:
             search_parts(problem, evaluator, 1.0, self._parts)
             return evaluator.solution()
         placer = make_placer(turn.member, turn.settings)
-        if reason := reason_against(placer, problem):
+        if reason := placer.why_not(problem):
             return evaluator.solution(message=reason)
         return placer.place(problem, evaluator, np.random.default_rng(turn.seed))
 

@@ -13,7 +13,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.baselines.single import evaluate_homogeneous
-from placewright.placers.every_problem import ForEveryProblem
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator

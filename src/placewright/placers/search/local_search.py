@@ -26,7 +26,7 @@ from placewright.errors import InputError
 from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.baselines.random_search import random_placements
-from placewright.placers.every_problem import ForEveryProblem
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.fewer_segments import with_fewer_segments
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired

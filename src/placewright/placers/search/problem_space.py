@@ -37,6 +37,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForLatency
 from placewright.placers.legal import Proposal, tighten
 from placewright.placers.list_scheduling.earliest_first import planned_earliest_first
 from placewright.placers.list_scheduling.in_order import (
@@ -59,7 +60,7 @@ _PREFERENCES_UP_TO = 2e7  # units times devices: groups of larger problems have 
 
 
 @dataclass(frozen=True)
-class ProblemSpace:
+class ProblemSpace(ForLatency):
     """Starts from unperturbed data and searches for the best perturbation.
 
     Attributes:
@@ -71,8 +72,6 @@ class ProblemSpace:
 
     name: ClassVar[str] = "problem-space"
     paper: ClassVar[str] = "Storer et al., Management Science 1992"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
-    needs_training: ClassVar[bool] = False
 
     groups: int = 24
     children: int = 4
@@ -86,11 +85,6 @@ class ProblemSpace:
                 "problem-space: groups, children and rounds must be >= 1 and step > 0, "
                 f"got {counts}, {self.step}"
             )
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None unless the objective is throughput."""
-        throughput = problem.objective == "throughput"
-        return "problem-space minimises latency" if throughput else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

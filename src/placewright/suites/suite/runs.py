@@ -21,7 +21,6 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
 from placewright.files.results import ResultsFile
 from placewright.placers.anytime import pass_interrupt_on
-from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.suite.problems import SUITE_VERSION, SuiteProblem
@@ -196,7 +195,7 @@ def _row_of(done: Done) -> SuiteRow:
 
 def _reason_to_leave_out(placer: str, problem: Problem) -> str | None:
     try:
-        return reason_against(named_placer(placer, {}), problem)
+        return named_placer(placer, {}).why_not(problem)
     except MissingExtraError as error:
         return str(error)
 

@@ -38,6 +38,7 @@ from placewright.placers.baselines.expert.families import (
 )
 from placewright.placers.baselines.expert.forward import ForwardGraph
 from placewright.placers.baselines.expert.recurrent import place_recurrent
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.legal import evaluate_within_limits, failure
 from placewright.placers.pipelines.ideals.items import components_fused
 from placewright.placers.repair import repaired
@@ -54,7 +55,7 @@ FAMILIES = tuple(_FAMILIES)
 
 
 @dataclass(frozen=True)
-class Expert:
+class Expert(ForEveryProblem):
     """Places a file's split, or follows the rule of the graph's family.
 
     Attributes:
@@ -67,8 +68,6 @@ class Expert:
 
     name: ClassVar[str] = "expert"
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017 (baseline)"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
-    needs_training: ClassVar[bool] = False
 
     file: str = ""
     rule: str = "auto"
@@ -78,10 +77,6 @@ class Expert:
         known = ("auto", *FAMILIES, "layers")
         if self.rule not in known:
             raise UnknownNameError("rule of the expert", self.rule, known)
-
-    def why_not(self, problem: Problem) -> str | None:
-        """None: the rule takes every graph."""
-        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

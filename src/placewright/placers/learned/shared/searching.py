@@ -14,7 +14,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.every_problem import ForEveryProblem
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.learned.shared.extra import require_packages
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.grouping import ActionSpace, merged_space

@@ -394,8 +394,9 @@ class LinkLevels:
 def link_levels(problem: Problem) -> LinkLevels | None:
     """The two levels of a max-load problem's links; None if there are not exactly two.
 
-    Devices of one group are those joined, in one step or several, by hops that are cheaper than
-    the dearest of one of their ends. The host, where it is a device, has no others in its group.
+    A hop is near if it is cheaper than the dearest hop of the device that pays it. Near hops join
+    the devices of a group, in one step or several. The host, if it is a device, must be alone in
+    its group.
     """
     if problem.unit_transfer_seconds is not None or not isinstance(
         problem.execution_model, MaxLoad

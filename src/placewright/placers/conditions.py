@@ -1,0 +1,31 @@
+"""Bases of placers by the problems that they take."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from placewright.core.problem import Problem
+
+
+class ForEveryProblem:
+    """A placer without conditions on the problem and without training."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+
+class ForLatency:
+    """A placer without training that minimises the seconds of one sample or one step."""
+
+    name: ClassVar[str]
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
+    needs_training: ClassVar[bool] = False
+
+    def why_not(self, problem: Problem) -> str | None:
+        """None unless the objective is throughput."""
+        return f"{self.name} minimises latency" if problem.objective == "throughput" else None
