@@ -63,7 +63,7 @@ def parse_bandwidth(text: str | float) -> float:
 
 
 def parse_operations(text: str | float) -> float:
-    """Operations per second of a text such as ``"101 TFLOPS"``; without a unit, operations per second.
+    """Operations per second of a text such as ``"101 TFLOPS"``; a number is operations per second.
 
     Raises:
         InputError: the text is not a rate >= 0.
