@@ -307,7 +307,7 @@ class Request:
     )  # fmt: skip
     resident: tuple[str, ...] = said(
         "Keep an input, or all of a pattern, where they are used before a run; repeatable.", (),
-        kind=list, checked=_parsing("names_in", "resident", "names of inputs", None),
+        kind=list, checked=_parsing("names_in", "resident", "names of inputs"),
     )  # fmt: skip
     prompt: int | None = said(
         "Plan a language model for a prompt of N tokens.",
