@@ -81,7 +81,6 @@ class OnnxParts:
         self.sparse = {i.values.name: i for i in inner.sparse_initializer}
         self.node_of_op = self._node_of_op(source)
         self.value_of_tensor = self._value_of_tensor()
-        self.tensor_of_value = {name: t for t, name in enumerate(self.value_of_tensor)}
         self.op_of_value = {
             self.value_of_tensor[tensor]: int(op)
             for tensor, op in enumerate(graph.tensor_producers)
