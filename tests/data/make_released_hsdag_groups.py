@@ -22,7 +22,7 @@ import networkx as nx
 import numpy as np
 
 from placewright import zoo
-from placewright.frameworks.openvino.conversion import openvino_file_of
+from placewright.frameworks.openvino.conversion import OpenVinoConverter
 from placewright.frameworks.openvino.reader import read_openvino
 
 COMMIT = "9d5caf7770cd50f975e014d19920873c112df095"
@@ -53,7 +53,7 @@ def authors_functions(checkout: Path) -> dict[str, Any]:
 def groups_of(name: str, variant: str, theirs: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """The group of each op, and the numbers of nodes, edges and groups (see the test)."""
     model = zoo.build(name, variant=variant)
-    file = openvino_file_of(
+    file = OpenVinoConverter().file_of_module(
         f"{name}/{variant}", model.module, model.example_inputs, model.input_names
     )
     graph = theirs["xml2graph"](None, str(file))
