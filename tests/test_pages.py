@@ -176,7 +176,7 @@ def test_the_environment_of_the_page_of_policies_pays_the_fall_of_the_value() ->
         _, reward, is_done, _, _ = environment.step(0)
         total += reward
     assert total == pytest.approx(first - environment.value)
-    assert environment.value == environment.evaluator.best_value  # all on one device
+    assert environment.evaluator.best_value <= min(first, environment.value)
     assert environment.evaluator.evaluations == problem.colocation.n_groups + 1
 
 
