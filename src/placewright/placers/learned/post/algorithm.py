@@ -49,11 +49,13 @@ class Distribution:
     def ppo(self, samples: IntArray, advantage: FloatArray, settings: Post) -> float:
         """Gradient ascent on Eq. (11) from the distribution that drew `samples`.
 
-        The steps are taken again with half the learning rate while they lead further than
-        2 x `kl_target`; where the first attempt holds, the next update tries a larger one.
+        Steps that lead further than 2 x `kl_target` are taken again with half the learning rate. If
+        no rate is small enough, the distribution does not change. The next update tries a larger
+        rate if the first attempt held. `beta` doubles or halves if the divergence is more than
+        1.5 times `kl_target`, or less than a 1.5th of it.
 
         Returns:
-            KL(old || new) of the joint distribution, at most 2 x `kl_target`.
+            KL(old || new) of the joint distribution, at most 2 x `kl_target`; 0 without a change.
         """
         old, limit = self.log_f, 2.0 * settings.kl_target
         rate = self.rate
