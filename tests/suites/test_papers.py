@@ -200,6 +200,7 @@ def test_a_suite_resumes_and_its_report_says_what_was_run(
     above = 100.0 * (bound.single / bound.value - 1.0)
     assert re.search(rf"\| one GPU: `single` \| 1 \| [^|]+ \| 1\.000 \({above:.0f}\) \|", text)
     assert "- The hardware." in text
+    assert re.search(r"\| `post` \| `[^|]*kl_target=0\.03[^|]*` \|", text)
     assert text.splitlines()[2] == "All of it is ours."
     found = dict(headline_rows(suite, cells_of(rows)))
     best = statistics.median(row.value for row in rows if row.placer == "local-search")

@@ -87,11 +87,11 @@ def report_text(
     parts += _changes_section(groups, names)
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Core-seconds of a run, median", "", *_seconds_table(groups, names)]
-    parts += _settings_section(names, settings or {})
+    parts += settings_section(names, settings or {})
     return "\n".join(parts) + "\n"
 
 
-def _settings_section(
+def settings_section(
     names: Sequence[str], settings: Mapping[str, Mapping[str, object]]
 ) -> list[str]:
     """The section with all hyperparameters of each placer; empty if they are not known."""

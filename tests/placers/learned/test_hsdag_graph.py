@@ -2,7 +2,7 @@
 
 ``released_hsdag_groups.npz`` holds what ``xml2graph``, ``merge_operations`` and ``merge_nodes`` of
 github.com/hping666/HSDAG at commit 9d5caf7770cd50f975e014d19920873c112df095 made of the OpenVINO
-files of our zoo: the group of each op, and the numbers of nodes, edges, groups, groups that hold
+files of our zoo (``make_released_hsdag_groups.py`` beside it does so again): the group of each op, and the numbers of nodes, edges, groups, groups that hold
 something else than constants, and edges between groups. The narrow variants of Inception-V3 and
 ResNet-50 have the same graph as the wide ones.
 """
@@ -63,6 +63,27 @@ def test_groups_are_those_of_the_released_code(
     found = [view.n_nodes, view.edges.shape[1], len(np.unique(opener)), len(holds_more), between]
     assert found == counts
     assert found[2:4] == [groups, with_ops]
+
+
+def test_constants_that_a_file_computes_are_one_constant_of_ours(converted: Path) -> None:
+    """Two weights of moe are broadcast to a constant shape: our reader computes them first.
+
+    The ops then have the released groups, and the file has two groups more, of the ops that compute
+    the constants. With the constants as they are in the file, all counts are the released ones.
+    """
+    file = file_of("moe", "tiny", converted)
+    with np.load(FILE) as arrays:
+        theirs, counts = arrays["moe"], arrays["moe_counts"].tolist()
+    graph, _ = read_openvino(file)
+    opener = trees_of_single_predecessors(GraphView.of(graph))
+    assert np.array_equal(classes_of(opener[: graph.n_ops]), classes_of(theirs))
+    assert len(np.unique(opener)) == counts[2] - 2
+    raw, _ = read_openvino(file, fold_constants=False)
+    view = GraphView.of(raw)
+    of_file = trees_of_single_predecessors(view)
+    ends = np.unique(of_file[view.edges], axis=1)
+    assert [view.n_nodes, view.edges.shape[1], len(np.unique(of_file))] == counts[:3]
+    assert np.count_nonzero(ends[0] != ends[1]) == counts[4]
 
 
 def classes_of(labels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:

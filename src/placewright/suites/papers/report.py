@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from placewright.report.learned_statistics import LearnedRun
+from placewright.report.learned_text import settings_section
 from placewright.report.pictures import write_picture
 from placewright.report.tables import markdown_table
+from placewright.session.comparison import settings_by_placer
 from placewright.suites.papers.generalisation import LABELS, TRANSFERRED
 from placewright.suites.papers.suite import BOUND, CERTAINTIES, PaperSuite, Published, Stage
 
@@ -79,6 +81,8 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
     parts += ["", "Seconds of the best single device, and the bound over it:", ""]
     parts += _singles(cells, problems)
     parts += ["", "## What cannot be had", "", *(f"- {text}" for text in suite.missing)]
+    names = list(dict.fromkeys(name for stage in suite.stages for name in stage.placers))
+    parts += settings_section(names, settings_by_placer(names))
     return "\n".join(parts) + "\n"
 
 

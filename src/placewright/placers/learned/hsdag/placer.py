@@ -37,7 +37,8 @@ class Hsdag(LearningPlacer, HsdagSettings):
     Departures from the code, file by file, in all three:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
           layers of a file. They are the same where a unit is one op, but for conversions of
-          half-precision weights, which are part of the weight here.
+          half-precision weights and for constants that the file computes, which are one weight
+          here: the ops of moe have the code's groups, and two groups of constants are missing.
         * ``main.py``, ``merge_operations``: same groups; colocation classes stay together, and no
           group may fill more than a quarter of every device that it may use.
         * ``main.py``, ``pre_process``: the mean of kinds is over all members of a group. The code
