@@ -2,9 +2,9 @@
 
 ``released_hsdag_groups.npz`` holds what ``xml2graph``, ``merge_operations`` and ``merge_nodes`` of
 github.com/hping666/HSDAG at commit 9d5caf7770cd50f975e014d19920873c112df095 made of the OpenVINO
-files of our zoo (``make_released_hsdag_groups.py`` beside it does so again): the group of each op, and the numbers of nodes, edges, groups, groups that hold
-something else than constants, and edges between groups. The narrow variants of Inception-V3 and
-ResNet-50 have the same graph as the wide ones.
+files of our zoo (``make_released_hsdag_groups.py`` does so again): the group of each op, and the
+numbers of nodes, edges, groups, groups that hold something else than constants, and edges between
+groups. The narrow variants of Inception-V3 and ResNet-50 have the same graph as the wide ones.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 9d5caf7770cd50f975e014d19920873c112df095 (``model.py``, ``layer.py``, ``layers/gcn_conv.py``,
 ``PPO`` and ``train`` of ``main.py``) on graphs and weights drawn at random, dropout 0. The sparse
 types of torch_sparse and torch_scatter were stood in for by index arithmetic of the same meaning.
+``make_released_hsdag.py`` beside the file makes the outputs again from its inputs.
 """
 
 from __future__ import annotations
