@@ -154,7 +154,7 @@ def authors_modules(checkout: Path, folder: Path) -> Arrays:
     for name, members in stand_ins.items():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(members)
-    sys.path.insert(0, str(folder))
+    sys.path[:0] = [str(folder)]
     tree = ast.parse((folder / "main.py").read_text())
     wanted = ("PPO", "train", "RolloutBuffer")
     tree.body = [n for n in tree.body if getattr(n, "name", "") in wanted]
