@@ -152,9 +152,9 @@ def _cell(text: str) -> str:
 
 
 def _kind(texts: Sequence[str]) -> str:
-    """The class of cells that all begin like numbers, or of their heading."""
-    is_number = texts and all(text[:1].isdigit() or text[:1] in tuple("+-−") for text in texts)
-    return ' class="number"' if is_number else ""
+    """The class of a cell that begins like a number, or of a heading above mostly such cells."""
+    numbers = [text for text in texts if text[:1].isdigit() or text[:1] in tuple("+-−")]
+    return ' class="number"' if 2 * len(numbers) > len(texts) else ""
 
 
 def _prose(text: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from placewright.core.execution_models import EVENT
+from placewright.placers.portfolio import kernels
 from placewright.placers.portfolio.kernels import seconds_to_compile
 
 
@@ -19,3 +21,10 @@ def test_kernels_are_ahead_until_they_were_compiled(tmp_path: Path) -> None:
     assert seconds_to_compile("latency", EVENT, new) == 33.0
     (new / "ready-latency-event").write_text("45.0")
     assert seconds_to_compile("latency", EVENT, new) == 0.0
+
+
+def test_the_folders_of_versions_are_side_by_side() -> None:
+    """Numba has a folder for each module below that of the version, which its name begins with."""
+    home = kernels._mark("latency", EVENT).parent
+    assert re.fullmatch(r"simulation-[0-9a-f]{16}", home.name)
+    assert home.parent.name == "kernels"

@@ -103,8 +103,8 @@ def seconds_to_compile(
 
 
 def _mark(objective: Objective, model: ExecutionModel, folder: Path | None = None) -> Path:
-    """The file beside the kernels of this version that exists once all are compiled."""
-    home = Path(cast(Any, advance)._cache._cache_path) if folder is None else folder
+    """The file in the folder of this version's kernels that exists once all are compiled."""
+    home = Path(cast(Any, advance)._cache._cache_path).parent if folder is None else folder
     return home / f"ready-{objective}-{model.name}"
 
 
