@@ -88,14 +88,15 @@ def announced(
             command = [word.replace(MODEL, model) for word in words]
             if only in " ".join(command):
                 rows.append(_timed(command, home))
-                print_note(f"{rows[-1].command}: {rows[-1].taken:.0f} s")
+                print_note(f"{rows[-1].command}: announced {_range(rows[-1])} s, took "
+                           f"{rows[-1].taken:.0f} s")  # fmt: skip
     if as_json:
         print_json([asdict(row) for row in rows])
         return
     cells = [
         [
             row.command,
-            "-" if row.high is None else f"{row.low:.0f} to {row.high:.0f}",
+            _range(row),
             f"{row.taken:.0f}",
             "-" if row.ratio is None else f"{row.ratio:.2f}",
             f"{statistics.median(row.left_ratios):.2f}" if row.left_ratios else "-",
@@ -106,6 +107,10 @@ def announced(
     columns = ["command", "announced (s)", "taken (s)", "ratio", "time left, median", "without"]
     print_table("Announced and taken", columns, cells)
     print_line("ratio: announced over taken; 1 if the time taken is within the announced range.")
+
+
+def _range(row: Announced) -> str:
+    return "-" if row.high is None else f"{row.low:.0f} to {row.high:.0f}"
 
 
 def _timed(command: Sequence[str], home: Path) -> Announced:
