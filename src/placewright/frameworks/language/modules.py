@@ -22,6 +22,7 @@ _KINDS: Mapping[Part, str] = {
     "shared-experts": "SharedExperts",
     "head": "Head",
 }
+_CELLS = 256  # tokens, of which the room of a window is a multiple (llama-kv-cache-iswa.cpp)
 _HIDDEN_BYTES = 4  # of an element between modules, which engines keep in f32
 CACHE_FORMATS: Mapping[str, tuple[int, int]] = {  # elements and bytes of a block
     "f32": (1, 4),
@@ -78,15 +79,20 @@ class Cache:
         full = max(0, min(context, self.window or context) - first + 1)  # that see all before them
         return full * first + full * (full - 1) // 2 + (tokens - full) * self.tokens(context)
 
-    def n_bytes(self, context: int, dtype: str) -> float:
+    def n_bytes(self, context: int, dtype: str, at_once: int = 0) -> float:
         """Bytes for a context of one sequence.
 
         Args:
             context: tokens.
             dtype: one of `CACHE_FORMATS`.
+            at_once: tokens of a pass for which llama.cpp makes room besides the window, rounded
+                up to 256; 0 is the window alone.
         """
         block, size = CACHE_FORMATS[dtype]
-        return self.elements_per_token * self.tokens(context) * size / block + self.state_bytes
+        kept = self.tokens(context)
+        if self.window and at_once:
+            kept = min(context, -(-(self.window + at_once) // _CELLS) * _CELLS)
+        return self.elements_per_token * kept * size / block + self.state_bytes
 
 
 @dataclass(frozen=True)
@@ -184,6 +190,7 @@ class ModelStep:
         end: tokens of a sequence after the step; 0 if they fill the context.
         answers: tokens whose logits are computed; engines skip the others.
         scratch_bytes: of the head, for logits.
+        at_once: tokens of the longest pass, for which windows keep room; 0 keeps the window alone.
     """
 
     tokens: int
@@ -193,6 +200,7 @@ class ModelStep:
     end: int = 0
     answers: int = 1
     scratch_bytes: float = 0.0
+    at_once: int = 0
 
 
 _DEFAULT_CONTEXT = 4096
@@ -298,7 +306,7 @@ class ModulesGraph:
     ) -> int:
         weights = self._add(layer[part])
         step = self._step
-        n_bytes = step.sequences * cache.n_bytes(step.context, step.cache)
+        n_bytes = step.sequences * cache.n_bytes(step.context, step.cache, step.at_once)
         if n_bytes:
             weights.append(self._builder.add_weight(n_bytes, dtype=step.cache))
         each = sum((2.0 if w.multiplies else 1.0) * w.n_elements for w in layer[part])

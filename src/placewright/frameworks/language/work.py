@@ -55,7 +55,7 @@ def requested_work(
     if request.cache not in CACHE_FORMATS:
         raise FieldError("kv", f"is {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
     per_sequence = request.prompt + request.generate
-    batch = min(request.micro_batch, request.prompt)
+    batch = min(request.micro_batch, request.sequences * request.context)  # as engines reserve
     step = ModelStep(
         request.sequences * per_sequence,
         request.context,
@@ -64,6 +64,7 @@ def requested_work(
         per_sequence,
         request.sequences * (1 + request.generate),
         float(_ACTIVATION_BYTES * batch * model.vocabulary),
+        request.micro_batch,
     )
     graph = ModulesGraph(model, step).build()
     modules = dict(_modules(model))
@@ -77,7 +78,8 @@ def requested_work(
         request,
         work,
         [
-            request.sequences * modules[name][2].n_bytes(request.context, request.cache)
+            request.sequences
+            * modules[name][2].n_bytes(request.context, request.cache, request.micro_batch)
             for name in graph.op_names
         ],
         _buffer_bytes(model, batch, request.context),
