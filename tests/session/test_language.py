@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,18 @@ from cli.runner import placewright
 from support.gguf_files import MADE, write_gguf
 
 import placewright as pw
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.data_sheet import DataSheet
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.solution import Budget
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, TokenRequest
 from placewright.session.language.answer import largest_context, memory_advice, token_answer
-from placewright.session.language.layer_runs import why_inexpressible
+from placewright.session.language.layer_runs import expressible_plan, why_inexpressible
 from placewright.session.language.problem import physical_cluster, tokens_of
 from placewright.session.models import load_model
+from placewright.session.search import find_plan
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 
@@ -179,7 +184,7 @@ def test_the_largest_context_fits_and_the_next_does_not(tmp_path: Path) -> None:
     assert largest_context(model.works, request, cluster, 8192) == 8192
     reserve = 24 * GIB - problem_of(path, devices=CARD).cluster.memory_bytes[0]
     kept = float(model.works(replace(request, context=2048)).graph.weight_bytes.sum())
-    mask = 2.0 * request.prompt * (2048 - request.context)  # of attention, for another context
+    mask = 2.0 * 512 * (2048 - request.context)  # of a micro-batch, for another context
     close = cluster.with_limit(CARD, float(reserve) + mask + kept)
     assert largest_context(model.works, request, close, 8192) == 2048
     assert largest_context(model.works, request, cluster.with_limit(CARD, 1.0), 8192) == 0
@@ -193,6 +198,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"kv": "q3"}, "is f32, f16, bf16, q8_0, q4_0, got 'q3'"),
     ({"prompt": "2 k"}, "expects a number of tokens"),
     ({"prompt": 0}, "must be 1 to"),
+    ({"micro_batch": 0}, "must be 1 to"),
+    ({"granularity": "layer"}, "granularity: has no effect on a language model"),
+    ({"state": {"a": "b"}}, "state: has no effect"),
+    ({"shapes": {"tokens": (4,)}}, "give `prompt`, `generate` and `context`"),
+    ({"samples_in_flight": 2}, "give `sequences`"),
+    ({"runtime": "torch"}, "export the plan"),
+    ({"compiled": True}, "compiled: has no effect"),
     ({"objective": "throughput"}, "of a language model is latency"),
     ({"execution_model": "event"}, "of a language model is sequential"),
     ({"precision": "f16"}, "of a language model is that of its file"),
@@ -204,6 +216,92 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_wrong_requests_are_refused(said: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises((InputError, UnknownNameError), match=reason):
         problem_of(written(tmp_path), **said)
+
+
+def test_devices_of_a_shared_pool_are_refused(tmp_path: Path) -> None:
+    """Both would have the pool's bytes for themselves."""
+    sheet = DataSheet({"f16": 1e12}, 5e10)
+    devices = tuple(
+        Device(kind, kind, 32 * GIB, data_sheet=sheet, pool="ram") for kind in ("cpu", "gpu")
+    )
+    links = tuple(Link(*ends, 1e-6, 5e10) for ends in (("cpu", "gpu"), ("gpu", "cpu")))
+    cluster = Cluster(devices, links, host="cpu", pools={"ram": 8 * GIB})
+    with pytest.raises(FieldError, match="'cpu' in memory pool 'ram', which plans of language"):
+        problem_of(written(tmp_path), cluster=cluster, devices=None)
+    apart = replace(cluster, devices=tuple(replace(x, pool=None) for x in devices), pools={})
+    seconds = problem_of(written(tmp_path), cluster=apart, devices=None).costs.seconds
+    assert np.isfinite(seconds).all()  # a CPU without a peak for f32 computes in f16
+
+
+def test_buffers_have_room_for_a_micro_batch_however_short_the_prompt(tmp_path: Path) -> None:
+    """llama.cpp reserves them before it sees a prompt: logits of 512 tokens, not of one."""
+    path = written(tmp_path)
+    short, long = (problem_of(path, prompt=tokens, context=600) for tokens in (1, 512))
+    card = [problem.cluster.memory_bytes[0] for problem in (short, long)]
+    assert card[0] == card[1] - float(long.cluster.memory_bytes[0] - short.cluster.memory_bytes[0])
+    scratch = [p.kept.unit_bytes[p.graph.op_index["head"]] for p in (short, long)]
+    assert scratch[0] == scratch[1] >= 4 * 512 * 512
+    assert card[0] >= card[1]  # the longer one also copies weights to the card
+
+
+def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:
+    """llama.cpp's `size_swa`: window 512 and 100 tokens, as a multiple of 256."""
+    model = load_model(written(tmp_path, "windows"))
+    assert model.works is not None
+    work = model.works(TokenRequest(300, 1, 4096, micro_batch=100, sequences=3))
+    caches = dict(zip(work.graph.op_names, work.caches, strict=True))
+    assert caches["layers.0.attention"] == 3 * 256 * 2 * 768
+    assert caches["layers.5.attention"] == 3 * 256 * 2 * 4096
+    short = model.works(TokenRequest(300, 1, 600, micro_batch=100))
+    assert short.caches[1] == 256 * 2 * 600
+
+
+def test_many_sequences_are_streamed_in_decode_too(tmp_path: Path) -> None:
+    """llama.cpp copies weights for each pass of 32 tokens or more, also for 32 sequences."""
+    path = written(tmp_path)
+    few, many = (problem_of(path, sequences=n, prompt=20) for n in (31, 32))
+    assert few.cluster.device_names == (CARD, SMALL, "cpu")
+    assert many.cluster.device_names[3] == f"cpu+{CARD}"
+    op = many.graph.op_index["layers.0.feed-forward"]
+    read = problem_of(path, sequences=32, prompt=20, generate=0)  # 20 tokens stay on the CPU
+    decode = many.costs.seconds[op, 3] - read.costs.seconds[op, 2]
+    copy = 10e-6 + 3 * 512 * 256 / 256 * 144 / (31.51e9 * 0.8)
+    assert decode == pytest.approx(20 * (copy + 5 * LAUNCH), rel=0.1)
+
+
+@pytest.mark.parametrize("change", [{"prompt": "x"}, {"cluster": "{"}, {"cluster": "{}"}])
+def test_a_problem_with_wrong_numbers_is_refused(change: dict[str, str], tmp_path: Path) -> None:
+    plan = pw.place(written(tmp_path), devices=f"{CARD},cpu", prompt=100, generate=20)
+    source = plan.problem.source
+    assert source is not None
+    wrong = replace(source, options={**source.options, **change})
+    with pytest.raises(InputError, match=r"is not that of a language model|cannot be read"):
+        token_answer(replace(plan, problem=replace(plan.problem, source=wrong)))
+
+
+def test_a_search_that_overruns_its_budget_ends_with_its_plan(tmp_path: Path) -> None:
+    """The first one that lays layers in runs took longer than the whole budget."""
+    problem = problem_of(written(tmp_path))
+    card, small = 0, 1
+    chosen = np.full(problem.graph.n_ops, card)
+    chosen[problem.graph.op_index["embedding"]] = problem.cluster.device("cpu")
+    chosen[problem.graph.op_index["layers.0.attention"]] = small
+    wrong = find_plan(problem, placer="single", budget=Budget(evaluations=9), seed=0)
+    wrong = replace(wrong, placement=Placement.of(chosen.tolist()), value=0.0)
+    asked = []
+
+    def solve(pinned: Problem, budget: Budget) -> Any:
+        asked.append(budget)
+        time.sleep(0.02)
+        return find_plan(pinned, placer="sequential-ip", budget=Budget(seconds=5), seed=0)
+
+    found = expressible_plan(wrong, solve, Budget(seconds=0.01))
+    assert why_inexpressible(problem, found.placement) is None
+    assert asked == [Budget(seconds=1.0)]
+    asked.clear()
+    expressible_plan(wrong, solve, Budget(evaluations=2))
+    assert asked[0] == Budget(evaluations=2)
+    assert sum(budget.evaluations or 0 for budget in asked) <= 3
 
 
 def test_tokens_are_refused_for_other_models() -> None:

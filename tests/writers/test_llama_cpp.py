@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.runner import placewright, the_line
+from support.gguf_files import ATTENTION, DENSE, EIGHT, EXPERTS, Made, write_gguf
 from support.llama_cpp import FOLDER, engine_gguf, program, servers
 
 from placewright.core.cluster import Cluster, Device
@@ -20,6 +21,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError
+from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
@@ -93,6 +95,35 @@ def test_first_experts_in_ram_have_an_option(tmp_path: Path) -> None:
     assert " -ngl 7 -ncmoe 3 -c 256" in text
     computed = {op: "cpu" for op in streamed}
     assert " -ngl 7 -ncmoe 3 --no-op-offload -c 256" in command_line(plan_with(problem, computed))
+
+
+def test_experts_beside_a_feed_forward_module_stay(tmp_path: Path) -> None:
+    """`ffn_` alone would move the router and the experts of the layer, too."""
+    made = Made("arctic", ({**ATTENTION, **DENSE, **EXPERTS},) * 2, EIGHT, dtype="F16")
+    path = write_gguf(tmp_path / "m.gguf", made, np.random.default_rng(0), vocabulary=64)
+    problem = problem_of(path, ["CUDA0"])
+    overrides = engine_options(plan_with(problem, {"layers.1.feed-forward": "cpu"})).overrides
+    assert overrides == {r"blk\.1\.ffn_(up|down|gate)\.": "CPU"}
+    names = ("ffn_up.weight", "ffn_gate_inp.weight", "ffn_up_exps.weight", "ffn_norm.weight")
+    assert [bool(re.search(next(iter(overrides)), f"blk.1.{name}")) for name in names] == [
+        True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_layers_without_attention_count(tmp_path: Path) -> None:
+    """Of three layers the second one has none: the engine still lays three, and the head."""
+    layers = ({**ATTENTION, **DENSE}, DENSE, {**ATTENTION, **DENSE})
+    made = Made("deci", layers, {"attention.head_count_kv": 2}, dtype="F16")
+    path = write_gguf(tmp_path / "m.gguf", made, np.random.default_rng(0), vocabulary=64)
+    problem = problem_of(path, ["CUDA0", "CUDA1"])
+    options = engine_options(plan_with(problem, {}))
+    assert (options.gpu_layers, options.shares, options.overrides) == (4, (4, 0), {})
+    at = {f"layers.2.{part}": "card:1" for part in ("attention", "feed-forward")}
+    options = engine_options(plan_with(problem, {**at, "head": "card:1"}))
+    assert (options.gpu_layers, options.shares, options.overrides) == (4, (2, 2), {})
+    assert why_inexpressible(
+        problem, plan_with(problem, {"layers.1.feed-forward": "cpu"}).placement
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))

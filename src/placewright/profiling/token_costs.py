@@ -56,6 +56,11 @@ class Column:
     rests: int
     computes: dict[Phase, int]
 
+    @property
+    def streamed_by(self) -> int | None:
+        """Index of the device that copies what rests elsewhere; None without one."""
+        return next((at for at in self.computes.values() if at != self.rests), None)
+
 
 def columns_of(cluster: Cluster, request_passes: Sequence[Pass]) -> tuple[Column, ...]:
     """One column for each device, and one for weights of the host that a GPU copies if that pays.
@@ -68,13 +73,11 @@ def columns_of(cluster: Cluster, request_passes: Sequence[Pass]) -> tuple[Column
     ]
     host = cluster.device_index.get(cluster.host, -1)
     first = next((at for at, device in enumerate(cluster.devices) if device.kind == "gpu"), -1)
-    is_long = any(
-        each.phase == "prefill" and each.tokens >= LEAST_STREAMED for each in request_passes
-    )
-    if host >= 0 and first >= 0 and is_long:
+    long = {each.phase for each in request_passes if each.tokens >= LEAST_STREAMED}
+    if host >= 0 and first >= 0 and long:
         names = cluster.device_names
-        name = f"{names[host]}+{names[first]}"
-        found.append(Column(name, host, {"prefill": first, "decode": host}))
+        computes = {phase: first if phase in long else host for phase in PHASES}
+        found.append(Column(f"{names[host]}+{names[first]}", host, computes))
     return tuple(found)
 
 
@@ -207,8 +210,8 @@ class _Builder:
 
     def _options(self, column: Column) -> dict[str, str]:
         own = dict(self._cluster.devices[column.rests].options)
-        device = column.computes["prefill"]
-        if device == column.rests:
+        device = column.streamed_by
+        if device is None:
             return own
         return {**own, STREAMED_BY: self._cluster.devices[device].name}
 
@@ -216,7 +219,7 @@ class _Builder:
         """Bytes for weights and caches: what driver, engine and buffers leave."""
         work = self._work
         reserve = self._rates[device].reserve_bytes + work.buffer_bytes
-        if any(column.computes["prefill"] == device != column.rests for column in self._columns):
+        if any(column.streamed_by == device for column in self._columns):
             reserve += work.streamed_bytes
         return max(0.0, self._cluster.devices[device].memory_bytes - reserve)
 
@@ -268,7 +271,7 @@ def _together(graph: ComputationGraph) -> ComputationGraph:
 
 def _peak(entry: CatalogueDevice) -> float:
     """Operations per second of matrix products in the engine's own precision."""
-    return entry.peak["f32"] if entry.kind == "cpu" else entry.peak[entry.precision("f16")]
+    return entry.peak[entry.precision("f32" if entry.kind == "cpu" else "f16")]
 
 
 def _scores(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> float:

@@ -15,6 +15,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InexpressibleError, InputError, UnknownNameError
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files, write_text
+from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 
 PRINTED = ("llama.cpp",)  # formats of one line
@@ -147,6 +148,8 @@ def printed(plan: Plan, form: str) -> str:
     """
     from placewright.writers.llama_cpp import command_line
 
+    if is_of_tokens(plan.problem):
+        tokens_of(plan.problem)  # numbers of a stranger's file
     if form not in PRINTED:
         raise FieldError("output", f"is needed: '{form}' is written to a file")
     return command_line(plan)

@@ -65,7 +65,7 @@ from placewright.session.checking import (
     probe_on_hardware,
 )
 from placewright.session.language.answer import memory_advice
-from placewright.session.language.layer_runs import FIRST_SHARE, expressible_plan, first_budget
+from placewright.session.language.layer_runs import expressible_plan, first_budget, rest_budget
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest, default_runtime
@@ -435,11 +435,7 @@ def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
     def solve(problem: Problem, budget: Budget) -> Plan:
         return find_plan(problem, placer=COUNTED, budget=budget, seed=request.seed)
 
-    rest = limit
-    if limit.seconds is not None:
-        spent = min(plan.placer.seconds, FIRST_SHARE * limit.seconds)
-        rest = replace(limit, seconds=limit.seconds - spent)
-    return expressible_plan(plan, solve, rest)
+    return expressible_plan(plan, solve, rest_budget(limit, plan))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placewright.core.cluster import STREAMED_BY, Device
+from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError
 
@@ -32,6 +33,7 @@ _TENSORS = {  # kind of module -> its tensors in a layer
     "Experts": "ffn_(up|down|gate|gate_up)_exps",
     "SharedExperts": "ffn_(up|down|gate|gate_inp)_(sh|ch)exps?",
 }
+_BESIDE_EXPERTS = r"ffn_(up|down|gate)\."  # of a feed-forward module in a layer with experts
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class _Export:
 
     def options(self) -> EngineOptions:
         """The options."""
-        layers = [self._at(op) for op in self._ops("Attention")]
+        layers = [self._at(op) for op in first_of_layers(self._graph)]
         shares, gpu_layers, head = self._split(layers)
         overrides = head | self._overrides()
         experts = self._host_experts(overrides)
@@ -210,16 +212,19 @@ class _Export:
 
     def _overrides(self) -> dict[str, str]:
         """Modules that rest elsewhere than the attention of their layer, as patterns."""
-        own = {self._graph.op_modules[op]: self._at(op) for op in self._ops("Attention")}
+        graph = self._graph
+        own = {graph.op_modules[op]: self._at(op) for op in first_of_layers(graph)}
+        with_experts = {graph.op_modules[op] for op in self._ops("Experts")}
         moved: dict[tuple[str, str], list[int]] = {}
         for kind in _TENSORS:
             for op in self._ops(kind):
-                module, at = self._graph.op_modules[op], self._at(op)
-                if own.get(module) != at:
-                    moved.setdefault((kind, at), []).append(int(module.split(".")[1]))
+                module, at = graph.op_modules[op], self._at(op)
+                is_beside = kind == "FeedForward" and module in with_experts
+                tensors = _BESIDE_EXPERTS if is_beside else _TENSORS[kind]
+                if own[module] != at:
+                    moved.setdefault((tensors, at), []).append(int(module.split(".")[1]))
         return {
-            rf"blk\.{_any_of(numbers)}\.{_TENSORS[kind]}": at
-            for (kind, at), numbers in moved.items()
+            rf"blk\.{_any_of(numbers)}\.{tensors}": at for (tensors, at), numbers in moved.items()
         }
 
     def _host_experts(self, overrides: Mapping[str, str]) -> int:
@@ -232,6 +237,18 @@ class _Export:
         others = [key for key, at in overrides.items() if key.endswith("_exps") and at != _HOST]
         is_first = found == sorted(found)[: len(found)] and found == list(range(len(found)))
         return len(found) if found and is_first and not others else 0
+
+
+def first_of_layers(graph: ComputationGraph) -> list[int]:
+    """The first op of each layer, which decides where the engine has the layer.
+
+    It is attention, but for layers without any.
+    """
+    found: dict[str, int] = {}
+    for op, module in enumerate(graph.op_modules):
+        if module.startswith("layers."):
+            found.setdefault(module, op)
+    return list(found.values())
 
 
 def _any_of(numbers: Iterable[int]) -> str:

@@ -8,6 +8,7 @@ fixes attention in runs, with as many layers on each device as the first found, 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,18 +25,19 @@ from placewright.session.language.problem import is_of_tokens
 from placewright.session.plans import plan_of
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
+from placewright.writers.llama_cpp import first_of_layers
 
-FIRST_SHARE = 0.55  # of the budget's seconds, for the search without runs
+_FIRST_SHARE = 0.55  # of the budget, for the search without runs
 _LEAST_SECONDS = 1.0  # of a search; below it no further one begins
 _MOST_TRIES = 40  # divisions of layers that are tried
 
 
 @dataclass(frozen=True)
 class LayerRuns:
-    """Attention of each layer, and the columns in the order in which the engine fills them.
+    """The first op of each layer, and the columns in the order in which the engine fills them.
 
     Attributes:
-        ops: of attention, ascending by layer.
+        ops: the first of each layer, which is attention unless the layer has none, by layer.
         order: columns: those of the host, then the others.
     """
 
@@ -46,10 +48,9 @@ class LayerRuns:
 def layer_runs(problem: Problem) -> LayerRuns:
     """The layers of a problem."""
     graph, cluster = problem.graph, problem.cluster
-    ops = [op for op in range(graph.n_ops) if graph.op_kinds[op] == "Attention"]
     host = [at for at, device in enumerate(cluster.devices) if device.pool is not None]
     others = [at for at, device in enumerate(cluster.devices) if device.pool is None]
-    return LayerRuns(tuple(ops), (*host, *others))
+    return LayerRuns(tuple(first_of_layers(graph)), (*host, *others))
 
 
 def why_inexpressible(problem: Problem, placement: Placement) -> str | None:
@@ -112,9 +113,33 @@ def _host_columns(problem: Problem) -> set[int]:
 
 def first_budget(problem: Problem, budget: Budget) -> Budget:
     """Budget of the search without runs; the whole of it for other problems."""
-    if budget.seconds is None or not is_of_tokens(problem):
+    if not is_of_tokens(problem):
         return budget
-    return replace(budget, seconds=FIRST_SHARE * budget.seconds)
+    evaluations = budget.evaluations
+    return Budget(
+        None if budget.seconds is None else _FIRST_SHARE * budget.seconds,
+        None if evaluations is None else math.ceil(_FIRST_SHARE * evaluations),
+        None if budget.core_seconds is None else _FIRST_SHARE * budget.core_seconds,
+    )
+
+
+def rest_budget(budget: Budget, plan: Plan) -> Budget:
+    """What the search of a plan, within `first_budget`, has left of a budget, but the first share.
+
+    A search that took longer than its share takes nothing from the rest.
+    """
+    spent, first = plan.placer, first_budget(plan.problem, budget)
+    return Budget(
+        _minus(budget.seconds, spent.seconds, first.seconds),
+        None
+        if budget.evaluations is None or first.evaluations is None
+        else max(1, budget.evaluations - min(spent.evaluations, first.evaluations)),
+        _minus(budget.core_seconds, spent.core_seconds, first.core_seconds),
+    )
+
+
+def _minus(whole: float | None, spent: float | None, most: float | None) -> float | None:
+    return None if whole is None or most is None else whole - min(spent or 0.0, most)
 
 
 def expressible_plan(plan: Plan, solve: Callable[[Problem, Budget], Plan], budget: Budget) -> Plan:
@@ -131,18 +156,17 @@ def expressible_plan(plan: Plan, solve: Callable[[Problem, Budget], Plan], budge
     problem = plan.problem
     if why_inexpressible(problem, plan.placement) is None:
         return plan
-    began, best, tried = time.perf_counter(), None, 0
-    for pinned in itertools.islice(_divided(problem, plan.placement), _MOST_TRIES):
-        left = _left(budget, began)
-        if _is_spent(left):
-            if tried:
-                break
-            left = replace(left, seconds=_LEAST_SECONDS)
-        tried += 1
+    began, best, evaluations = _clocks(), None, 0
+    pinned_ones = itertools.islice(_divided(problem, plan.placement), _MOST_TRIES)
+    for number, pinned in enumerate(pinned_ones):
+        left = _left(budget, began, evaluations)
+        if left is None and number:
+            break
         try:
-            found = solve(pinned, left)
+            found = solve(pinned, left or _least(budget))
         except InfeasibleError:
             continue
+        evaluations += found.placer.evaluations
         value = Simulator(problem).value(found.placement)
         if best is None or value < best.value:
             best = replace(found, problem=problem, value=value)
@@ -164,14 +188,28 @@ def _solution(best: Plan, bound: float, plan: Plan) -> Solution:
     return Solution(best.placement, best.value, status, bound, bound_method=plan.bound_method)
 
 
-def _left(budget: Budget, began: float) -> Budget:
-    if budget.seconds is None:
-        return budget
-    return replace(budget, seconds=max(0.0, budget.seconds - (time.perf_counter() - began)))
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
 
 
-def _is_spent(budget: Budget) -> bool:
-    return budget.seconds is not None and budget.seconds < _LEAST_SECONDS
+def _left(budget: Budget, began: tuple[float, float], evaluations: int) -> Budget | None:
+    """What is left of a budget; None if that is too little for a search."""
+    wall, core = (now - then for now, then in zip(_clocks(), began, strict=True))
+    seconds = None if budget.seconds is None else budget.seconds - wall
+    core_seconds = None if budget.core_seconds is None else budget.core_seconds - core
+    count = None if budget.evaluations is None else budget.evaluations - evaluations
+    clocks = [each for each in (seconds, core_seconds) if each is not None]
+    if min(clocks, default=math.inf) < _LEAST_SECONDS or (count is not None and count < 1):
+        return None
+    return Budget(seconds, count, core_seconds)
+
+
+def _least(budget: Budget) -> Budget:
+    """The least budget of a search, for the first one if nothing is left."""
+    seconds, core_seconds = (
+        None if each is None else _LEAST_SECONDS for each in (budget.seconds, budget.core_seconds)
+    )
+    return Budget(seconds, budget.evaluations, core_seconds)
 
 
 def _divided(problem: Problem, placement: Placement) -> Iterator[Problem]:

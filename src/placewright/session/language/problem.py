@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from placewright.core.cluster import Cluster
 from placewright.core.problem import Problem
@@ -19,6 +19,18 @@ from placewright.session.request import Request
 _CLUSTER = "cluster"  # option of the source: the devices, as the file of a cluster has them
 _PROMPT, _GENERATE = 512, 128  # tokens, as llama-bench has them
 _LEAST_CONTEXT = 4096
+_MICRO_BATCH = 512  # tokens, as llama.cpp has them
+_WITHOUT_EFFECT = {  # field -> what to do instead
+    "granularity": "its modules move as a whole",
+    "state": "its caches stay where their layers are",
+    "resident": "its caches stay where their layers are",
+    "shapes": "give `prompt`, `generate` and `context`",
+    "dispatch": "its modules run one after the other",
+    "samples_in_flight": "give `sequences`",
+    "runtime": "llama.cpp runs it; export the plan",
+    "compiled": "llama.cpp runs it; export the plan",
+    "remeasure": "its costs come from data sheets",
+}
 
 
 def language_problem(read: Model, request: Request) -> Problem:
@@ -30,7 +42,7 @@ def language_problem(read: Model, request: Request) -> Problem:
     """
     assert read.works is not None
     _refuse_others(request)
-    cluster = _devices(request)
+    cluster = _without_pools(_devices(request))
     for name, size in request.memory.items():
         cluster = cluster.with_limit(name, size)
     work = read.works(asked_tokens(request, read.trained_context))
@@ -52,9 +64,9 @@ def asked_tokens(request: Request, trained_context: int = 0) -> TokenRequest:
         prompt,
         generate,
         usual if request.context is None else request.context,
-        request.micro_batch or 512,
-        request.sequences or 1,
-        request.kv or "f16",
+        _MICRO_BATCH if request.micro_batch is None else request.micro_batch,
+        1 if request.sequences is None else request.sequences,
+        "f16" if request.kv is None else request.kv,
     )
 
 
@@ -73,6 +85,10 @@ def _refuse_others(request: Request) -> None:
         raise FieldError("precision", "of a language model is that of its file; leave it out")
     if request.evaluator != "simulated":
         raise FieldError("evaluator", "of a language model is simulated; leave it out")
+    usual = {each.name: each.default for each in fields(Request)}
+    for name, instead in _WITHOUT_EFFECT.items():
+        if getattr(request, name) not in (usual[name], None, {}):
+            raise FieldError(name, f"has no effect on a language model; leave it out: {instead}")
 
 
 def refuse_tokens(request: Request) -> None:
@@ -104,24 +120,56 @@ def _devices(request: Request) -> Cluster:
     return named_cluster([name.strip() for name in names.split(",") if name.strip()])
 
 
+def _without_pools(cluster: Cluster) -> Cluster:
+    """The cluster; its memory pools are not counted, so that there must be none.
+
+    Raises:
+        FieldError: devices share a pool.
+    """
+    for device in cluster.devices:
+        if device.pool is not None:
+            raise FieldError(
+                "cluster",
+                f"has device '{device.name}' in memory pool '{device.pool}', which plans of "
+                "language models do not count; leave the pool out, and divide its bytes by the "
+                "`memory` of its devices",
+            )
+    return cluster
+
+
 def is_of_tokens(problem: Problem) -> bool:
     """True if a problem is that of a request to a language model."""
     return problem.source is not None and _CLUSTER in problem.source.options
 
 
 def physical_cluster(problem: Problem) -> Cluster:
-    """The devices behind the columns of a problem."""
+    """The devices behind the columns of a problem.
+
+    Raises:
+        InputError: its file states none that can be read.
+    """
     assert problem.source is not None
-    return cluster_of(ClusterDocument.model_validate(json.loads(problem.source.options[_CLUSTER])))
+    try:
+        document = json.loads(problem.source.options[_CLUSTER])
+        return cluster_of(ClusterDocument.model_validate(document))
+    except (ValueError, RecursionError) as fault:
+        first = next(iter(str(fault).splitlines()), "")
+        raise InputError(
+            f"the devices of this language model's problem cannot be read ({first:.80}); place it "
+            "again"
+        ) from None
 
 
 def tokens_of(problem: Problem) -> TokenRequest:
     """The request behind a problem.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or its numbers are none.
     """
-    found = None if problem.source is None else TokenRequest.of_options(problem.source.options)
+    try:
+        found = None if problem.source is None else TokenRequest.of_options(problem.source.options)
+    except ValueError:
+        found = None
     if found is None:
         raise InputError("this problem is not that of a language model")
     return found
