@@ -229,3 +229,19 @@ def test_the_command_shows_it_and_refuses_in_a_line(tmp_path: Path) -> None:
     assert facts["model_bytes"] == sum(weight.n_bytes for weight in model.all_weights())
     beyond = placewright("graph", name, "--shape", "context=4096", cwd=tmp_path)
     assert "a context of 4096 tokens is beyond the 1024 of the model" in the_line(beyond, 2)
+
+
+HUNYUAN = {
+    "model_type": "hunyuan_v1_moe", "hidden_size": 64, "intermediate_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "vocab_size": 128, "num_experts": 4, "max_position_embeddings": 256,
+}  # fmt: skip
+
+
+def test_experts_of_a_token_may_be_stated_for_each_layer(tmp_path: Path) -> None:
+    """As the published files of Hunyuan do; layers that differ, and no expert, are refused."""
+    model, _, _ = read_config(folder_of(tmp_path, {**HUNYUAN, "moe_topk": [2, 2]}), None)
+    assert (model.experts_used, model.n_experts) == (2, 4)
+    for stated, reason in (([1, 2], r"pass \[1, 2\] experts"), ([0, 0], "a token passes 0")):
+        with pytest.raises(InputError, match=reason):
+            read_config(folder_of(tmp_path, {**HUNYUAN, "moe_topk": stated}), None)

@@ -87,6 +87,8 @@ def _sizes(library: LibraryModel, shapes: Mapping[str, tuple[int, ...]]) -> Mode
 def _model(library: LibraryModel, weights: str) -> LanguageModel:
     listed = tensors_with_bytes(library, weights)
     experts = _experts({tensor.name: tensor.shape for tensor in listed})
+    if experts and not 0 < library.experts_used <= experts:
+        raise Contradiction(f"of {experts} experts a token passes {library.experts_used}")
     tensors = NamedTensors(listed)
     if len(tensors.layers) != len(library.caches):
         raise Contradiction(

@@ -134,9 +134,22 @@ def _described(config: Any, module: Any, layers: list[Any]) -> LibraryModel:
         ),
         tuple(caches),
         sizes,
-        next((sizes[key] for key in _EXPERTS_USED if key in sizes), 0),
+        _experts_used(config),
         next((sizes[key] for key in _CONTEXT if key in sizes), 0),
     )
+
+
+def _experts_used(config: Any) -> int:
+    """Experts that a token passes in each layer; 0 if the configuration states none."""
+    for value in (getattr(config, key, None) for key in _EXPERTS_USED):
+        stated = set(value) if isinstance(value, list) else {value}
+        if len(stated) > 1:
+            raise ValueError(
+                f"its layers pass {sorted(stated)} experts for a token, not one number"
+            )
+        if type(used := next(iter(stated), None)) is int:
+            return used
+    return 0
 
 
 def _cache(layer: Any, heads: int, latent: int) -> Cache:
