@@ -66,3 +66,36 @@ def test_a_size_that_depends_on_data_stays_open(tmp_path: Path) -> None:
     read = pw.read(path, runtime="onnxruntime", shapes={"x": (8, 6)})
     tensor = int(read.graph.op_outputs.row(read.graph.op_kinds.index("NonZero"))[0])
     assert read.graph.tensor_shapes[tensor] == (2, 1), "as docs/reference says"
+
+
+def test_nothing_is_computed_if_a_computed_shape_is_huge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants of 2^33 elements: ONNX Runtime would fill them while the model is read."""
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    floats, integers = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    nodes = [
+        node("Mul", ["a", "b"], ["shape"]),
+        node("ConstantOfShape", ["shape"], ["huge"]),
+        node("ReduceSum", ["huge"], ["sum"], keepdims=0),
+        node("Add", ["x", "sum"], ["y"]),
+        node("NonZero", ["x"], ["places"]),  # whose size stays open, so that ONNX Runtime is asked
+    ]
+    constants = [
+        onnx.helper.make_tensor(name, integers, [2], numbers)
+        for name, numbers in (("a", [2**16, 1]), ("b", [1, 2**17]))
+    ]
+    ends = [info("x", floats, [2])], [info("y", floats, [2]), info("places", integers, None)]
+    graph = onnx.helper.make_graph(nodes, "huge", *ends, constants)
+    opset = [onnx.helper.make_opsetid("", 17)]
+    path = tmp_path / "huge.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    levels = []
+
+    def refused(model: bytes, options: onnxruntime.SessionOptions, **_: object) -> None:
+        levels.append(options.graph_optimization_level)
+        raise RuntimeError("not asked for here")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refused)
+    pw.read(path, runtime="onnxruntime")
+    assert levels == [onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL]

@@ -116,11 +116,16 @@ def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
     """
     infer = onnx.shape_inference.infer_shapes
     plain = infer(model, strict_mode=True)
-    values = (*plain.graph.value_info, *plain.graph.output)
-    sizes = (math.prod(extents(value.type.tensor_type)) for value in values)
-    if any(size > _MOST_COMPUTED for size in sizes):
+    if not _is_small(plain.graph):
         return plain, False
-    return infer(model, strict_mode=True, data_prop=True), True
+    whole = infer(model, strict_mode=True, data_prop=True)
+    return whole, _is_small(whole.graph)
+
+
+def _is_small(graph: Any) -> bool:
+    """Whether no value of a known shape has more elements than may be computed."""
+    values = (*graph.value_info, *graph.output)
+    return all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
 
 
 def _require_tensors(graph: Any) -> None:
