@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from placewright.core.signature import Port
-from placewright.errors import FieldError, UnknownNameError
-from placewright.execution.state_pairs import state_pairs
+from placewright.errors import FieldError, InputError, UnknownNameError
+from placewright.execution.state_pairs import asked_of, option_of, state_pairs
 
 
 def ports(*names: str, shape: tuple[int, ...] = (2, 3)) -> list[Port]:
@@ -48,3 +48,10 @@ def test_other_names_are_refused(
 def test_a_value_of_another_shape_is_refused() -> None:
     with pytest.raises(FieldError, match="must fit the next"):
         state_pairs({"y": "x"}, ports("x"), ports("y", shape=(2, 4)))
+
+
+def test_state_in_a_file_of_strangers_is_pairs_or_refused() -> None:
+    assert asked_of(option_of({"a": "b"})) == {"a": "b"}
+    for text in ("{", "[1]", "3", '{"a": 1}', "[" * 100_000):
+        with pytest.raises(InputError, match="names no inputs; place it again"):
+            asked_of({"state": text})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from placewright.core.signature import Port
-from placewright.errors import FieldError, UnknownNameError
+from placewright.errors import FieldError, InputError, UnknownNameError
 
 OPTION = "state"  # of a source: the names as they were given
 Pairs = tuple[tuple[int, int], ...]
@@ -71,5 +72,13 @@ def option_of(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def asked_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Read the pairs that `option_of` wrote."""
-    return dict(json.loads(options.get(OPTION, "{}")))
+    """Read the pairs that `option_of` wrote.
+
+    Raises:
+        InputError: somebody else wrote it.
+    """
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(options.get(OPTION, "{}"))
+        if isinstance(found, dict) and all(isinstance(name, str) for name in found.values()):
+            return found
+    raise InputError("the model's state in this plan or problem names no inputs; place it again")

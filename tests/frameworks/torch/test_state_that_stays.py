@@ -20,11 +20,14 @@ from support.decoders import (
     tokens_of,
 )
 from torch import nn
+from transformers import MistralConfig, MistralForCausalLM
 
 import placewright as pw
-from placewright.errors import FieldError, RuntimeFailure, UnknownNameError
+from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import MeasuresMemory
+from placewright.frameworks.torch.decoders import cached_decoder
+from placewright.frameworks.torch.reading.state import changes_in_place
 from placewright.session.models import loaded_model
 from placewright.simulation.model import Simulator
 
@@ -162,3 +165,33 @@ def test_a_call_that_fails_leaves_no_half_state() -> None:
             step(torch.zeros(1, 1, dtype=torch.long), torch.tensor([0]))
         step.reset()
         assert tokens_of(lambda *given: step(*given)["scores"], 9) == expected
+
+
+def test_a_product_with_the_old_state_is_no_update_in_place() -> None:
+    """`addmm_` would overwrite the matrices that it multiplies."""
+
+    class Squared(nn.Module):
+        def forward(self, x: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + 1, torch.addmm(held, held, held)
+
+    program = torch.export.export(Squared(), (torch.ones(2), torch.ones(2, 2)))
+    graph = program.graph
+    held = next(node for node in graph.nodes if node.op == "placeholder" and node.name == "held")
+    product = next(iter(held.users))
+    assert changes_in_place(graph, {"held": product.name}, []) == {}
+
+
+def test_a_window_shorter_than_the_context_is_refused() -> None:
+    """The mask of the caches hides no token that a window has left."""
+    config = MistralConfig(
+        vocab_size=WORDS, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, sliding_window=4,
+    )  # fmt: skip
+    model = MistralForCausalLM(config).eval()
+    with pytest.raises(InputError, match=r"look back 4 tokens.*at most 4, got 8"):
+        cached_decoder(model, context=8)
+    module, (_, _, *caches), _ = cached_decoder(model, context=4)
+    tokens = torch.tensor([[5, 7, 3]])
+    with torch.no_grad():
+        found = module(tokens, torch.arange(3), *caches)["scores"]
+        torch.testing.assert_close(found, model(tokens).logits)

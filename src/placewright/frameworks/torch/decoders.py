@@ -93,7 +93,8 @@ def cached_decoder(
         tokens: of a call.
 
     Raises:
-        InputError: the model has no key and value heads in its configuration.
+        InputError: the model has no key and value heads in its configuration, or layers whose
+            window is shorter than the context.
         MissingExtraError: transformers is not installed.
     """
     try:
@@ -109,6 +110,11 @@ def cached_decoder(
             f"{type(model).__name__} needs num_attention_heads in its configuration, and "
             f"1 <= tokens <= context; got tokens {tokens}, context {context}"
         )
+    if 0 < (window := _window(config)) < context:
+        raise InputError(
+            f"layers of {type(model).__name__} look back {window} tokens, and the cache has no "
+            f"masks for windows; give a context of at most {window}, got {context}"
+        )
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     caches = [
         [
@@ -119,3 +125,12 @@ def cached_decoder(
     ]
     example = (torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens), *caches)
     return CachedDecoder(model, context), example, dict(STATE)
+
+
+def _window(config: Any) -> int:
+    """Tokens that some layers look back; 0 if all look at the whole context."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None and not {"sliding_attention", "chunked_attention"} & set(kinds):
+        return 0
+    sizes = (getattr(config, key, None) for key in ("sliding_window", "attention_chunk_size"))
+    return next((int(size) for size in sizes if size), 0)

@@ -54,6 +54,10 @@ def in_place_form(node: Node) -> Any:
     schema = getattr(node.target, "_schema", None)
     if schema is None or not node.args or not hasattr(node.args[0], "meta"):
         return None
+    reads: list[Node] = []
+    torch.fx.map_arg((node.args, node.kwargs), reads.append)
+    if reads.count(node.args[0]) > 1:  # type: ignore[arg-type]
+        return None  # it would read what it has overwritten
     namespace, _, name = str(schema.name).partition("::")
     packet = getattr(getattr(torch.ops, namespace), f"{name}_", None)
     form = getattr(packet, schema.overload_name or "default", None)
