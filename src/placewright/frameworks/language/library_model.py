@@ -144,9 +144,8 @@ def _experts_used(config: Any) -> int:
     for value in (getattr(config, key, None) for key in _EXPERTS_USED):
         stated = set(value) if isinstance(value, list) else {value}
         if len(stated) > 1:
-            raise ValueError(
-                f"its layers pass {sorted(stated)} experts for a token, not one number"
-            )
+            shown = " and ".join(sorted(map(str, stated)))
+            raise ValueError(f"its layers pass {shown} experts for a token, not one number")
         if type(used := next(iter(stated), None)) is int:
             return used
     return 0
