@@ -16,6 +16,7 @@ from gguf import GGUFWriter
 
 FOLDER = "PLACEWRIGHT_LLAMA_CPP"  # environment variable: the folder of its programs
 EXPERTS, HIDDEN, HEADS, PAIRS, WIDTH, FEED, VOCABULARY = 8, 64, 4, 2, 16, 128, 256
+LETTERS_AND_BYTES = 3 + 256 + 27
 
 
 def program(name: str) -> Path | None:
@@ -23,6 +24,15 @@ def program(name: str) -> Path | None:
     folder = os.environ.get(FOLDER)
     found = shutil.which(name, path=folder) if folder else shutil.which(name)
     return None if found is None else Path(found)
+
+
+NO_ENGINE = f"llama.cpp is not here: set {FOLDER} to the folder of its programs"
+
+
+def has_engine() -> bool:
+    """Whether all programs that Placewright calls are here."""
+    names = ("llama-bench", "llama-completion", "llama-fit-params", "ggml-rpc-server")
+    return all(program(name) is not None for name in names)
 
 
 @contextmanager
@@ -59,8 +69,18 @@ def _wait_for(port: int) -> None:
     raise TimeoutError(f"no server on port {port}")
 
 
-def engine_gguf(path: Path, layers: int, *, has_experts: bool, seed: int = 0) -> Path:
-    """Write a model in f16 with random weights and no tokenizer."""
+def engine_gguf(
+    path: Path, layers: int, *, has_experts: bool, seed: int = 0, has_tokens: bool = False
+) -> Path:
+    """Write a model in f16 with random weights.
+
+    Args:
+        path: of the file.
+        layers: number.
+        has_experts: a mixture of experts.
+        seed: of the weights.
+        has_tokens: with a vocabulary of letters and bytes, so that it reads text.
+    """
     name = "qwen3moe" if has_experts else "llama"
     writer = GGUFWriter(str(path), name)
     numbers = {
@@ -73,7 +93,7 @@ def engine_gguf(path: Path, layers: int, *, has_experts: bool, seed: int = 0) ->
         "attention.value_length": WIDTH,
         "feed_forward_length": FEED,
         "rope.dimension_count": WIDTH,
-        "vocab_size": VOCABULARY,
+        "vocab_size": LETTERS_AND_BYTES if has_tokens else VOCABULARY,
     }
     if has_experts:
         numbers |= {
@@ -82,9 +102,13 @@ def engine_gguf(path: Path, layers: int, *, has_experts: bool, seed: int = 0) ->
     for key, value in numbers.items():
         writer.add_uint32(f"{name}.{key}", value)
     writer.add_float32(f"{name}.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_string("tokenizer.ggml.model", "no_vocab")
+    if has_tokens:
+        add_letters(writer)
+    else:
+        writer.add_string("tokenizer.ggml.model", "no_vocab")
     rng = np.random.default_rng(seed)
-    for tensor, shape in _tensors(layers, has_experts=has_experts).items():
+    vocabulary = LETTERS_AND_BYTES if has_tokens else VOCABULARY
+    for tensor, shape in _tensors(layers, vocabulary, has_experts=has_experts).items():
         kind = np.float32 if len(shape) == 1 or "gate_inp" in tensor else np.float16
         writer.add_tensor(f"{tensor}.weight", rng.normal(0, 0.05, shape).astype(kind))
     writer.write_header_to_file()
@@ -94,11 +118,24 @@ def engine_gguf(path: Path, layers: int, *, has_experts: bool, seed: int = 0) ->
     return path
 
 
-def _tensors(layers: int, *, has_experts: bool) -> dict[str, tuple[int, ...]]:
+def add_letters(writer: GGUFWriter) -> None:
+    """Add a vocabulary of letters and bytes, as SentencePiece has it."""
+    letters = ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *letters]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * len(letters)]  # unknown, control, byte, normal
+    writer.add_string("tokenizer.ggml.model", "llama")
+    writer.add_array("tokenizer.ggml.tokens", tokens)
+    writer.add_array("tokenizer.ggml.scores", [0.0] * len(tokens))
+    writer.add_array("tokenizer.ggml.token_type", kinds)
+    writer.add_uint32("tokenizer.ggml.bos_token_id", 1)
+    writer.add_uint32("tokenizer.ggml.eos_token_id", 2)
+
+
+def _tensors(layers: int, vocabulary: int, *, has_experts: bool) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {
-        "token_embd": (VOCABULARY, HIDDEN),
+        "token_embd": (vocabulary, HIDDEN),
         "output_norm": (HIDDEN,),
-        "output": (VOCABULARY, HIDDEN),
+        "output": (vocabulary, HIDDEN),
     }
     own: dict[str, tuple[int, ...]] = {
         "attn_norm": (HIDDEN,),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli.runner import placewright, the_line
 from support.gguf_files import ATTENTION, DENSE, EIGHT, EXPERTS, Made, write_gguf
-from support.llama_cpp import FOLDER, engine_gguf, program, servers
+from support.llama_cpp import NO_ENGINE, engine_gguf, program, servers
 
 from placewright.core.cluster import Cluster, Device
 from placewright.core.data_sheet import DataSheet
@@ -29,7 +29,6 @@ from placewright.writers.llama_cpp import command_line, engine_options
 
 LAYERS = 6
 SHEET = DataSheet({"f32": 1e12, "f16": 2e12}, 1e11)
-NO_ENGINE = f"llama.cpp is not here: set {FOLDER} to the folder of its programs"
 
 
 def problem_of(path: Path, names: list[str], **said: Any) -> Problem:

@@ -19,6 +19,7 @@ from placewright.session.request import Request
 
 if TYPE_CHECKING:
     from placewright.core.plan import Plan
+    from placewright.session.language.engine_run import EngineRun
     from placewright.session.running import RunResult
     from placewright.session.streams import StreamResult
     from placewright.simulation.model import Simulator
@@ -143,7 +144,12 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
 def run(
     request: Request,
     plan_file: opt.PlanFile,
-    runs: Annotated[int, typer.Option(help="Measure N runs of each contender.")] = 15,
+    runs: Annotated[
+        int | None, typer.Option("--runs", help="Measure N runs of each contender.")
+    ] = None,
+    engine: opt.EngineName = None,
+    engine_folder: opt.EngineFolder = None,
+    servers: opt.EngineServers = None,
     boundaries: Annotated[
         bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices, too.")
     ] = False,
@@ -175,15 +181,28 @@ def run(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Run PLAN and compare outputs and time with the unsplit model."""
+    """Run PLAN and compare outputs and time with the unsplit model.
+
+    With --engine, the engine runs a plan of a language model, and its own print of tensors, its
+    tokens and its speed are compared.
+    """
     from placewright.errors import InputError
     from placewright.files.arrays_file import read_arrays
     from placewright.files.quantities import parse_seconds
     from placewright.session.parsing import warn_of_bare_number
     from placewright.session.plans import read_plan
+    from placewright.session.running import ROUNDS
     from placewright.session.session import Session
 
     is_stream = samples is not None or seconds is not None
+    others = {
+        "--inputs": inputs, "--trace": trace, "--report": report_file, "--timeout": timeout,
+        "--samples": samples, "--seconds": seconds, "--boundaries": boundaries or None,
+    }  # fmt: skip
+    if opt.engine_asked(engine, engine_folder, servers, others):
+        read = read_plan(plan_file, searched=searched, model=model_file)
+        _run_on_engine(read, engine_folder, servers, runs, (as_json, quiet))
+        return
     if not is_stream:
         _check_in_flight(samples, in_flight)
         if request.latency_limit is not None:
@@ -206,7 +225,7 @@ def run(
             )
         else:
             result = session.measure(
-                plan, runs=runs, boundaries=boundaries, inputs=values, timeout=allowed
+                plan, runs=runs or ROUNDS, boundaries=boundaries, inputs=values, timeout=allowed
             )
             _write_text(trace, lambda: session.trace(plan, allowed))
     if is_stream:
@@ -214,6 +233,23 @@ def run(
         return
     measured = replace(plan, measured=result.measurement)
     write_plan_report(report_file, plan_file.name, measured, plan_file)
+    _tell(result, as_json)
+
+
+def _run_on_engine(
+    plan: Plan,
+    folder: Path | None,
+    servers: str | None,
+    runs: int | None,
+    shown: tuple[bool, bool],
+) -> None:
+    from placewright.execution.engine.programs import engine_at
+    from placewright.session.language.engine_run import run_on_engine
+
+    as_json, quiet = shown
+    addresses = [] if servers is None else [part.strip() for part in servers.split(",")]
+    with progress("run", hidden=quiet or as_json) as report:
+        result = run_on_engine(plan, engine_at(folder), servers=addresses, runs=runs, report=report)
     _tell(result, as_json)
 
 
@@ -226,7 +262,7 @@ def _write_text(path: Path | None, text: Callable[[], str]) -> None:
     print_note(f"wrote {path}")
 
 
-def _tell(result: RunResult | StreamResult, as_json: bool, table: Any = None) -> None:
+def _tell(result: RunResult | StreamResult | EngineRun, as_json: bool, table: Any = None) -> None:
     if as_json:
         print_json(result.data())
     else:

@@ -153,6 +153,7 @@ class RequestedWork:
         buffer_bytes: that an engine keeps free on each device that computes.
         streamed_bytes: the largest weights that one op needs, as a device that computes with
             weights of another memory copies them.
+        scratch_bytes: of logits, among the weights of the head.
     """
 
     graph: ComputationGraph
@@ -162,6 +163,7 @@ class RequestedWork:
     caches: Sequence[float]
     buffer_bytes: float
     streamed_bytes: float
+    scratch_bytes: float = 0.0
 
 
 Works = Callable[[TokenRequest], RequestedWork]

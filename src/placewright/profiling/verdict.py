@@ -93,8 +93,9 @@ def judge(
     near = [name for name in simplest_first if contenders[name].median <= enough]
     is_faster = all(row[1] > 1 + least_gain for row in intervals.values())
     if searched == PLAN and (is_faster or not near):
+        best_of = "simpler split" if fastest in splits else "without a split"
         text = (
-            f"run the plan: {speedup:.2f} times as fast as '{fastest}', the best without a split "
+            f"run the plan: {speedup:.2f} times as fast as '{fastest}', the best {best_of} "
             f"(95 % interval {low:.2f} to {high:.2f})"
         )
         return Verdict(PLAN, True, speedup, (low, high), text, contenders)

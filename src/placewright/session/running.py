@@ -35,6 +35,7 @@ from placewright.report.run_text import run_lines, run_verdict
 from placewright.report.time_left import Report, TimeLeft, no_report, rough_duration
 from placewright.report.trace import SegmentRun, run_trace_text
 from placewright.session.contenders import alone_contender, split_contender
+from placewright.session.language.problem import is_of_tokens
 from placewright.session.models import default_runtime, loaded_model, runtime_named
 from placewright.session.plans import recommendation_lines
 from placewright.simulation.model import Simulator
@@ -164,6 +165,8 @@ def _why_not(problem: Problem) -> str:
     """The reason why `can_run` is False, and what to do."""
     if problem.source is None:
         return "it has no model; place a model file"
+    if is_of_tokens(problem):
+        return "it is of a language model, which an engine runs; give argument `engine` llama.cpp"
     if not isinstance(problem.execution_model, Event):
         other = problem.execution_model.name
         return (

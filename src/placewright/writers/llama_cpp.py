@@ -21,14 +21,14 @@ from placewright.errors import InexpressibleError
 
 NAME = "llama.cpp"  # option of a device: the buffer that the engine names after it
 # A card of a server has a buffer with its number there; as a device it is numbered over all.
-_SERVED = re.compile(r"RPC\d+\[([^\[\]]+)\]")
+SERVED = re.compile(r"RPC\d+\[([^\[\]]+)\]")
 _HOST = "CPU"
 _LEAST_BATCH = 2048
 _MARKS = {  # part of a catalogue name -> the backend that names such devices
     "gpu-mi": "ROCm", "gpu-rx": "ROCm", "gpu-radeon": "ROCm", "gpu-arc": "SYCL",
     "gpu-flex": "SYCL", "gpu-uhd": "SYCL", "gpu-core": "SYCL", "gpu-apple": "MTL",
 }  # fmt: skip
-_TENSORS = {  # kind of module -> its tensors in a layer
+TENSORS = {  # kind of module -> its tensors in a layer
     "FeedForward": "ffn_",
     "Experts": "ffn_(up|down|gate|gate_up)_exps",
     "SharedExperts": "ffn_(up|down|gate|gate_inp)_(sh|ch)exps?",
@@ -114,6 +114,15 @@ def engine_options(plan: Plan) -> EngineOptions:
     return _Export(plan).options()
 
 
+def buffers_of(plan: Plan) -> tuple[str, ...]:
+    """The engine's buffer for each device of a plan; devices that share the host's have one.
+
+    Raises:
+        InexpressibleError: it is no plan of a language model.
+    """
+    return tuple(_Export(plan).buffers.values())
+
+
 class _Export:
     def __init__(self, plan: Plan) -> None:
         source = plan.problem.source
@@ -125,7 +134,7 @@ class _Export:
         self._graph, devices = plan.problem.graph, plan.problem.cluster.devices
         self._cards = [device for device in devices if device.pool is None]
         names = _engine_names(self._cards)
-        self._buffer = {
+        self.buffers = {
             at: _HOST if device.pool is not None else names[self._cards.index(device)]
             for at, device in enumerate(devices)
         }
@@ -141,10 +150,10 @@ class _Export:
         experts = self._host_experts(overrides)
         if experts:
             overrides = {key: at for key, at in overrides.items() if not key.endswith("_exps")}
-        served = [found for name in self._names if (found := _SERVED.fullmatch(name))]
+        served = [found for name in self._names if (found := SERVED.fullmatch(name))]
         numbers = iter(range(len(served)))
         return EngineOptions(
-            tuple(f"RPC{next(numbers)}" if _SERVED.fullmatch(x) else x for x in self._names),
+            tuple(f"RPC{next(numbers)}" if SERVED.fullmatch(x) else x for x in self._names),
             tuple(found[1] for found in served),
             gpu_layers,
             shares,
@@ -170,14 +179,14 @@ class _Export:
 
     def _is_streaming(self) -> bool:
         """True if weights in RAM are streamed, and if none could be."""
-        used = {int(at) for at in self._device_of[1:] if self._buffer[int(at)] == _HOST}
+        used = {int(at) for at in self._device_of[1:] if self.buffers[int(at)] == _HOST}
         return not self._streamed or not used or bool(used & self._streamed)
 
     def _ops(self, kind: str) -> list[int]:
         return [op for op, own in enumerate(self._graph.op_kinds) if own == kind]
 
     def _at(self, op: int) -> str:
-        return self._buffer[int(self._device_of[op])]
+        return self.buffers[int(self._device_of[op])]
 
     def _split(self, layers: Sequence[str]) -> tuple[tuple[int, ...], int, dict[str, str]]:
         """Shares of cards, layers on cards with the head, and where the head is moved."""
@@ -216,11 +225,11 @@ class _Export:
         own = {graph.op_modules[op]: self._at(op) for op in first_of_layers(graph)}
         with_experts = {graph.op_modules[op] for op in self._ops("Experts")}
         moved: dict[tuple[str, str], list[int]] = {}
-        for kind in _TENSORS:
+        for kind in TENSORS:
             for op in self._ops(kind):
                 module, at = graph.op_modules[op], self._at(op)
                 is_beside = kind == "FeedForward" and module in with_experts
-                tensors = _BESIDE_EXPERTS if is_beside else _TENSORS[kind]
+                tensors = _BESIDE_EXPERTS if is_beside else TENSORS[kind]
                 if own[module] != at:
                     moved.setdefault((tensors, at), []).append(int(module.split(".")[1]))
         return {

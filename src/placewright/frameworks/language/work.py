@@ -84,6 +84,7 @@ def requested_work(
         ],
         _buffer_bytes(model, batch, request.context),
         float(max(each.n_bytes for each in model.all_weights())),
+        step.scratch_bytes,
     )
 
 

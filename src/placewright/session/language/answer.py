@@ -106,7 +106,7 @@ def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
     if not is_of_tokens(problem):
         return None
     request, cluster = tokens_of(problem), physical_cluster(problem)
-    works, trained = _works_again(problem)
+    works, trained = works_again(problem)
     if works is None:
         return TokenAnswer(request, {})
     work = works(request)
@@ -129,7 +129,7 @@ def memory_advice(problem: Problem) -> str | None:
 
     None if they fit as it is, or nothing was found.
     """
-    works, trained = _works_again(problem)
+    works, trained = works_again(problem)
     if works is None:
         return None
     cluster, request = physical_cluster(problem), tokens_of(problem)
@@ -160,7 +160,7 @@ def memory_advice(problem: Problem) -> str | None:
     )
 
 
-def _works_again(problem: Problem) -> tuple[Works | None, int]:
+def works_again(problem: Problem) -> tuple[Works | None, int]:
     """The reader's work of the model behind a problem; None if it is gone or has changed."""
     from placewright.execution.framework import ReadOptions
 

@@ -1,0 +1,1 @@
+"""Programs of an engine of language models: found, started, and read by what they print."""

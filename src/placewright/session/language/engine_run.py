@@ -1,0 +1,364 @@
+"""A plan of a language model, run by the engine itself: places, tokens, speed and a verdict.
+
+Speed is measured in rounds. Each round runs the plan and its contenders once, in turn, and the
+verdict compares them within rounds, which cancels drift of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.contender_names import PLAN
+from placewright.core.placement import Placement
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.errors import FieldError, InputError, RuntimeFailure
+from placewright.execution.engine.printed import printed_places, session_tokens
+from placewright.execution.engine.programs import BENCH, COMPLETION, Engine
+from placewright.execution.engine.servers import Servers, running_servers
+from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
+from placewright.profiling.token_costs import token_problem
+from placewright.profiling.verdict import Verdict, judge
+from placewright.report.engine_text import engine_lines
+from placewright.report.time_left import Report, no_report
+from placewright.session.language.answer import works_again
+from placewright.session.language.engine_contenders import (
+    Contenders,
+    EngineContender,
+    contenders_of,
+    fitted_words,
+)
+from placewright.session.language.engine_places import Places, compared_places
+from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
+from placewright.simulation.model import Simulator
+from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options
+
+ROUNDS = 6  # of which an interval of 95 % can be made
+THREADS = "threads"  # option of a device: of its server, or of the engine on the host
+_LETTERS = (4, 40, 200)  # of the prompts whose answers are compared
+_MOST_TOKENS = 24  # that are compared, of each prompt
+_SEED = 1
+_FREE = re.compile(r"^\s*(\S+): .*\((\d+) MiB, (\d+) MiB free\)", re.MULTILINE)
+_MIB = 2.0**20
+
+
+@dataclass(frozen=True)
+class EngineRun:
+    """A plan as the engine ran it.
+
+    Attributes:
+        version: of the engine.
+        request: that was measured.
+        places: the plan beside the engine's print.
+        equal_tokens: letters of a prompt -> tokens that are equal to those of the unsplit model,
+            from the first on, and the number that was compared.
+        seconds: contender -> phase -> seconds of each round.
+        predicted: contender -> phase -> seconds, of those that are placements.
+        left_out: contender -> why it was not measured.
+        verdict: of the whole request.
+    """
+
+    version: str
+    request: TokenRequest
+    places: Places
+    equal_tokens: Mapping[int, tuple[int, int]]
+    seconds: Mapping[str, Mapping[Phase, Sequence[float]]]
+    predicted: Mapping[str, Mapping[Phase, float]]
+    left_out: Mapping[str, str]
+    verdict: Verdict
+
+    @property
+    def equal(self) -> bool:
+        """Tensors lie where the plan has them, and tokens are those of the unsplit model."""
+        return not self.places.faults and all(
+            same == count for same, count in self.equal_tokens.values()
+        )
+
+    def data(self) -> dict[str, Any]:
+        """The run as a JSON document."""
+        return {
+            "engine": self.version,
+            "request": vars(self.request),
+            "equal": self.equal,
+            "place_faults": list(self.places.faults),
+            "layers": self.places.layers,
+            "moved_tensors": self.places.moved,
+            "memory": {name: vars(each) for name, each in self.places.memory.items()},
+            "equal_tokens": [
+                {"letters": letters, "equal": same, "compared": count}
+                for letters, (same, count) in self.equal_tokens.items()
+            ],
+            "contenders": {name: self._contender(name) for name in self.seconds},
+            "left_out": dict(self.left_out),
+            "recommendation": self.verdict.recommendation,
+            "verdict": self.verdict.text,
+        }
+
+    def _contender(self, name: str) -> dict[str, Any]:
+        predicted = self.predicted.get(name, {})
+        tokens = {"prefill": self.request.prompt, "decode": self.request.generate}
+        return {
+            phase: {
+                "seconds": list(row),
+                "median": float(np.median(row)),
+                "tokens_per_second": tokens[phase] / float(np.median(row)),
+                "predicted": predicted.get(phase),
+            }
+            for phase, row in self.seconds[name].items()
+        }
+
+    def lines(self) -> list[str]:
+        """The run as lines of text."""
+        return engine_lines(self.data())
+
+
+def run_on_engine(
+    plan: Plan,
+    engine: Engine,
+    *,
+    servers: Sequence[str] = (),
+    runs: int | None = None,
+    report: Report = no_report,
+) -> EngineRun:
+    """Run a plan by the engine, compare it with the unsplit model, and measure it beside others.
+
+    Args:
+        plan: of a language model's file.
+        engine: the programs.
+        servers: addresses of servers for the plan's cards, in their order; without any, those of
+            the plan are started if they are of this machine.
+        runs: rounds; None is 6.
+        report: receives the progress.
+
+    Raises:
+        InexpressibleError: the engine cannot express the plan.
+        InputError: the plan has no language model, a program is missing, or an address is wrong.
+        RuntimeFailure: a program or a server ended with an error.
+        StalePlanError: the model's file has changed.
+    """
+    if not is_of_tokens(plan.problem):
+        raise InputError("an engine runs plans of language models, which this is not")
+    if runs is not None and runs < 1:
+        raise FieldError("runs", f"must be >= 1, got {runs}")
+    request = tokens_of(plan.problem)
+    if request.sequences > 1:
+        raise FieldError("sequences", f"{request.sequences}: the engine's benchmark measures one")
+    works = _works(plan.problem)
+    plan = with_servers(plan, servers)
+    with engine_servers(plan.problem, engine, may_answer=bool(servers)) as running:
+        session = _Session(plan, engine, running, works, request)
+        return session.run(runs or ROUNDS, report)
+
+
+def _works(problem: Problem) -> Works:
+    assert problem.source is not None
+    works, _ = works_again(problem)
+    if works is None:
+        raise InputError(
+            f"the model '{problem.source.path}' is not there, or has changed; give argument `model`"
+        )
+    return works
+
+
+def with_servers(plan: Plan, servers: Sequence[str]) -> Plan:
+    """The plan with its cards, in their order, on servers; without any it stays.
+
+    Raises:
+        FieldError: there are more or fewer servers than cards.
+    """
+    if not servers:
+        return plan
+    cluster = plan.problem.cluster
+    cards = [device.name for device in cluster.devices if device.pool is None]
+    if len(cards) != len(servers):
+        raise FieldError(
+            "servers", f"has {len(servers)} addresses for the {len(cards)} cards of the plan"
+        )
+    buffer = dict(zip(cards, (f"RPC0[{address}]" for address in servers), strict=True))
+    devices = tuple(
+        replace(each, options={**each.options, NAME: buffer[each.name]})
+        if each.name in buffer
+        else each
+        for each in cluster.devices
+    )
+    problem = replace(plan.problem, cluster=replace(cluster, devices=devices))
+    return replace(plan, problem=problem)
+
+
+@contextmanager
+def engine_servers(problem: Problem, engine: Engine, *, may_answer: bool) -> Iterator[Servers]:
+    """The servers that a problem's cards name, for a block; see `running_servers`."""
+    addresses = {}
+    for device in problem.cluster.devices:
+        served = SERVED.fullmatch(device.options.get(NAME, ""))
+        if served is not None:
+            threads = device.options.get(THREADS)
+            addresses[served[1]] = None if threads is None else int(threads)
+    with running_servers(engine, addresses, may_answer=may_answer) as running:
+        yield running
+
+
+class _Session:
+    """The programs that run a plan, with the options that they share."""
+
+    def __init__(
+        self, plan: Plan, engine: Engine, servers: Servers, works: Works, request: TokenRequest
+    ) -> None:
+        assert plan.problem.source is not None
+        self._plan, self._engine, self._servers = plan, engine, servers
+        self._works, self._request = works, request
+        self._path = plan.problem.source.path
+        self._options = engine_options(plan)
+        host = next((d for d in plan.problem.cluster.devices if d.pool is not None), None)
+        threads = None if host is None else host.options.get(THREADS)
+        self._threads = [] if threads is None else ["-t", threads]
+
+    def run(self, rounds: int, report: Report) -> EngineRun:
+        plan = self._plan
+        free = self._free()
+        report(0.0, "comparing places and tokens")
+        log, generated = self._generated(self._options)
+        places = compared_places(plan, self._works, self._request, printed_places(log))
+        contenders = contenders_of(
+            plan,
+            self._path,
+            lambda: fitted_words(self._engine, plan, self._path, free, self._explain),
+        )
+        tokens = self._equal_tokens(generated)
+        seconds = self._measured(contenders, rounds, report)
+        return EngineRun(
+            self._engine.version,
+            self._request,
+            places,
+            tokens,
+            seconds,
+            self._predictions(contenders),
+            contenders.left_out,
+            _verdict(contenders, seconds),
+        )
+
+    def _explain(self) -> None:
+        self._servers.require_alive()
+
+    def _free(self) -> dict[str, float]:
+        """Device of the engine -> free bytes.
+
+        Raises:
+            InputError: a device of the plan is not there.
+        """
+        words = ["--rpc", ",".join(self._options.servers)] if self._options.servers else []
+        done = self._engine.run(BENCH, [*words, "--list-devices"], explain=self._explain)
+        text = done.output.decode(errors="replace") + done.log
+        found = {name: float(free) * _MIB for name, _, free in _FREE.findall(text)}
+        for name in self._options.devices:
+            if name not in found:
+                known = ", ".join(found) or "none"
+                raise InputError(
+                    f"the engine has no device '{name}' here; it has: {known}. Give argument "
+                    "`servers` with an address for each card of the plan"
+                )
+        return found
+
+    def _generated(self, options: EngineOptions) -> tuple[str, dict[int, list[int]]]:
+        """The log of the first run, and the tokens that greedy decoding adds to each prompt.
+
+        Kernels are those that all processors have, so that tokens can be equal.
+        """
+        log, found = "", {}
+        rng = np.random.default_rng(_SEED)
+        words = options.words(self._path, COMPLETION)[1:]
+        count = min(_MOST_TOKENS, max(1, self._request.generate))
+        for letters in (n for n in _LETTERS if n + count + 2 <= self._request.context):
+            prompt = "".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), letters))
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "session"
+                done = self._engine.run(
+                    COMPLETION,
+                    [*words, *self._threads, "-fit", "off", "-lm", "none", "--no-repack",
+                     "-no-cnv", "-p", prompt, "-n", str(count), "--temp", "0", "--seed",
+                     str(_SEED), "--ignore-eos", "--no-display-prompt", "--no-warmup", "-v",
+                     "--prompt-cache", str(file), "--prompt-cache-all"],
+                    explain=self._explain,
+                )  # fmt: skip
+                tokens = session_tokens(file)
+            log, found[letters] = log or done.log, tokens
+        return log, {letters: tokens[-count:] for letters, tokens in found.items()}
+
+    def _equal_tokens(self, tokens: Mapping[int, list[int]]) -> dict[int, tuple[int, int]]:
+        """Letters of a prompt -> tokens that are equal from the first on, and all of them."""
+        unsplit = replace(
+            self._options, devices=("none",), servers=(), gpu_layers=0, shares=(), overrides={},
+            cpu_experts=0,
+        )  # fmt: skip
+        _, expected = self._generated(unsplit)
+        found = {}
+        for letters, own in tokens.items():
+            differs = np.flatnonzero(np.array(own) != np.array(expected[letters]))
+            found[letters] = (int(differs[0]) if len(differs) else len(own), len(own))
+        return found
+
+    def _measured(
+        self, contenders: Contenders, rounds: int, report: Report
+    ) -> dict[str, dict[Phase, list[float]]]:
+        request, ways = self._request, contenders.measured
+        tests: dict[Phase, list[str]] = {
+            "prefill": ["-p", str(request.prompt), "-n", "0"],
+            "decode": ["-p", "0", "-n", str(request.generate), "-d", str(request.prompt)],
+        }
+        phases = [phase for phase in PHASES if phase == "prefill" or request.generate]
+        found: dict[str, dict[Phase, list[float]]] = {
+            each.name: {phase: [] for phase in phases} for each in ways
+        }
+        for number in range(rounds):
+            for at in range(len(ways)):  # another begins each round
+                each = ways[(at + number) % len(ways)]
+                report((number + at / len(ways)) / rounds, f"measuring '{each.name}'")
+                for phase in phases:
+                    found[each.name][phase].append(self._seconds(each, tests[phase]))
+        return found
+
+    def _seconds(self, contender: EngineContender, test: Sequence[str]) -> float:
+        words = [*contender.words, *self._threads, *test, "-r", "1", "-o", "json"]
+        done = self._engine.run(BENCH, words, explain=self._explain)
+        try:
+            (row,) = json.loads(done.output)
+            return float(row["avg_ns"]) * 1e-9
+        except (ValueError, KeyError, TypeError):
+            raise RuntimeFailure(f"'{BENCH}' printed no time: {done.output[:200]!r}") from None
+
+    def _predictions(self, contenders: Contenders) -> dict[str, dict[Phase, float]]:
+        work, cluster = self._works(self._request), physical_cluster(self._plan.problem)
+        phases = [phase for phase in PHASES if any(x.phase == phase for x in work.request.passes)]
+        simulators = {phase: Simulator(token_problem(work, cluster, (phase,))) for phase in phases}
+
+        def of(placement: Placement) -> dict[Phase, float]:
+            return {phase: one.value(placement) for phase, one in simulators.items()}
+
+        return {
+            each.name: of(each.placement)
+            for each in contenders.measured
+            if each.placement is not None
+        }
+
+
+def _verdict(
+    contenders: Contenders, seconds: Mapping[str, Mapping[Phase, Sequence[float]]]
+) -> Verdict:
+    """The plan against all others, by the seconds of the whole request in each round."""
+    totals = {
+        name: np.sum([np.asarray(row) for row in phases.values()], axis=0).tolist()
+        for name, phases in seconds.items()
+    }
+    others = [each for each in contenders.measured if each.name != PLAN]
+    ordered = sorted(others, key=lambda each: each.is_split)
+    splits = [each.name for each in others if each.is_split]
+    return judge(totals, [each.name for each in ordered], splits=splits)

@@ -1,0 +1,195 @@
+"""`run --engine`: plans of language models by the real engine, and what goes wrong, in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.runner import placewright, the_line
+from support.llama_cpp import NO_ENGINE, engine_gguf, has_engine
+
+CLUSTER = """
+format: placewright.cluster/1
+host: cpu
+devices:
+- {{name: "rpc:0", kind: gpu, memory: 8GiB, peak: {{f16: 50 GFLOPS}}, bandwidth: 8GB/s,
+   options: {{llama.cpp: "RPC0[127.0.0.1:{0}]", threads: "1"}}}}
+- {{name: "rpc:1", kind: gpu, memory: 8GiB, peak: {{f16: 50 GFLOPS}}, bandwidth: 8GB/s,
+   options: {{llama.cpp: "RPC0[127.0.0.1:{1}]", threads: "1"}}}}
+- {{name: cpu, memory: 8GiB, peak: {{f32: 50 GFLOPS}}, bandwidth: 8GB/s, options: {{threads: "1"}}}}
+"""
+PINS = ("layers.0.attention=cpu", "layers.1.attention=rpc:0", "layers.5.attention=rpc:1")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def planned(folder: Path, *, has_experts: bool = False, pins: tuple[str, ...] = PINS) -> list[int]:
+    """Write a model, a cluster and a plan; the ports of its servers."""
+    engine_gguf(folder / "m.gguf", 6, has_experts=has_experts, has_tokens=True)
+    ports = [free_port(), free_port()]
+    (folder / "two.yaml").write_text(CLUSTER.format(*ports))
+    pinned = [word for pin in pins for word in ("--pin", pin)]
+    words = ("--prompt", "24", "--generate", "6", "--context", "300", "--quiet")
+    placed = placewright("place", "m.gguf", "--cluster", "two.yaml", *pinned, *words, cwd=folder)
+    assert placed.returncode == 0, placed.stderr
+    return ports
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return placewright("run", "plan.json", "--engine", "llama.cpp", *words, cwd=folder)
+
+
+def tool(folder: Path, name: str, body: str) -> None:
+    """A program in place of the engine's, for what real ones rarely do."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\n{body}\n")
+    path.chmod(0o755)
+
+
+def nobody_listens(ports: list[int]) -> bool:
+    for port in ports:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return False
+    return True
+
+
+@pytest.mark.skipif(not has_engine(), reason=NO_ENGINE)
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_the_engine_runs_a_plan(has_experts: bool, tmp_path: Path) -> None:
+    moved = ("layers.2.experts=cpu", "layers.3.experts=rpc:1") if has_experts else ()
+    ports = planned(tmp_path, has_experts=has_experts, pins=(*PINS, *moved))
+    done = run(tmp_path, "--runs", "1", "--json")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["equal"]
+    assert document["place_faults"] == []
+    assert [row["equal"] for row in document["equal_tokens"]] == [6, 6, 6]
+    assert document["moved_tensors"] >= (6 if has_experts else 0)
+    weights = {name: each["printed_weights"] for name, each in document["memory"].items()}
+    assert sorted(weights) == ["CPU", *(f"RPC0[127.0.0.1:{port}]" for port in sorted(ports))]
+    assert min(weights.values()) > 0
+    plan = document["contenders"]["plan"]
+    for phase, tokens in (("prefill", 24), ("decode", 6)):
+        assert plan[phase]["tokens_per_second"] == pytest.approx(tokens / plan[phase]["median"])
+    assert "the engine's fit" in document["contenders"]
+    assert "pinned" in document["left_out"]["rpc:0"]
+    assert nobody_listens(ports)
+
+
+@pytest.mark.skipif(not has_engine(), reason=NO_ENGINE)
+def test_the_text_has_a_verdict(tmp_path: Path) -> None:
+    """Without pins, each device alone is measured, too; servers are given."""
+    planned(tmp_path, pins=())
+    ports = [free_port(), free_port()]
+    given = ",".join(f"127.0.0.1:{port}" for port in ports)
+    done = run(tmp_path, "--runs", "1", "--servers", given)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    for text in ("where the plan has them", f"RPC0[127.0.0.1:{ports[0]}]", "  rpc:0: prefill"):
+        assert text in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert any(word in last for word in ("run the plan", "do not split", "use the simpler split"))
+
+
+def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
+    planned(tmp_path)
+    line = the_line(run(tmp_path, "--engine-folder", "."), 2)
+    assert "program 'ggml-rpc-server' is not in '.'" in line
+    assert "--engine-folder" in line
+    assert "there is no folder 'away'" in the_line(run(tmp_path, "--engine-folder", "away"), 2)
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    port = planned(tmp_path)[1]
+    tool(tmp_path, "ggml-rpc-server", "import time; time.sleep(60)")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        line = the_line(run(tmp_path, "--engine-folder", "."), 2)
+    assert f"port {port} of 127.0.0.1 is taken" in line
+    assert f"--servers 127.0.0.1:{port}" in line
+
+
+def test_a_server_that_ends_is_one_line(tmp_path: Path) -> None:
+    port = planned(tmp_path)[0]
+    tool(tmp_path, "ggml-rpc-server", "import sys; sys.exit('error: no such device')")
+    line = the_line(run(tmp_path, "--engine-folder", "."), 1)
+    assert f"the server on 127.0.0.1:{port} ended with code 1: error: no such device" in line
+
+
+LISTENS = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("-p") + 1]))):
+    time.sleep(600)
+"""
+
+
+def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
+    ports = planned(tmp_path)
+    tool(tmp_path, "ggml-rpc-server", LISTENS)
+    tool(tmp_path, "llama-bench", "import sys; print('error: bad', file=sys.stderr); sys.exit(3)")
+    line = the_line(run(tmp_path, "--engine-folder", "."), 1)
+    assert "'llama-bench' ended with code 3: error: bad" in line
+    tool(tmp_path, "llama-bench", "print('Available devices:\\n  RPC0: a (9 MiB, 9 MiB free)')")
+    line = the_line(run(tmp_path, "--engine-folder", "."), 2)
+    assert "no device 'RPC1' here; it has: RPC0" in line
+    assert nobody_listens(ports)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_servers_end_with_the_command(number: int, tmp_path: Path) -> None:
+    ports = planned(tmp_path)
+    tool(tmp_path, "ggml-rpc-server", LISTENS)
+    marker = tmp_path / "asleep"
+    tool(tmp_path, "llama-bench", f"import time; open({str(marker)!r}, 'w'); time.sleep(600)")
+    words = ["run", "plan.json", "--engine", "llama.cpp", "--engine-folder", "."]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placewright", *words], cwd=tmp_path,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    end = time.monotonic() + 120
+    while not marker.exists():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not nobody_listens(ports)
+    os.kill(process.pid, number)
+    _, written = process.communicate(timeout=60)
+    expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+    assert process.returncode == expected[signal.Signals(number)], written
+    for _ in range(100):  # the kernel ends children of a killed process a moment later
+        if nobody_listens(ports):
+            break
+        time.sleep(0.05)
+    assert nobody_listens(ports)
+
+
+def test_options_that_contradict_each_other(tmp_path: Path) -> None:
+    planned(tmp_path)
+    plain = placewright("run", "plan.json", cwd=tmp_path)
+    assert "which an engine runs; give --engine llama.cpp" in the_line(plain, 2)
+    alone = placewright("run", "plan.json", "--servers", "a:1", cwd=tmp_path)
+    assert "--servers is of an engine; give --engine llama.cpp" in the_line(alone, 2)
+    other = placewright("run", "plan.json", "--engine", "vllm", cwd=tmp_path)
+    assert "unknown engine 'vllm'" in the_line(other, 2)
+    assert "--samples means nothing with --engine" in the_line(run(tmp_path, "--samples", "3"), 2)
+    assert "--runs must be >= 1" in the_line(run(tmp_path, "--runs", "0"), 2)
+    few = run(tmp_path, "--servers", "127.0.0.1:1")
+    assert "--servers has 1 addresses for the 2 cards" in the_line(few, 2)
+    wrong = run(tmp_path, "--servers", "here,there")
+    assert "'here' is no address; give host:port" in the_line(wrong, 2)
+    (tmp_path / "m.gguf").unlink()
+    assert "'m.gguf' is not there, or has changed" in the_line(run(tmp_path), 2)
