@@ -26,7 +26,8 @@ devices:
    options: {{llama.cpp: "RPC0[127.0.0.1:{1}]", threads: "1"}}}}
 - {{name: cpu, memory: 8GiB, peak: {{f32: 50 GFLOPS}}, bandwidth: 8GB/s, options: {{threads: "1"}}}}
 """
-PINS = ("layers.0.attention=cpu", "layers.1.attention=rpc:0", "layers.5.attention=rpc:1")
+RUNS = ("cpu", "rpc:0", "rpc:0", "rpc:0", "rpc:1", "rpc:1")  # of the six layers
+PINS = tuple(f"layers.{layer}.attention={at}" for layer, at in enumerate(RUNS))
 
 
 def free_port() -> int:

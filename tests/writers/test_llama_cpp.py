@@ -78,7 +78,7 @@ def test_options_by_hand(tmp_path: Path) -> None:
         at |= {f"layers.{layer}.{part}": "card:1" for part in ("attention", "router")}
     assert shlex.split(command_line(plan_with(problem, at))) == [
         "llama-server", "-m", str(path), "-dev", "CUDA0,CUDA1", "-ngl", "6", "-ts", "3,3", "-ot",
-        r"^output\.weight=CUDA0,blk\.(1|4)\.ffn_(up|down|gate|gate_up)_exps=CPU,"
+        r"^output(_norm)?\.weight=CUDA0,blk\.(1|4)\.ffn_(up|down|gate|gate_up)_exps=CPU,"
         r"blk\.5\.ffn_(up|down|gate|gate_up)_exps=CUDA0",
         "-c", "512", "-np", "2", "-b", "2048", "-ub", "512", "-fa", "on",
         "-ctk", "q8_0", "-ctv", "q8_0",
@@ -150,7 +150,7 @@ def test_plans_that_break_a_rule_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InexpressibleError, match="do not lie in runs"):
         command_line(plan_with(problem, {"layers.0.attention": "card:1"}))
     mixed = {"head": "cpu"}
-    assert r"^output\.weight=CPU" in command_line(plan_with(problem, mixed))
+    assert r"^output(_norm)?\.weight=CPU" in command_line(plan_with(problem, mixed))
 
 
 def test_the_command_prints_one_line(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ OPTIONS = {
     "--engine": Shown(LIMITS, "NAME", "none"),
     "--engine-folder": Shown(LIMITS, "FOLDER", "that of PLACEWRIGHT_LLAMA_CPP, else the path"),
     "--servers": Shown(LIMITS, "ADDRESSES", "those of the plan"),
+    "--threads": Shown(LIMITS, "N", "one for each core", is_rare=True),
     "--boundaries": Shown(MEASURING),
     "--samples": Shown(MEASURING, "N", "a single sample"),
     "--seconds": Shown(MEASURING, "SECONDS"),
@@ -129,7 +130,10 @@ EXAMPLES = {
     ),
     "devices": ("devices --runtime openvino", "devices --devices cpu:0,cpu:1 -o cluster.yaml"),
     "graph": ("graph model.onnx", "graph model.onnx --ops 'layers.0.*'"),
-    "profile": ("profile model.onnx --devices cpu:0,cpu:1",),
+    "profile": (
+        "profile model.onnx --devices cpu:0,cpu:1",
+        "profile m.gguf --engine llama.cpp --servers 127.0.0.1:50052,127.0.0.1:50053",
+    ),
     "placers": ("placers",),
     "place": (
         "place model.onnx --devices cpu:0,cpu:1 --report plan.html",

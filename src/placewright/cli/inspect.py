@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -264,6 +265,13 @@ def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
 @command(*PROFILED, "ray", isolates=True)
 def profile(
     request: Request,
+    engine: opt.EngineName = None,
+    engine_folder: opt.EngineFolder = None,
+    servers: opt.EngineServers = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", help="Give the engine and each of its servers N threads."),
+    ] = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -271,8 +279,12 @@ def profile(
     """Measure the op times of MODEL on each device.
 
     -o saves the problem. With --ray, measure the devices of all hosts of a Ray cluster, each on
-    its host.
+    its host. With --engine, measure the engine's devices with the formats of a language model; the
+    result is kept for `place`, and -o saves its cluster file.
     """
+    if opt.engine_asked(engine, engine_folder, servers, {"--ray": request.ray}):
+        _profile_engine(request, engine_folder, (servers, threads), output, (as_json, quiet))
+        return
     from placewright.core.quantities import format_duration
     from placewright.files.problem_file import write_problem
     from placewright.session.hosts import profile_on_hosts
@@ -309,6 +321,36 @@ def profile(
     print_table("Sum of all units", ["device", "time"], rows)
     for clause in left_out:
         print_line(f"left out: {clause}")
+
+
+def _profile_engine(
+    request: Request,
+    folder: Path | None,
+    asked: tuple[str | None, int | None],
+    output: Path | None,
+    shown: tuple[bool, bool],
+) -> None:
+    from placewright.execution.engine.programs import engine_at
+    from placewright.files.cluster_file import cluster_data, write_cluster
+    from placewright.report.engine_text import rate_rows
+    from placewright.session.language.engine_profile import formats_of_model, profile_engine
+    from placewright.session.models import ModelOfRequest
+
+    formats = formats_of_model(ModelOfRequest(request).read, request)
+    addresses = opt.addresses_of(asked[0])
+    with progress("profile", hidden=any(shown)) as report:
+        cluster = profile_engine(
+            formats, engine_at(folder), servers=addresses, threads=asked[1], report=report
+        )
+    if output is not None:
+        write_cluster(output, cluster)
+        print_note(f"wrote {output}")
+    if shown[0]:
+        print_json({"cluster": cluster_data(cluster)})
+        return
+    _print_cluster(cluster, "Devices of the engine")
+    print_table("Rates", *rate_rows(cluster))
+    print_line("`placewright place` of a language model takes these devices by default")
 
 
 @plain_command

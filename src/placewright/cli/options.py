@@ -71,3 +71,8 @@ def engine_asked(
     if given:
         raise InputError(f"{given[0]} means nothing with --engine; leave it out")
     return True
+
+
+def addresses_of(servers: str | None) -> list[str]:
+    """The addresses of `--servers`."""
+    return [] if servers is None else [part.strip() for part in servers.split(",")]

@@ -247,7 +247,7 @@ def _run_on_engine(
     from placewright.session.language.engine_run import run_on_engine
 
     as_json, quiet = shown
-    addresses = [] if servers is None else [part.strip() for part in servers.split(",")]
+    addresses = opt.addresses_of(servers)
     with progress("run", hidden=quiet or as_json) as report:
         result = run_on_engine(plan, engine_at(folder), servers=addresses, runs=runs, report=report)
     _tell(result, as_json)

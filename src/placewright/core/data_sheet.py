@@ -3,12 +3,80 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placewright.errors import ClusterError
 
 PRECISIONS = ("f32", "tf32", "bf16", "f16", "i8")
+
+
+@dataclass(frozen=True)
+class TokenRates:
+    """Measured rates of a device for language models.
+
+    Attributes:
+        rows: tokens that a matrix multiplies, ascending, of the tables below.
+        products: format of weights -> seconds per operation for each of `rows`; those of routed
+            experts have ``/experts`` behind the format.
+        scores: seconds per operation of attention on its cache, for each of `rows`.
+        launch: seconds to start a kernel.
+        per_pass: seconds of a pass beyond its kernels: on the host, those of every pass; on a card,
+            those of a pass whose logits come from it.
+        source: engine and machine of the measurement.
+
+    Raises:
+        ClusterError: a table has another length than `rows`, or a number is negative or not finite.
+    """
+
+    rows: tuple[float, ...]
+    products: Mapping[str, tuple[float, ...]]
+    scores: tuple[float, ...]
+    launch: float
+    per_pass: float
+    source: str
+
+    def __post_init__(self) -> None:
+        tables = {"rows": self.rows, "scores": self.scores, **self.products}
+        for name, table in tables.items():
+            if len(table) != len(self.rows) or not table:
+                raise ClusterError(f"tokens: '{name}' needs a number for each of the rows")
+            if not all(0 < value < math.inf for value in table):
+                raise ClusterError(f"tokens: '{name}' has a number that is not > 0 and finite")
+        if list(self.rows) != sorted(set(self.rows)):
+            raise ClusterError("tokens: rows must ascend")
+        if not self.products:
+            raise ClusterError("tokens: products has no format")
+        if not (0 <= self.launch < math.inf and 0 <= self.per_pass < math.inf):
+            raise ClusterError("tokens: launch and per_pass must be >= 0 s and finite")
+
+    def product(self, dtype: str, rows: float, *, is_expert: bool) -> float:
+        """Seconds per operation of a matrix product.
+
+        A format that was not measured has the rate of the first one.
+
+        Args:
+            dtype: of the weights.
+            rows: tokens that each matrix multiplies.
+            is_expert: of routed experts.
+        """
+        names = (f"{dtype}/experts", dtype) if is_expert else (dtype, f"{dtype}/experts")
+        known = next((name for name in names if name in self.products), next(iter(self.products)))
+        return self._at(self.products[known], rows)
+
+    def score(self, rows: float) -> float:
+        """Seconds per operation of attention on its cache."""
+        return self._at(self.scores, rows)
+
+    def _at(self, table: tuple[float, ...], rows: float) -> float:
+        """A value between those of the table, by the logarithms of both."""
+        above = bisect_left(self.rows, rows)
+        if above == 0 or above == len(self.rows):
+            return table[min(above, len(self.rows) - 1)]
+        low, high = self.rows[above - 1], self.rows[above]
+        share = math.log(rows / low) / math.log(high / low)
+        return float(table[above - 1] ** (1.0 - share) * table[above] ** share)
 
 
 @dataclass(frozen=True)
@@ -19,6 +87,7 @@ class DataSheet:
         peak: precision (one of `PRECISIONS`) -> operations per second of matrix products, a
             multiply-add being two.
         bandwidth: bytes per second of the device's memory.
+        tokens: measured rates for language models, instead; None if none were measured.
 
     Raises:
         ClusterError: a precision is unknown, or a rate is no positive number.
@@ -26,6 +95,7 @@ class DataSheet:
 
     peak: Mapping[str, float]
     bandwidth: float
+    tokens: TokenRates | None = None
 
     def __post_init__(self) -> None:
         if not self.peak:

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.data_sheet import DataSheet
+from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import ClusterError
 from placewright.files.quantities import (
     parse_bandwidth,
@@ -33,6 +33,17 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds), _QUANTITY]
 Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), _QUANTITY]
 Operations = Annotated[float, BeforeValidator(parse_operations), _QUANTITY]
 _NO_LIMIT: dict[str, JsonValue] = {"default": "inf"}
+
+
+class TokensEntry(Strict):
+    """Measured rates for language models; see `core.data_sheet.TokenRates`."""
+
+    rows: list[float]
+    products: dict[str, list[float]]
+    scores: list[float]
+    launch: Seconds
+    per_pass: Seconds
+    source: str = ""
 
 
 class DeviceEntry(Strict):
@@ -58,6 +69,7 @@ class DeviceEntry(Strict):
     speed_scatter: float | None = None
     peak: dict[str, Operations] | None = None
     bandwidth: Bandwidth | None = None
+    tokens: TokensEntry | None = None
     pool: str | None = None
     segments: int | None = None
     segment_ops: int | None = None
@@ -175,7 +187,7 @@ def _device(entry: DeviceEntry) -> Device:
 
 def _data_sheet(entry: DeviceEntry) -> DataSheet | None:
     """The data sheet of a device's own peaks; None if it has none."""
-    if entry.peak is None and entry.bandwidth is None:
+    if entry.peak is None and entry.bandwidth is None and entry.tokens is None:
         return None
     if entry.peak is None or entry.bandwidth is None:
         missing = "peak" if entry.peak is None else "bandwidth"
@@ -184,9 +196,17 @@ def _data_sheet(entry: DeviceEntry) -> DataSheet | None:
             "peak: {f16: 101 TFLOPS, f32: 12.7 TFLOPS} and bandwidth: 360GB/s"
         )
     try:
-        return DataSheet(entry.peak, entry.bandwidth)
+        return DataSheet(entry.peak, entry.bandwidth, _token_rates(entry.tokens))
     except ClusterError as error:
         raise ClusterError(f"device '{entry.name}': {error}") from None
+
+
+def _token_rates(entry: TokensEntry | None) -> TokenRates | None:
+    if entry is None:
+        return None
+    products = {name: tuple(row) for name, row in entry.products.items()}
+    rows, scores = tuple(entry.rows), tuple(entry.scores)
+    return TokenRates(rows, products, scores, entry.launch, entry.per_pass, entry.source)
 
 
 def cluster_data(cluster: Cluster) -> dict[str, Any]:
@@ -241,7 +261,14 @@ def _device_data(device: Device) -> dict[str, Any]:
 
 
 def _sheet_data(sheet: DataSheet | None) -> dict[str, Any]:
-    return {} if sheet is None else {"peak": dict(sheet.peak), "bandwidth": sheet.bandwidth}
+    if sheet is None:
+        return {}
+    data: dict[str, Any] = {"peak": dict(sheet.peak), "bandwidth": sheet.bandwidth}
+    if (rates := sheet.tokens) is not None:
+        products = {name: list(row) for name, row in rates.products.items()}
+        lists = {"rows": list(rates.rows), "products": products, "scores": list(rates.scores)}
+        data["tokens"] = {**vars(rates), **lists}
+    return data
 
 
 def _pools_data(cluster: Cluster) -> dict[str, Any]:

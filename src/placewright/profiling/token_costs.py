@@ -21,6 +21,7 @@ import numpy as np
 from placewright.core.arrays import frozen_ints
 from placewright.core.cluster import STREAMED_BY, Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.data_sheet import TokenRates
 from placewright.core.execution_models import Sequential
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
@@ -38,6 +39,7 @@ from placewright.profiling.catalogue import (
 ENGINE = "llama.cpp"
 LEAST_STREAMED = 32  # tokens of a pass from which llama.cpp copies weights to a GPU
 POOL = "ram"
+_SERVED = "RPC"  # begin of the engine's name of a card that another process serves
 _SOURCE = "data sheets"
 _TOGETHER = ("Attention", "Router")  # kinds of a layer whose tensors an engine keeps on one device
 
@@ -65,14 +67,21 @@ class Column:
 def columns_of(cluster: Cluster, request_passes: Sequence[Pass]) -> tuple[Column, ...]:
     """One column for each device, and one for weights of the host that a GPU copies if that pays.
 
-    llama.cpp copies weights to the first of its devices only.
+    llama.cpp copies weights to the first of its devices only, and never to one of a server.
     """
     found = [
         Column(device.name, at, dict.fromkeys(PHASES, at))
         for at, device in enumerate(cluster.devices)
     ]
     host = cluster.device_index.get(cluster.host, -1)
-    first = next((at for at, device in enumerate(cluster.devices) if device.kind == "gpu"), -1)
+    first = next(
+        (
+            at
+            for at, device in enumerate(cluster.devices)
+            if device.kind == "gpu" and not device.options.get(ENGINE, "").startswith(_SERVED)
+        ),
+        -1,
+    )
     long = {each.phase for each in request_passes if each.tokens >= LEAST_STREAMED}
     if host >= 0 and first >= 0 and long:
         names = cluster.device_names
@@ -108,7 +117,11 @@ class _Builder:
         self._work, self._cluster = work, cluster
         self._phases = phases
         self._entries = [entry_of(device) for device in cluster.devices]
-        self._rates = [engine_rates(ENGINE, device.kind) for device in cluster.devices]
+        self._rates = [_rates_of(device) for device in cluster.devices]
+        self._measured = [
+            None if device.data_sheet is None else device.data_sheet.tokens
+            for device in cluster.devices
+        ]
         self._columns = columns_of(cluster, work.request.passes)
         self._passes = [
             (number, each)
@@ -140,11 +153,26 @@ class _Builder:
         total = 0.0
         for number, each in self._passes:
             module, device = self._work.work[op][number], column.computes[each.phase]
+            measured = self._measured[column.rests]
             if device != column.rests and each.tokens >= LEAST_STREAMED:
                 total += self._streamed(module, each, column.rests, device)
+            elif measured is not None:
+                total += _measured_seconds(module, each, self._work.graph.op_kinds[op], measured)
             else:
                 total += self._plain(module, each, column.rests)
+            total += each.repeats * self._per_pass(op, column)
         return total
+
+    def _per_pass(self, op: int, column: Column) -> float:
+        """Seconds of a pass beyond its kernels, if they were measured.
+
+        The embedding has those of every pass, the head on a card those of reading its logits.
+        """
+        measured, index = self._measured[column.rests], self._work.graph.op_index
+        is_host = column.rests == self._cluster.device_index.get(self._cluster.host, -1)
+        if measured is None or op != index["embedding" if is_host else "head"]:
+            return 0.0
+        return measured.per_pass
 
     def _plain(self, module: ModuleWork, of: Pass, device: int) -> float:
         entry, rates = self._entries[device], self._rates[device]
@@ -277,6 +305,22 @@ def _peak(entry: CatalogueDevice) -> float:
 def _scores(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> float:
     from_memory = module.cache_bytes / (entry.bandwidth * rates.bandwidth)
     return max(from_memory, module.score_flops / (_peak(entry) * rates.scores))
+
+
+def _rates_of(device: Device) -> EngineRates:
+    """The catalogue's rates of a device's kind; measured links have their hand-over in them."""
+    rates = engine_rates(ENGINE, device.kind)
+    if device.data_sheet is None or device.data_sheet.tokens is None:
+        return rates
+    return replace(rates, message_seconds=0.0, reserve_bytes=0.0)
+
+
+def _measured_seconds(module: ModuleWork, of: Pass, kind: str, rates: TokenRates) -> float:
+    each = module.kernels * rates.launch
+    for product in module.products:
+        is_expert = kind == "Experts"
+        each += product.flops * rates.product(product.dtype, product.rows, is_expert=is_expert)
+    return of.repeats * each + module.score_flops * rates.score(of.tokens)
 
 
 def is_streamed(device: Device) -> bool:

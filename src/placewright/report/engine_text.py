@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from placewright.core.cluster import Cluster
 from placewright.core.quantities import format_bytes, format_duration
 
 
@@ -80,3 +81,21 @@ def _phase_text(phase: str, row: Mapping[str, Any]) -> str:
     if predicted is None:
         return text
     return f"{text} (predicted {predicted / row['median'] - 1.0:+.0%} of the time)"
+
+
+def rate_rows(cluster: Cluster) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the measured rates of an engine's devices."""
+    columns = ["device", "format", "Gop/s at 1 row", "Gop/s at most rows", "rows"]
+    rows = [
+        [
+            device.name,
+            name,
+            f"{1e-9 / table[0]:.3g}",
+            f"{1e-9 / table[-1]:.3g}",
+            f"{sheet.tokens.rows[-1]:.0f}",
+        ]
+        for device in cluster.devices
+        if (sheet := device.data_sheet) is not None and sheet.tokens is not None
+        for name, table in sheet.tokens.products.items()
+    ]
+    return columns, rows

@@ -212,7 +212,7 @@ class _Export:
                 f"the head of this model is its embedding again, which '{head}' cannot hold while "
                 f"the last layer is on '{self._names[last]}'"
             )
-        return tuple(shares), on_cards + 1, {r"^output\.weight": head}
+        return tuple(shares), on_cards + 1, {r"^output(_norm)?\.weight": head}
 
     def _is_tied(self) -> bool:
         ends = (self._graph.op_index[name] for name in ("embedding", "head"))

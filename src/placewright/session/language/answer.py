@@ -90,7 +90,16 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         )
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")
-    return [*lines, f"costs come from data sheets and rates of {ENGINE}, not from these devices"]
+    return [*lines, _costs_line(plan)]
+
+
+def _costs_line(plan: Plan) -> str:
+    """Where the costs come from."""
+    sheets = [device.data_sheet for device in physical_cluster(plan.problem).devices]
+    measured = dict.fromkeys(x.tokens.source for x in sheets if x is not None and x.tokens)
+    if measured:
+        return f"costs were measured by `placewright profile`: {'; '.join(measured)}"
+    return f"costs come from data sheets and rates of {ENGINE}, not from these devices"
 
 
 def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:

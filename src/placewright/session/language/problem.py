@@ -13,6 +13,7 @@ from placewright.files.cluster_file import ClusterDocument, cluster_data, cluste
 from placewright.profiling.catalogue import named_cluster
 from placewright.profiling.token_costs import token_problem
 from placewright.session.devices import CATALOGUE, catalogue_for
+from placewright.session.language.kept_rates import kept_engine_cluster
 from placewright.session.models import Model
 from placewright.session.request import Request
 
@@ -104,11 +105,15 @@ def refuse_tokens(request: Request) -> None:
 
 def _devices(request: Request) -> Cluster:
     names = request.devices
+    kept = None if request.cluster is not None else _kept_devices(names)
+    if kept is not None:
+        return kept
     if names is None and request.cluster is None:
         raise FieldError(
             "devices",
             "are needed for a language model, such as rtx-4090,cpu: names of the catalogue, or a "
-            "cluster file with peak and bandwidth",
+            "cluster file with peak and bandwidth; or measure those of this machine with "
+            "`placewright profile` and argument `engine`",
         )
     if names is None or names.startswith(CATALOGUE):
         found = catalogue_for(names, request.cluster)
@@ -135,6 +140,20 @@ def _without_pools(cluster: Cluster) -> Cluster:
                 "`memory` of its devices",
             )
     return cluster
+
+
+def _kept_devices(names: str | None) -> Cluster | None:
+    """Devices that an engine measured on this machine, if all names are theirs."""
+    kept = kept_engine_cluster()
+    if kept is None or names is None:
+        return kept
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    if not asked or not set(asked) <= set(kept.device_names):
+        return None
+    links = tuple(x for x in kept.links if x.source in asked and x.destination in asked)
+    return replace(
+        kept, devices=tuple(kept.devices[kept.device_index[name]] for name in asked), links=links
+    )
 
 
 def is_of_tokens(problem: Problem) -> bool:

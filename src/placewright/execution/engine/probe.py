@@ -1,0 +1,130 @@
+"""Small models of zeros, with which an engine's speed by format is measured.
+
+Speed does not depend on the values of weights. Embedding and router are random, so that tokens
+differ and are routed to different experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from placewright.errors import InputError, MissingExtraError
+
+EXPERTS, USED = 8, 2
+_VOCABULARY = 256
+_HEAD = 64  # elements of a head of attention
+_CONTEXT = 4096
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A model to measure with.
+
+    Attributes:
+        layers: number.
+        hidden, feed: elements of the state, and of the middle of a feed-forward module.
+        dtype: of matrices, for example ``"q4_k"``.
+        has_experts: feed-forward modules are routed experts.
+    """
+
+    layers: int
+    hidden: int
+    feed: int
+    dtype: str
+    has_experts: bool = False
+
+    @property
+    def operations(self) -> tuple[float, float]:
+        """Operations per token of a layer: of dense products, and of experts."""
+        attention, feed = 8.0 * self.hidden**2, 6.0 * self.hidden * self.feed
+        return (attention, USED * feed) if self.has_experts else (attention + feed, 0.0)
+
+    @property
+    def kernels(self) -> int:
+        """Kernels of a layer, as `frameworks.language.work` counts them."""
+        return 24 if self.has_experts else 16
+
+    @property
+    def scores(self) -> float:
+        """Operations of attention per pair of tokens in a layer."""
+        return 4.0 * self.hidden
+
+
+def write_probe(path: Path, probe: Probe) -> None:
+    """Write a probe as a file of llama.cpp.
+
+    Raises:
+        InputError: there is no such format.
+        MissingExtraError: package `gguf` is not installed.
+    """
+    try:
+        from gguf import GGMLQuantizationType, GGUFWriter
+        from gguf.constants import GGML_QUANT_SIZES
+    except ImportError:
+        raise MissingExtraError("gguf", "language", "measuring an engine") from None
+
+    if probe.dtype.upper() not in GGMLQuantizationType.__members__:
+        raise InputError(f"there is no format '{probe.dtype}' of weights")
+    kind = GGMLQuantizationType[probe.dtype.upper()]
+    block, size = GGML_QUANT_SIZES[kind]
+    name = "qwen3moe" if probe.has_experts else "llama"
+    writer = GGUFWriter(str(path), name)
+    for key, value in _numbers(probe).items():
+        writer.add_uint32(f"{name}.{key}", value)
+    writer.add_float32(f"{name}.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_string("tokenizer.ggml.model", "no_vocab")
+    rng = np.random.default_rng(0)
+    for tensor, shape in _tensors(probe).items():
+        if len(shape) == 1:
+            writer.add_tensor(tensor, np.ones(shape, np.float32))
+        elif "embd" in tensor or "gate_inp" in tensor:
+            writer.add_tensor(tensor, rng.normal(0, 0.05, shape).astype(np.float32))
+        else:
+            data = np.zeros((*shape[:-1], shape[-1] // block * size), dtype=np.uint8)
+            writer.add_tensor(tensor, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _numbers(probe: Probe) -> dict[str, int]:
+    heads = probe.hidden // _HEAD
+    found = {
+        "block_count": probe.layers,
+        "context_length": _CONTEXT,
+        "embedding_length": probe.hidden,
+        "attention.head_count": heads,
+        "attention.head_count_kv": heads,
+        "attention.key_length": _HEAD,
+        "attention.value_length": _HEAD,
+        "feed_forward_length": probe.feed,
+        "rope.dimension_count": _HEAD,
+        "vocab_size": _VOCABULARY,
+    }
+    if probe.has_experts:
+        of_experts = {"expert_count": EXPERTS, "expert_used_count": USED}
+        found |= {**of_experts, "expert_feed_forward_length": probe.feed}
+    return found
+
+
+def _tensors(probe: Probe) -> dict[str, tuple[int, ...]]:
+    hidden, feed = probe.hidden, probe.feed
+    own: dict[str, tuple[int, ...]] = {
+        "attn_norm": (hidden,),
+        **{f"attn_{part}": (hidden, hidden) for part in ("q", "k", "v", "output")},
+        "ffn_norm": (hidden,),
+    }
+    products = {"ffn_gate": (feed, hidden), "ffn_up": (feed, hidden), "ffn_down": (hidden, feed)}
+    if probe.has_experts:
+        own |= {"attn_q_norm": (_HEAD,), "attn_k_norm": (_HEAD,), "ffn_gate_inp": (EXPERTS, hidden)}
+        own |= {f"{key}_exps": (EXPERTS, *shape) for key, shape in products.items()}
+    else:
+        own |= products
+    ends = {"token_embd": (_VOCABULARY, hidden), "output_norm": (hidden,)}
+    layers = {f"blk.{n}.{key}": shape for n in range(probe.layers) for key, shape in own.items()}
+    whole: dict[str, tuple[int, ...]] = {**ends, "output": (_VOCABULARY, hidden), **layers}
+    return {f"{key}.weight": shape for key, shape in whole.items()}
