@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from support import toys
 from support.gguf_files import MADE, write_gguf
+from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, has_engine
 
 from placewright.core.solution import Budget
 from placewright.isolation.call_filter import lacks_call_filter
@@ -40,6 +41,7 @@ PAGES = {
     "how-to/decode.md": (),
     "how-to/costs-without-hardware.md": ("model.onnx",),
     "how-to/export.md": ("model.onnx", "model.gguf"),
+    "how-to/run-language-models.md": (),
     "how-to/report.md": ("model.onnx", "plan.json", "other.json"),
     "how-to/train-a-policy.md": ("model.onnx",),
     "how-to/workers-and-ray.md": ("model.onnx",),
@@ -148,6 +150,11 @@ def test_a_page_runs_as_it_is_written(
         why_not = lacks_file_rules() or lacks_call_filter()
         if why_not is not None:
             pytest.skip(why_not)
+    if page == "how-to/run-language-models.md":
+        if not has_engine():
+            pytest.skip(NO_ENGINE)
+        engine_gguf(folder / "model.gguf", 6, has_experts=False, has_tokens=True)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache_of_kernels(folder)))
     run_page((DOCS / page).read_text(), folder)
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 from gguf import GGUFWriter
 
 FOLDER = "PLACEWRIGHT_LLAMA_CPP"  # environment variable: the folder of its programs
@@ -33,6 +34,14 @@ def has_engine() -> bool:
     """Whether all programs that Placewright calls are here."""
     names = ("llama-bench", "llama-completion", "llama-fit-params", "ggml-rpc-server")
     return all(program(name) is not None for name in names)
+
+
+def cache_of_kernels(folder: Path) -> Path:
+    """A cache folder of a test's own, with the kernels of the usual one."""
+    usual, own = Path(platformdirs.user_cache_dir("placewright")), folder / "cache" / "placewright"
+    own.mkdir(parents=True)
+    (own / "kernels").symlink_to(usual / "kernels")
+    return own.parent
 
 
 @contextmanager
