@@ -18,7 +18,7 @@ import numpy as np
 from placewright.core.data_sheet import TokenRates
 
 ROWS = (1, 4, 16, 64, 256)  # tokens of a pass that are measured; 1 is a step of decode
-_LEAST = 1e-15  # seconds per operation, if noise makes a difference negative
+_LEAST = 0.1  # part of a time, or of a rate, that stays if noise makes a difference smaller
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class ProbePair:
     def of_layer(self, rows: int) -> float:
         """Seconds of a layer in a pass of so many tokens."""
         small, large = (seconds[rows] for seconds in self.seconds)
-        return (large - small) / (self.layers[1] - self.layers[0])
+        slope = (large - small) / (self.layers[1] - self.layers[0])
+        return max(slope, _LEAST * large / self.layers[1])
 
     def fixed(self, rows: int) -> float:
         """Seconds of a pass beyond its layers."""
@@ -57,9 +58,14 @@ def launch_seconds(tiny: ProbePair) -> float:
 def dense_table(pair: ProbePair, launch: float) -> tuple[float, ...]:
     """Seconds per operation of dense products, for each of `ROWS`."""
     return tuple(
-        max(_LEAST, (pair.of_layer(rows) - pair.kernels * launch) / (pair.operations[0] * rows))
+        _left(pair.of_layer(rows), pair.kernels * launch) / (pair.operations[0] * rows)
         for rows in ROWS
     )
+
+
+def _left(whole: float, known: float) -> float:
+    """What remains of a time, at least a tenth of it."""
+    return max(whole - known, _LEAST * whole)
 
 
 def expert_table(pair: ProbePair, launch: float, dense: Sequence[float]) -> tuple[float, ...]:
@@ -73,14 +79,15 @@ def expert_table(pair: ProbePair, launch: float, dense: Sequence[float]) -> tupl
     at, found = [], []
     for rows, rate in zip(ROWS, dense, strict=True):
         touched = 1.0 - (1.0 - pair.share) ** rows
-        left = pair.of_layer(rows) - pair.kernels * launch - pair.operations[0] * rows * rate
+        known = pair.kernels * launch + pair.operations[0] * rows * rate
+        left = _left(pair.of_layer(rows), known)
         at.append(math.log(max(1.0, rows * pair.share / touched)))
-        found.append(math.log(max(_LEAST, left / (pair.operations[1] * rows))))
+        found.append(math.log(left / (pair.operations[1] * rows)))
     return tuple(float(np.exp(np.interp(math.log(rows), at, found))) for rows in ROWS)
 
 
 def score_table(
-    shallow: ProbePair, deep: ProbePair, depth: int, per_pair: float
+    shallow: ProbePair, deep: ProbePair, depth: int, per_pair: float, dense: Sequence[float]
 ) -> tuple[float, ...]:
     """Seconds per operation of attention on its cache, for each of `ROWS`.
 
@@ -88,10 +95,14 @@ def score_table(
         shallow, deep: the same probes without and with tokens in their caches.
         depth: number of these tokens.
         per_pair: operations for a pair of tokens.
+        dense: table of dense products; scores are taken as ten times as fast at most.
     """
     measured = sorted(set(deep.seconds[0]) & set(shallow.seconds[0]))
     found = [
-        max(_LEAST, (deep.of_layer(r) - shallow.of_layer(r)) / (r * depth * per_pair))
+        max(
+            _LEAST * dense[ROWS.index(r)],
+            (deep.of_layer(r) - shallow.of_layer(r)) / (r * depth * per_pair),
+        )
         for r in measured
     ]
     at = np.log(measured)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -148,7 +147,10 @@ class _Session:
     def _times(
         self, devices: Sequence[_At], probes: Mapping[Probe, Path], report: Report
     ) -> dict[tuple[str, Probe, int], dict[int, float]]:
-        """Device, probe and depth -> tokens of a pass -> median seconds."""
+        """Device, probe and depth -> tokens of a pass -> seconds.
+
+        The least of the rounds counts: other work only adds time, and rates are differences.
+        """
         samples: dict[tuple[str, Probe, int], dict[int, list[float]]] = {}
         deep = self._deep(probes)
         jobs = [(at, probe, depth) for probe in probes for at in devices
@@ -163,8 +165,7 @@ class _Session:
                 for tokens, seconds in measured.items():
                     own.setdefault(tokens, []).append(seconds)
         return {
-            key: {tokens: statistics.median(row) for tokens, row in own.items()}
-            for key, own in samples.items()
+            key: {tokens: min(row) for tokens, row in own.items()} for key, own in samples.items()
         }
 
     def _deep(self, probes: Mapping[Probe, Path]) -> list[Probe]:
@@ -211,9 +212,9 @@ class _Session:
         for _ in range(_ROUNDS):
             for name, words in ways.items():
                 samples[name].append(self._bench(path, words, (1,), 0, probe)[1])
-        middle = {name: statistics.median(row) for name, row in samples.items()}
-        to_host = max(0.0, middle["host"] - middle["one"]) / (2 * layers)
-        return to_host, max(0.0, middle.get("two", middle["one"]) - middle["one"])
+        least = {name: min(row) for name, row in samples.items()}
+        to_host = max(0.0, least["host"] - least["one"]) / (2 * layers)
+        return to_host, max(0.0, least.get("two", least["one"]) - least["one"])
 
     def _pairs(
         self, times: Mapping[tuple[str, Probe, int], dict[int, float]], at: _At
@@ -246,7 +247,11 @@ class _Session:
                 table = expert_table(pairs[dtype, True, 0], launch, products[dtype])
                 products[f"{dtype}/experts"] = table
         scores = score_table(
-            pairs[first, False, 0], pairs[first, False, _DEPTH], _DEPTH, 4.0 * _HIDDEN
+            pairs[first, False, 0],
+            pairs[first, False, _DEPTH],
+            _DEPTH,
+            4.0 * _HIDDEN,
+            products[first],
         )
         per_pass = max(0.0, tiny.fixed(1) - extra)
         return token_rates(products, scores, launch, per_pass, self._source)
