@@ -108,7 +108,7 @@ class Engine:
     @property
     def version(self) -> str:
         """Build number and commit, as the engine prints them."""
-        done = self.run(BENCH, ["--version"])
+        done = self.run(BENCH, [long("version")])
         lines = (done.output.decode(errors="replace") + done.log).splitlines()
         found = next((line for line in lines if line.startswith("version:")), "")
         return found.removeprefix("version:").strip() or "unknown"
@@ -127,6 +127,11 @@ def engine_at(folder: str | Path | None = None) -> Engine:
         which = "argument `engine_folder`" if folder else f"variable {FOLDER}"
         raise InputError(f"{which}: there is no folder '{chosen}'")
     return Engine(Path(chosen))
+
+
+def long(option: str) -> str:
+    """An option of a program that has no short form."""
+    return f"--{option}"
 
 
 def ending(code: int) -> str:

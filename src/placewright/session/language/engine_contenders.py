@@ -14,7 +14,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError, RuntimeFailure
-from placewright.execution.engine.programs import BENCH, FIT, Engine
+from placewright.execution.engine.programs import BENCH, FIT, Engine, long
 from placewright.session.language.layer_runs import layer_runs
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
@@ -165,7 +165,7 @@ def fitted_words(
         for name, limit in zip(options.devices, limits, strict=True)
     ]
     words = ["-m", path]
-    words += ["--rpc", ",".join(options.servers)] if options.servers else []
+    words += [long("rpc"), ",".join(options.servers)] if options.servers else []
     words += ["-dev", ",".join(options.devices), "-fitt", ",".join(margins)]
     for option, value in options.sizes.items():
         words += [option, value]

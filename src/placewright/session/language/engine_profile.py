@@ -19,7 +19,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
-from placewright.execution.engine.programs import BENCH, ENGINE, Engine
+from placewright.execution.engine.programs import BENCH, ENGINE, Engine, long
 from placewright.execution.engine.servers import running_servers
 from placewright.profiling.token_fit import (
     ROWS,
@@ -115,7 +115,7 @@ class _Session:
         is_alike: bool,
     ) -> None:
         self._engine, self._formats, self._threads = engine, formats, threads
-        self._rpc = ["--rpc", ",".join(servers)] if servers else []
+        self._rpc = [long("rpc"), ",".join(servers)] if servers else []
         self._servers = servers
         self._is_alike = is_alike
         self._source = f"{ENGINE} {engine.version}, {count_text(threads)}, {today()}"

@@ -23,7 +23,7 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, RuntimeFailure
 from placewright.execution.engine.printed import printed_places, session_tokens
-from placewright.execution.engine.programs import BENCH, COMPLETION, Engine
+from placewright.execution.engine.programs import BENCH, COMPLETION, Engine, long
 from placewright.execution.engine.servers import Servers, running_servers
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
 from placewright.profiling.token_costs import token_problem
@@ -47,6 +47,10 @@ THREADS = "threads"  # option of a device: of its server, or of the engine on th
 _LETTERS = (4, 40, 200)  # of the prompts whose answers are compared
 _MOST_TOKENS = 24  # that are compared, of each prompt
 _SEED = 1
+_GREEDY = (
+    *("-fit", "off", "-lm", "none", "-no-cnv", "-v", long("no-repack"), long("temp"), "0"),
+    *map(long, ("ignore-eos", "no-display-prompt", "no-warmup", "prompt-cache-all")),
+)
 _FREE = re.compile(r"^\s*(\S+): .*\((\d+) MiB, (\d+) MiB free\)", re.MULTILINE)
 _MIB = 2.0**20
 
@@ -255,8 +259,8 @@ class _Session:
         Raises:
             InputError: a device of the plan is not there.
         """
-        words = ["--rpc", ",".join(self._options.servers)] if self._options.servers else []
-        done = self._engine.run(BENCH, [*words, "--list-devices"], explain=self._explain)
+        words = [long("rpc"), ",".join(self._options.servers)] if self._options.servers else []
+        done = self._engine.run(BENCH, [*words, long("list-devices")], explain=self._explain)
         text = done.output.decode(errors="replace") + done.log
         found = {name: float(free) * _MIB for name, _, free in _FREE.findall(text)}
         for name in self._options.devices:
@@ -283,10 +287,8 @@ class _Session:
                 file = Path(folder) / "session"
                 done = self._engine.run(
                     COMPLETION,
-                    [*words, *self._threads, "-fit", "off", "-lm", "none", "--no-repack",
-                     "-no-cnv", "-p", prompt, "-n", str(count), "--temp", "0", "--seed",
-                     str(_SEED), "--ignore-eos", "--no-display-prompt", "--no-warmup", "-v",
-                     "--prompt-cache", str(file), "--prompt-cache-all"],
+                    [*words, *self._threads, *_GREEDY, "-p", prompt, "-n", str(count),
+                     long("seed"), str(_SEED), long("prompt-cache"), str(file)],
                     explain=self._explain,
                 )  # fmt: skip
                 tokens = session_tokens(file)
