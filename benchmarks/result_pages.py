@@ -362,6 +362,34 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.report_page,
         ),
     )),
+    "language-models": ("Published comparisons of language models", (
+        Section(
+            "Winners that were found", "llm-ab",
+            "placewright bench llm-ab --data COMPARISONS --results docs/results/llm-ab.json",
+            "Each comparison has two or more placements that somebody measured. *Predicted* uses "
+            "constants fitted without the source of the comparison, *by the catalogue* those that "
+            "`place` uses. The error of ratios is of the logarithm of one speed over another.",
+            tables.ab_winners,
+        ),
+        Section(
+            "Errors of speeds", "llm-ab", "placewright bench llm-ab",
+            "Errors are of the logarithm of tokens per second, by constants that have not seen the "
+            "source. The factors are fitted to all sources, and change what the catalogue states.",
+            tables.ab_engines,
+        ),
+        Section(
+            "Each comparison", "llm-ab", "placewright bench llm-ab",
+            "Predicted tokens per second of each option, whose best is first. The limit is proven "
+            "for these costs: no placement on these devices has more. It covers placements that "
+            "were measured, the devices alone, and mixtures by module.",
+            tables.ab_rows,
+        ),
+        Section(
+            "Comparisons that are not scored", "llm-ab", "placewright bench llm-ab",
+            "Nobody states where their modules lie, or the model cannot tell options apart.",
+            tables.ab_left_out,
+        ),
+    )),
     "robustness": ("Robustness", (
         Section(
             "Mutated files", "fuzz", "make fuzz",

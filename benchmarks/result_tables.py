@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.accuracy_report import AccuracyRow, summaries
 from benchmarks.refusals import is_good
 from placewright.core.quantities import format_bytes, format_duration
+from placewright.report import tables as shown
 
 Rows = Sequence[dict[str, Any]]
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # columns, cells of each row
@@ -537,3 +538,47 @@ def _time(seconds: float | None) -> str:
 
 def _gap(value: float, bound: float) -> str:
     return f"{value / bound - 1.0:.1%}" if bound else "-"
+
+
+def ab_winners(document: Any) -> Table:
+    """Winners of published comparisons that rules find."""
+    return shown.ab_winners(document["rows"])
+
+
+def ab_engines(document: Any) -> Table:
+    """Errors of predicted speeds, a line for each engine."""
+    return shown.ab_engines(document["engines"])
+
+
+def ab_rows(document: Any) -> Table:
+    """Predicted speeds of scored comparisons."""
+    columns = [
+        "comparison",
+        "engine",
+        "predicted",
+        "winner",
+        "error of ratios",
+        "best found",
+        "limit",
+    ]
+    return columns, [
+        [
+            row["id"],
+            row["engine"],
+            ", ".join(
+                f"{key} {rate:.4g}"
+                for key, rate in sorted(row["predicted"].items(), key=lambda each: -each[1])
+            ),
+            ("right" if row["right"] else "wrong") if row["differs"] else "differ too little",
+            f"{row['ratio_error']:.2f}",
+            *("-" if row[name] is None else f"{row[name]:.4g}" for name in ("optimum", "bound")),
+        ]
+        for row in document["rows"]
+        if not row["reason"]
+    ]
+
+
+def ab_left_out(document: Any) -> Table:
+    """Comparisons that the model cannot express."""
+    left_out = [[row["id"], row["reason"]] for row in document["rows"] if row["reason"]]
+    return ["comparison", "reason"], left_out

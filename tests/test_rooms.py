@@ -90,6 +90,8 @@ NAMES_A_FRAMEWORK = {
     "writers/onnx_segments.py": "names the files that it writes",
     "writers/llama_cpp.py": "writes options that llama.cpp takes with files of its own format",
     "zoo/__init__.py": "tells which Python packages build a model",
+    "suites/llm_ab/costs.py": "counts the work of language models that no file holds",
+    "suites/llm_ab/models.py": "makes language models from published sizes",
     "suites/papers/models.py": "its graphs are PyTorch's capture of a training step",
 }
 ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed

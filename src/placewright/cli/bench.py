@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -53,7 +54,7 @@ def register(app: typer.Typer) -> None:
     """Add the `bench` group."""
     group = Application(help="Reproduce tables and figures.", no_args_is_help=True)
     group.callback()(_reported)
-    for member in (tarnawski, learned, paper, suite, auto):
+    for member in (tarnawski, learned, paper, suite, auto, llm_ab):
         group.command()(member)
     app.add_typer(group, name="bench")
 
@@ -249,6 +250,43 @@ def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
         print_note(counted.numbered(f"{row.problem}, {row.placer}, seed {row.seed}: {value}"))
 
     return counted, note
+
+
+@plain_command
+def llm_ab(
+    data: Annotated[
+        Path, typer.Option("--data", help="JSON file of comparisons of language models.")
+    ],
+    results: Annotated[
+        Path, typer.Option("--results", help="Results file, with our figures only."), Writes()
+    ] = Path("llm-ab.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """Predict published comparisons of placements of language models.
+
+    The tables have predicted and measured speeds, winners, and the reason for each row left out.
+    """
+    from placewright.io.written import write_text
+    from placewright.report.tables import (
+        ab_engines,
+        ab_left_out_table,
+        ab_table,
+        ab_winners,
+        table,
+    )
+    from placewright.suites.llm_ab.documents import read_comparisons
+    from placewright.suites.llm_ab.judging import judge
+
+    found = judge(read_comparisons(data), on_row=print_note)
+    document = found.data()
+    write_text(results, json.dumps(document, indent=1) + "\n")
+    if as_json:
+        print_json(document)
+        return
+    print_shown(ab_table(found.rows, found.measured))
+    print_shown(ab_left_out_table(found.rows))
+    print_shown(table("Winners that were found", *ab_winners(document["rows"])))
+    print_shown(table("Errors of speeds", *ab_engines(document["engines"])))
 
 
 @command(*SPREAD, model=None)

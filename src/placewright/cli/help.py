@@ -160,6 +160,7 @@ EXAMPLES = {
     "auto": ("bench auto --seconds 20",),
     "learned": ("bench learned --models resnet50 --seeds 5",),
     "paper": ("bench paper hsdag",),
+    "llm-ab": ("bench llm-ab --data comparisons.json",),
 }
 
 

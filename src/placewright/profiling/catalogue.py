@@ -148,9 +148,39 @@ class EngineRates:
         return float(np.interp(np.log(max(rows, 1.0)), np.log(self.rows), self.products))
 
 
+@dataclass(frozen=True)
+class Between:
+    """How an engine sums what devices computed that share a module.
+
+    Attributes:
+        form: ``"ring"``, or ``"star"``, in which the first device exchanges with each other.
+        element_bytes: of a number of the hidden state between devices.
+        link: share of the link's rate that is reached.
+        collective_seconds: of a sum, besides its bytes.
+    """
+
+    form: str
+    element_bytes: float
+    link: float
+    collective_seconds: float
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of all engines of language models."""
+    return tuple(_document()["engines"])
+
+
+def between_devices(engine: str) -> Between:
+    """How an engine of the catalogue sums over devices."""
+    entry = _document()["engines"][engine]["between"]
+    return Between(
+        entry["form"], entry["element_bytes"], entry["link"], entry["collective_us"] * 1e-6
+    )
+
+
 @functools.cache
 def engine_rates(engine: str, kind: str) -> EngineRates:
-    """Rates of an engine on a kind of device; those of a GPU if the catalogue lacks the kind.
+    """Rates of an engine on a kind of device; those of another kind if the catalogue lacks it.
 
     Raises:
         UnknownNameError: the catalogue has no such engine.
@@ -158,7 +188,8 @@ def engine_rates(engine: str, kind: str) -> EngineRates:
     engines = _document()["engines"]
     if engine not in engines:
         raise UnknownNameError("engine", engine, tuple(engines))
-    entry = engines[engine].get(kind, engines[engine]["gpu"])
+    rates = engines[engine]
+    entry = rates.get(kind) or rates.get("gpu") or rates["cpu"]
     return EngineRates(
         entry["bandwidth"],
         tuple(map(float, entry["rows"])),

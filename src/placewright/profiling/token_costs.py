@@ -175,23 +175,14 @@ class _Builder:
         return measured.per_pass
 
     def _plain(self, module: ModuleWork, of: Pass, device: int) -> float:
-        entry, rates = self._entries[device], self._rates[device]
-        bandwidth = entry.bandwidth * rates.bandwidth
-        each = module.kernels * rates.launch_seconds
-        for product in module.products:
-            rate = _peak(entry) * rates.share(product.rows)
-            each += max(product.n_bytes / bandwidth, product.flops / rate)
-        return of.repeats * each + _scores(module, entry, rates)
+        return resident_seconds(module, of, self._entries[device], self._rates[device])
 
     def _streamed(self, module: ModuleWork, of: Pass, rests: int, device: int) -> float:
         """Weights cross the link in each repeat; a cache, and its scores, stay where they rest."""
         entry, rates = self._entries[device], self._rates[device]
         latency, per_byte = self._way(rests, device)
         copies = len(module.products) * latency + module.weight_bytes * per_byte
-        each = module.kernels * rates.launch_seconds + copies
-        for product in module.products:
-            rate = _peak(entry) * rates.share(product.rows)
-            each += max(product.n_bytes / (entry.bandwidth * rates.bandwidth), product.flops / rate)
+        each = copies + _product_seconds(module, entry, rates)
         if module.cache_bytes or module.score_flops:
             crossing = latency + self._rates[device].message_seconds
             each += 2 * (crossing + module.hidden_bytes * per_byte)
@@ -300,6 +291,22 @@ def _together(graph: ComputationGraph) -> ComputationGraph:
 def _peak(entry: CatalogueDevice) -> float:
     """Operations per second of matrix products in the engine's own precision."""
     return entry.peak[entry.precision("f32" if entry.kind == "cpu" else "f16")]
+
+
+def resident_seconds(
+    module: ModuleWork, of: Pass, entry: CatalogueDevice, rates: EngineRates
+) -> float:
+    """Seconds of a module in all repeats of a pass, where its weights and its cache rest."""
+    return of.repeats * _product_seconds(module, entry, rates) + _scores(module, entry, rates)
+
+
+def _product_seconds(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> float:
+    """Seconds of the kernels and products of one repeat."""
+    bandwidth, each = entry.bandwidth * rates.bandwidth, module.kernels * rates.launch_seconds
+    for product in module.products:
+        rate = _peak(entry) * rates.share(product.rows)
+        each += max(product.n_bytes / bandwidth, product.flops / rate)
+    return each
 
 
 def _scores(module: ModuleWork, entry: CatalogueDevice, rates: EngineRates) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 _FACTORS = (1.0, 1.01, 1.05, 1.2, 2.0)  # of a performance profile
@@ -100,3 +101,76 @@ def promises_table(promised: Sequence[Any]) -> ShownTable:
     return table("Promised of auto", ["figure", "reached", "met"], [
         [figure.what, figure.reached, words[figure.is_met]] for figure in promised
     ])  # fmt: skip
+
+
+def ab_table(rows: Sequence[Any], measured: Mapping[str, Mapping[str, float]]) -> ShownTable:
+    """Scored comparisons of `suites.llm_ab`, a row for each."""
+    columns = ["comparison", "engine", "predicted", "measured", "winner", "error of ratios",
+               "optimum, limit"]  # fmt: skip
+    title = "Published comparisons: tokens per second, by constants that have not seen the source"
+    return table(title, columns, [
+        [
+            row.id,
+            row.engine,
+            _rates(row.predicted),
+            _rates(measured[row.id]),
+            ("right" if row.right else "wrong") if row.differs else "differ by less than 5 %",
+            f"{row.ratio_error:.2f}",
+            "-" if math.isnan(row.optimum) else f"{row.optimum:.4g}, {row.bound:.4g}",
+        ]
+        for row in rows
+        if not row.reason
+    ])  # fmt: skip
+
+
+def ab_left_out_table(rows: Sequence[Any]) -> ShownTable:
+    """Comparisons of `suites.llm_ab` that are not scored, with the reason."""
+    left_out = [[row.id, row.reason] for row in rows if row.reason]
+    return table("Comparisons that are not scored", ["comparison", "reason"], left_out)
+
+
+def ab_winners(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Shares of winners that rules find, for all comparisons that differ and for surprises.
+
+    Args:
+        rows: of the results file.
+    """
+    differing = [row for row in rows if not row["reason"] and row["differs"]]
+    groups = {
+        "options differ by more than 5 %": differing,
+        "the better-looking option lost": [row for row in differing if row["surprising"]],
+    }
+    rules = ["right", "right_stated", "right_fewest", "right_bandwidth"]
+    columns = ["comparisons", "number", "predicted", "by the catalogue", "fewest devices",
+               "most bandwidth", "median error of ratios"]  # fmt: skip
+    return columns, [
+        [
+            name,
+            str(len(group)),
+            *(f"{sum(row[rule] for row in group) / len(group):.0%}" for rule in rules),
+            f"{median(row['ratio_error'] for row in group):.2f}",
+        ]
+        for name, group in groups.items()
+        if group
+    ]
+
+
+def ab_engines(engines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Errors of speeds of each engine of `suites.llm_ab`."""
+    columns = ["engine", "options", "sources", "median error", "nine of ten lie within",
+               "factors of the rates"]  # fmt: skip
+    return columns, [
+        [
+            each["engine"],
+            str(each["options"]),
+            str(each["sources"]),
+            f"{each['error']:.2f}",
+            "{:.2f} to {:.2f}".format(*each["interval"]),
+            ", ".join(f"{name} {value:.2f}" for name, value in each["factors"].items()),
+        ]
+        for each in engines
+    ]
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{key} {rate:.4g}" for key, rate in rates.items())

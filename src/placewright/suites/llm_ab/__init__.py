@@ -1,0 +1,1 @@
+"""Published comparisons of placements of language models, predicted and judged."""

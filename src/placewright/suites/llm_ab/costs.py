@@ -1,0 +1,495 @@
+"""Seconds of the options of a comparison, by the costs of `profiling.token_costs`.
+
+A *column* is a set of devices with the share of each module that each of them holds. Devices of a
+column compute at once; the slowest counts. They sum what they computed once for each module:
+
+    ring:  collective + 2 (n - 1) / n x bytes / rate of the slowest link
+    star:  2 x (latency + (n - 1) x (message + bytes / rate)), the first device with each other
+           one: it sends to all before it waits
+
+A tensor that passes to another column takes latency + message + bytes / rate, each time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from placewright.core.source import ModelSource
+from placewright.execution.token_work import ModuleWork, Pass, RequestedWork, TokenRequest
+from placewright.frameworks.language.work import requested_work
+from placewright.profiling.catalogue import (
+    Between,
+    CatalogueDevice,
+    EngineRates,
+    between_devices,
+    engine_rates,
+)
+from placewright.profiling.token_costs import resident_seconds
+from placewright.suites.llm_ab.documents import (
+    Comparison,
+    DeviceFields,
+    LinkFields,
+    OptionFields,
+    PartFields,
+    PlanFields,
+)
+from placewright.suites.llm_ab.models import language_model
+
+Column = tuple[tuple[str, float], ...]  # device and share, by device
+_Item = tuple[str, tuple[tuple[ModuleWork, Pass], ...], Column]
+_Message = tuple[Column, Column, float, int]  # from, to, bytes, and repeats
+SERVED = 64  # sequences at once where a comparison says that there were many
+UNNAMED_CPU = 50e9  # bytes/s of a processor that a comparison does not name
+_PROMPT = 512  # tokens before those that are timed, if none are stated
+_PCIE_LATENCY = 10e-6  # as the catalogue assumes it
+_SUMMED = ("Attention", "FeedForward", "Experts", "SharedExperts")
+_KINDS = {
+    "all": ("Embedding", "Attention", "FeedForward", "Router", "Experts", "SharedExperts", "Head"),
+    "attention": ("Attention",),
+    "ffn": ("FeedForward", "Router", "Experts", "SharedExperts"),
+    "experts": ("Experts",),
+    "shared": ("SharedExperts",),
+    "router": ("Router",),
+    "embedding": ("Embedding",),
+    "head": ("Head",),
+}
+
+
+class NotExpressible(Exception):
+    """A comparison that the model cannot express; the text says why."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Rates of an engine, times factors that a fit may change.
+
+    Attributes:
+        engine: of the catalogue.
+        bandwidth, launch, message, link: factors of the share of the memory's bandwidth, of the
+            seconds of a kernel, of those of messages and sums, and of the rate of links.
+    """
+
+    engine: str
+    bandwidth: float = 1.0
+    launch: float = 1.0
+    message: float = 1.0
+    link: float = 1.0
+
+    def rates(self, kind: str) -> EngineRates:
+        """Rates on a kind of device."""
+        found = engine_rates(self.engine, kind)
+        return replace(
+            found,
+            bandwidth=min(1.0, found.bandwidth * self.bandwidth),
+            launch_seconds=found.launch_seconds * self.launch,
+            message_seconds=found.message_seconds * self.message,
+        )
+
+    @property
+    def between(self) -> Between:
+        """How sums are made."""
+        found = between_devices(self.engine)
+        return replace(
+            found,
+            link=min(1.0, found.link * self.link),
+            collective_seconds=found.collective_seconds * self.message,
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """A link, or several in a row.
+
+    Attributes:
+        latency: seconds.
+        per_byte: seconds at the nominal rate.
+    """
+
+    latency: float
+    per_byte: float
+
+    def seconds(self, n_bytes: float, constants: Constants) -> float:
+        """Seconds of a message, without its hand-over."""
+        return self.latency * constants.message + n_bytes * self.per_byte / constants.between.link
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, as counted items.
+
+    Attributes:
+        key: of the option.
+        engine: whose constants hold.
+        columns: of each op.
+        replicas: alike copies of the placement, which share the sequences.
+        work: of the request of one replica.
+        ways: between devices.
+        copies: device that keeps weights, and device that copies them and computes.
+        devices: whose rates are known, by name.
+        splits: pieces of its graph that the engine printed, each with one hand-over; 0 if unknown.
+    """
+
+    key: str
+    engine: str
+    columns: tuple[Column, ...]
+    replicas: int
+    work: RequestedWork
+    ways: Mapping[tuple[str, str], Way]
+    copies: tuple[str, str] | None = None
+    devices: Mapping[str, CatalogueDevice] = field(default_factory=dict)
+    splits: int = 0
+
+    def timed(self) -> list[tuple[int, Pass]]:
+        """Passes that are timed, with their numbers."""
+        request = self.work.request
+        phase = "decode" if request.generate else "prefill"
+        return [(n, each) for n, each in enumerate(request.passes) if each.phase == phase]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are timed, of all replicas."""
+        return self.replicas * sum(each.repeats * each.tokens for _, each in self.timed())
+
+    def rate(self, constants: Constants) -> float:
+        """Tokens per second of all replicas."""
+        return self.tokens / seconds_of(self, constants)
+
+    @cached_property
+    def items(self) -> Counter[_Item]:
+        """Modules, alike ones counted."""
+        timed, kinds = self.timed(), self.work.graph.op_kinds
+        return Counter(
+            (kind, tuple((self.work.work[op][number], each) for number, each in timed), column)
+            for op, (kind, column) in enumerate(zip(kinds, self.columns, strict=True))
+        )
+
+    @cached_property
+    def messages(self) -> Counter[_Message]:
+        """Arrivals of tensors at columns that did not make them, alike ones counted."""
+        graph, found = self.work.graph, Counter[_Message]()
+        tokens = sum(each.repeats * each.tokens for each in self.work.request.passes)
+        for tensor, producer in enumerate(graph.tensor_producers.tolist()):
+            if producer < 0:
+                continue
+            source = self.computing(producer)
+            readers = {self.computing(op) for op in graph.tensor_consumers.row(tensor).tolist()}
+            each_token = float(graph.tensor_bytes[tensor]) / tokens
+            for target in sorted(readers - {source}):
+                for _, of in self.timed():
+                    found[source, target, each_token * of.tokens, of.repeats] += 1
+        return found
+
+    def computing(self, op: int) -> Column:
+        """The devices that compute an op, which are not those that keep its weights if copied."""
+        column = self.columns[op]
+        if self.copies is None:
+            return column
+        keeps, copies = self.copies
+        return tuple(sorted((copies if name == keeps else name, share) for name, share in column))
+
+    @property
+    def hidden(self) -> int:
+        """Elements of the state that modules hand on."""
+        graph = self.work.graph
+        tensor = graph.tensor_producers.tolist().index(graph.op_index["embedding"])
+        return graph.tensor_shapes[tensor][-1]
+
+    def used(self) -> list[str]:
+        """Devices that hold more than an embedding."""
+        kinds = self.work.graph.op_kinds
+        found = {
+            device
+            for kind, column in zip(kinds, self.columns, strict=True)
+            if kind != "Embedding"
+            for device, _ in column
+        }
+        return sorted(found)
+
+
+def seconds_of(option: Option, constants: Constants) -> float:
+    """Seconds of the timed passes of one replica."""
+    modules = math.fsum(
+        count * module_seconds(option, constants, kind, work, column)
+        for (kind, work, column), count in option.items.items()
+    )
+    messages = math.fsum(
+        count * repeats * message_seconds(option, constants, source, target, n_bytes)
+        for (source, target, n_bytes, repeats), count in option.messages.items()
+    )
+    counted = sum(count * repeats for (*_, repeats), count in option.messages.items())
+    if not (option.splits and counted):
+        return modules + messages
+    repeats = sum(of.repeats for _, of in option.timed())
+    return modules + messages * option.splits * repeats / counted
+
+
+def module_seconds(
+    option: Option,
+    constants: Constants,
+    kind: str,
+    work: Sequence[tuple[ModuleWork, Pass]],
+    column: Column,
+) -> float:
+    """Seconds of a module in a column, with the sum over its devices."""
+    total = 0.0
+    for module, of in work:
+        total += max(
+            _share_seconds(option, constants, module, of, device, share) for device, share in column
+        )
+        if len(column) > 1 and kind in _SUMMED:
+            total += of.repeats * _sum_seconds(option, constants, column, of)
+    return total
+
+
+def _share_seconds(
+    option: Option, constants: Constants, module: ModuleWork, of: Pass, device: str, share: float
+) -> float:
+    at, copying = device, 0.0
+    if option.copies is not None and option.copies[0] == device:
+        at = option.copies[1]
+        way = option.ways[device, at]
+        copying = of.repeats * way.seconds(share * module.weight_bytes, constants)
+    entry = option.devices[at]
+    rates = constants.rates(entry.kind)
+    return copying + resident_seconds(_scaled(module, share), of, entry, rates)
+
+
+def _scaled(module: ModuleWork, share: float) -> ModuleWork:
+    if share == 1.0:
+        return module
+    return replace(
+        module,
+        products=tuple(
+            replace(each, flops=share * each.flops, n_bytes=share * each.n_bytes)
+            for each in module.products
+        ),
+        cache_bytes=share * module.cache_bytes,
+        score_flops=share * module.score_flops,
+    )
+
+
+def _sum_seconds(option: Option, constants: Constants, column: Column, of: Pass) -> float:
+    between, names = constants.between, [device for device, _ in column]
+    n_bytes = option.hidden * between.element_bytes * of.tokens
+    root, others = names[0], names[1:]
+    message = constants.rates(option.devices[root].kind).message_seconds
+    if between.form == "star":
+        ways = [option.ways[root, other] for other in others]
+        bytes_seconds = sum(n_bytes * way.per_byte for way in ways) / between.link
+        latency = max(way.latency for way in ways) * constants.message
+        return 2.0 * (latency + len(others) * message + bytes_seconds)
+    slowest = max(option.ways[a, b].per_byte for a in names for b in names if a != b)
+    ring = 2.0 * len(others) / len(names)
+    return between.collective_seconds + ring * n_bytes * slowest / between.link
+
+
+def message_seconds(
+    option: Option, constants: Constants, source: Column, target: Column, n_bytes: float
+) -> float:
+    """Seconds of a tensor's way to the devices of a column that do not have it."""
+    have = [device for device, _ in source]
+    n_bytes *= constants.between.element_bytes / 4.0  # the graph has elements of four bytes
+    ways = [
+        min(option.ways[a, b].seconds(n_bytes, constants) for a in have)
+        + constants.rates(option.devices[b].kind).message_seconds
+        for b, _ in target
+        if b not in have
+    ]
+    return max(ways, default=0.0)
+
+
+def options_of(row: Comparison) -> list[Option]:
+    """The options of a comparison that can be scored against each other.
+
+    Raises:
+        NotExpressible: the model cannot tell them apart, or lacks a fact.
+    """
+    if not row.usable or row.model.config is None:
+        raise NotExpressible("the file has no placements of it that can be read")
+    try:
+        model = language_model(row.model.config)
+    except ValueError as error:
+        raise NotExpressible(str(error)) from None
+    order = row.expected.order if row.expected else [each.key for each in row.options]
+    alike = {key for group in (row.expected.same_plan if row.expected else []) for key in group[1:]}
+    source = ModelSource(row.id, "", "comparison")
+    found = []
+    for each in row.options:
+        if each.key not in order or each.key in alike or math.isnan(each.rate) or not each.plan:
+            continue
+        replicas = each.plan.replicas or 1
+        work = requested_work(model, source, _request(row, each.plan, replicas))
+        found.append(_Reader(row, each, each.plan, work).option(replicas))
+    if len(found) < 2:
+        raise NotExpressible("fewer than two of its options differ in placement and can be read")
+    seen: dict[object, str] = {}
+    for one in found:
+        same = seen.setdefault((one.columns, one.replicas, tuple(one.ways.items())), one.key)
+        if same != one.key:
+            raise NotExpressible(
+                f"options {same} and {one.key} are one placement to the model: which experts lie "
+                "where matters only with counts of their use, which are not published"
+            )
+    return found
+
+
+def _request(row: Comparison, plan: PlanFields, replicas: int) -> TokenRequest:
+    if row.is_prefill:
+        prompt = row.context_tokens or _PROMPT
+        batch = row.batch if isinstance(row.batch, int) else min(prompt, 512)
+        return TokenRequest(prompt, 0, prompt, batch)
+    sequences = plan.concurrency or (row.batch if isinstance(row.batch, int) else SERVED)
+    prompt = row.context_tokens or _PROMPT
+    return TokenRequest(prompt, 1, prompt + 1, sequences=max(1, sequences // replicas))
+
+
+class _Reader:
+    """Reads the placement of an option."""
+
+    def __init__(
+        self, row: Comparison, option: OptionFields, plan: PlanFields, work: RequestedWork
+    ) -> None:
+        self._row, self._option, self._plan, self._work = row, option, plan, work
+
+    def option(self, replicas: int) -> Option:
+        columns = self._columns()
+        stream = self._plan.stream
+        used = {device for column in columns for device, _ in column}
+        copies = None if stream is None else (stream.source, stream.target)
+        if copies is not None:
+            used |= {copies[1]}
+        entries = {each.id: self._entry(each.id, each.id in used) for each in self._row.devices}
+        devices = {name: entry for name, entry in entries.items() if entry is not None}
+        if missing := sorted(used - set(devices)):
+            raise NotExpressible(f"it has no device '{missing[0]}'")
+        return Option(
+            self._option.key,
+            family_of(self._row.engine, self._plan.engine_flags or ""),
+            columns,
+            replicas,
+            self._work,
+            ways_between(self._row.links, self._row.devices, self._plan.link_kind),
+            copies,
+            devices,
+            self._plan.graph_splits or 0,
+        )
+
+    def _columns(self) -> tuple[Column, ...]:
+        graph = self._work.graph
+        shares: list[dict[str, float]] = [{} for _ in range(graph.n_ops)]
+        for part in self._plan.parts:
+            if part.part == "kv" or (part.replica or 0) != 0:
+                continue
+            for op in self._ops(part):
+                share = (part.share or 1.0) * _expert_share(part)
+                shares[op][part.device] = shares[op].get(part.device, 0.0) + share
+        found: list[Column] = []
+        for op, own in enumerate(shares):
+            if not own and not found:
+                own = next((each for each in shares if each), {})
+            column = tuple(sorted(own.items())) or found[-1]
+            if abs(sum(share for _, share in column) - 1.0) > 0.02:
+                name = graph.op_names[op]
+                raise NotExpressible(
+                    f"option {self._option.key} states no whole placement of '{name}'"
+                )
+            found.append(column)
+        return tuple(found)
+
+    def _ops(self, part: PartFields) -> Iterator[int]:
+        if part.part not in _KINDS:
+            raise NotExpressible(f"it has parts '{part.part}'")
+        graph, layers = self._work.graph, part.layers
+        kinds = _KINDS[part.part]
+        if isinstance(layers, list) and part.part == "all":
+            kinds = tuple(kind for kind in kinds if kind not in ("Embedding", "Head"))
+        for op, kind in enumerate(graph.op_kinds):
+            if kind not in kinds:
+                continue
+            name = graph.op_modules[op]
+            number = int(name.split(".")[1]) if name.startswith("layers.") else None
+            is_bounded = isinstance(layers, list) and number is not None
+            if is_bounded and not layers[0] <= number <= layers[-1]:
+                continue
+            yield op
+
+    def _entry(self, name: str, is_used: bool) -> CatalogueDevice | None:
+        """A device with its rates; None if they are not stated, and the option does without."""
+        fields = next(each for each in self._row.devices if each.id == name)
+        peak = (fields.peak_fp16_TFLOPs or math.inf) * 1e12
+        kind = "cpu" if fields.kind == "cpu" else "gpu"
+        try:
+            bandwidth = bandwidth_of(fields)
+            if self._row.is_prefill and kind == "gpu" and math.isinf(peak):
+                raise NotExpressible(f"the peak of device '{name}' is not stated")
+        except NotExpressible:
+            if is_used:
+                raise
+            return None
+        memory = (fields.memory_GB or math.inf) * 1e9
+        rates = {"f32" if kind == "cpu" else "f16": peak}
+        return CatalogueDevice(name, "", kind, memory, bandwidth, rates, {}, 0.0, "")
+
+
+def bandwidth_of(fields: DeviceFields) -> float:
+    """Bytes per second of a device's memory.
+
+    Raises:
+        NotExpressible: nothing is known about it.
+    """
+    rate = fields.bandwidth_GBps or fields.bandwidth_estimate_GBps
+    if rate is None and fields.kind != "cpu":
+        raise NotExpressible(f"the bandwidth of device '{fields.id}' is not stated")
+    return UNNAMED_CPU if rate is None else rate * 1e9
+
+
+def _expert_share(part: PartFields) -> float:
+    """Share of the experts of a layer; a list is a range of them, all."""
+    return part.experts if isinstance(part.experts, float) else 1.0
+
+
+def family_of(engine: str, flags: str) -> str:
+    """The engine of the catalogue whose constants hold.
+
+    Raises:
+        NotExpressible: there are none of it.
+    """
+    text = engine.lower()
+    if flags.startswith("distributed-llama") or text.startswith("distributed-llama"):
+        return "distributed-llama"
+    if "sglang" in text:
+        return "sglang"
+    if "vllm" in text:
+        return "vllm"
+    if any(name in text for name in ("llama.cpp", "ollama", "koboldcpp")):
+        return "llama.cpp"
+    raise NotExpressible(f"the catalogue has no rates of engine '{engine}'")
+
+
+def ways_between(
+    links: Sequence[LinkFields], devices: Sequence[DeviceFields], kind: str | None
+) -> dict[tuple[str, str], Way]:
+    """The quickest way between every two devices, by small messages; through others if needed."""
+    names = [each.id for each in devices]
+    found = {(name, name): Way(0.0, 0.0) for name in names}
+    pairs: dict[tuple[str, str], list[LinkFields]] = {}
+    for link in links:
+        pairs.setdefault((min(link.a, link.b), max(link.a, link.b)), []).append(link)
+    for (a, b), parallel in pairs.items():
+        named = [link for link in parallel if kind is not None and link.kind.startswith(kind)]
+        chosen = (named or parallel)[0]
+        latency = _PCIE_LATENCY if chosen.latency_us is None else chosen.latency_us * 1e-6
+        found[a, b] = found[b, a] = Way(latency, 1e-9 / chosen.GBps)
+    for middle in names:
+        for a in names:
+            for b in names:
+                if (a, middle) in found and (middle, b) in found:
+                    first, second = found[a, middle], found[middle, b]
+                    through = Way(first.latency + second.latency, first.per_byte + second.per_byte)
+                    if (a, b) not in found or through.latency < found[a, b].latency:
+                        found[a, b] = through
+    return found

@@ -1,0 +1,297 @@
+"""Judges predictions of comparisons: winners, errors, and constants that have not seen a source.
+
+For each engine, four factors of its rates are fitted to the logarithms of measured speeds, by least
+squares with a penalty for factors that differ from 1. A source is predicted with factors of the
+other sources of its engine; an engine with one source keeps the factors 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.io.json_text import finite
+from placewright.suites.llm_ab.costs import (
+    Constants,
+    NotExpressible,
+    Option,
+    bandwidth_of,
+    options_of,
+)
+from placewright.suites.llm_ab.documents import Comparison
+from placewright.suites.llm_ab.optimum import best_rates
+
+FORMAT = "placewright.llm-ab/1"
+DIFFERS = 1.05  # ratio of best to worst above which options differ
+SAME = 1.02  # ratio within which options share the win
+_NOISE = 0.35  # of the logarithm of a measured speed around a good prediction
+_FREE = 0.7  # of the logarithm of a factor around 1: a factor of two
+_FACTORS = ("bandwidth", "launch", "message", "link")
+_COVERED = (0.05, 0.95)  # quantiles of an interval
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A comparison with its options and what was measured.
+
+    Attributes:
+        row: of the file.
+        options: that are scored.
+        measured: option -> tokens per second.
+    """
+
+    row: Comparison
+    options: tuple[Option, ...]
+    measured: Mapping[str, float]
+
+    @property
+    def differs(self) -> bool:
+        """Whether best and worst differ by more than 5 %."""
+        return max(self.measured.values()) > DIFFERS * min(self.measured.values())
+
+    def is_right(self, key: str) -> bool:
+        """Whether an option won, or came within 2 % of the winner."""
+        return self.measured[key] * SAME >= max(self.measured.values())
+
+
+@dataclass(frozen=True)
+class JudgedRow:
+    """A comparison as the results file has it: its name and our figures, nothing of the source's.
+
+    Attributes:
+        id: of the comparison.
+        reason: why it is not scored; "" if it is.
+        engine: whose constants hold for its first option.
+        differs: options differ by more than 5 %.
+        surprising: the better-looking option lost.
+        predicted: option -> tokens per second, by constants that have not seen its source.
+        stated: the same by the constants of the catalogue.
+        winner: predicted.
+        right: it won, or came within 2 %.
+        right_stated: the same by the constants of the catalogue.
+        right_fewest, right_bandwidth: chance that the option with the fewest devices, or with the
+            most bandwidth, won; ties are drawn.
+        ratio_error: median over pairs of options of the absolute error of the logarithm of their
+            ratio.
+        optimum, bound: tokens per second of the best placement found, and a proven limit.
+    """
+
+    id: str
+    reason: str = ""
+    engine: str = ""
+    differs: bool = False
+    surprising: bool = False
+    predicted: Mapping[str, float] | None = None
+    stated: Mapping[str, float] | None = None
+    winner: str = ""
+    right: bool = False
+    right_stated: bool = False
+    right_fewest: float = 0.0
+    right_bandwidth: float = 0.0
+    ratio_error: float = math.nan
+    optimum: float = math.nan
+    bound: float = math.nan
+
+
+def scored_rows(rows: Iterable[Comparison]) -> tuple[list[Scored], dict[str, str]]:
+    """Comparisons that can be scored, and the reason of each other one."""
+    found, reasons = [], {}
+    for row in rows:
+        try:
+            options = options_of(row)
+        except NotExpressible as fault:
+            reasons[row.id] = str(fault)
+            continue
+        keys = {each.key for each in options}
+        measured = {each.key: _rate(row, each.rate) for each in row.options if each.key in keys}
+        found.append(Scored(row, tuple(options), measured))
+    return found, reasons
+
+
+def _rate(row: Comparison, value: float) -> float:
+    """Tokens per second, from a row that may state milliseconds of a token."""
+    return value if row.higher_is_better else 1000.0 / value
+
+
+def fitted(rows: Sequence[Scored], engine: str) -> Constants:
+    """Factors of an engine that fit all of these rows; sources count alike."""
+    from scipy.optimize import least_squares
+
+    samples = [
+        (option, row.measured[option.key], row.row.source)
+        for row in rows
+        for option in row.options
+        if option.engine == engine
+    ]
+    if not samples:
+        return Constants(engine)
+    number = {
+        source: sum(s == source for _, _, s in samples) for source in {s for *_, s in samples}
+    }
+
+    def residuals(logarithms: FloatArray) -> FloatArray:
+        constants = _with(engine, logarithms)
+        errors = [
+            (math.log(option.rate(constants) / measured)) / (_NOISE * math.sqrt(number[source]))
+            for option, measured, source in samples
+        ]
+        return np.array([*errors, *(logarithms / _FREE)])
+
+    found = least_squares(residuals, np.zeros(len(_FACTORS)), loss="soft_l1", diff_step=1e-3)
+    return _with(engine, found.x)
+
+
+def _with(engine: str, logarithms: FloatArray) -> Constants:
+    factors = dict(zip(_FACTORS, np.exp(logarithms).tolist(), strict=True))
+    return replace(Constants(engine), **factors)
+
+
+Held = dict[tuple[str, str], Constants]  # engine and source -> constants without that source
+
+
+def held_out(rows: Sequence[Scored]) -> Held:
+    """Constants of each engine for each source, fitted to the other sources."""
+    found: Held = {}
+    for row in rows:
+        for option in row.options:
+            key = option.engine, row.row.source
+            if key not in found:
+                others = [other for other in rows if other.row.source != row.row.source]
+                found[key] = fitted(others, option.engine)
+    return found
+
+
+def judged(row: Scored, held: Held) -> JudgedRow:
+    """The verdict on one comparison."""
+    constants = {each.engine: held[each.engine, row.row.source] for each in row.options}
+    predicted = {each.key: each.rate(constants[each.engine]) for each in row.options}
+    stated = {each.key: each.rate(Constants(each.engine)) for each in row.options}
+    winner = max(predicted, key=predicted.__getitem__)
+    best, bound = best_rates(row.options, constants)
+    return JudgedRow(
+        row.row.id,
+        "",
+        row.options[0].engine,
+        row.differs,
+        row.row.better_looking_option_lost,
+        predicted,
+        stated,
+        winner,
+        row.is_right(winner),
+        row.is_right(max(stated, key=stated.__getitem__)),
+        _chance(row, {each.key: -len(each.used()) for each in row.options}),
+        _chance(row, {each.key: _bandwidth(row.row, each) for each in row.options}),
+        _ratio_error(predicted, row.measured),
+        best,
+        bound,
+    )
+
+
+def _chance(row: Scored, score: Mapping[str, float]) -> float:
+    """Chance that an option with the highest score won."""
+    most = max(score.values())
+    chosen = [key for key, value in score.items() if value >= most]
+    return sum(row.is_right(key) for key in chosen) / len(chosen)
+
+
+def _bandwidth(row: Comparison, option: Option) -> float:
+    return sum(bandwidth_of(each) for each in row.devices if each.id in option.used())
+
+
+def _ratio_error(predicted: Mapping[str, float], measured: Mapping[str, float]) -> float:
+    return float(
+        np.median([
+            abs(math.log(predicted[a] / predicted[b]) - math.log(measured[a] / measured[b]))
+            for a, b in combinations(predicted, 2)
+        ])
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EngineErrors:
+    """Errors of an engine's speeds, with constants that have not seen their source.
+
+    Attributes:
+        engine: of the catalogue.
+        options, sources: how many.
+        error: median of the absolute error of the logarithm of a speed.
+        interval: factors of a predicted speed between which nine of ten measured ones lie.
+        factors: of the catalogue's rates, fitted to all sources.
+    """
+
+    engine: str
+    options: int
+    sources: int
+    error: float
+    interval: tuple[float, float]
+    factors: Mapping[str, float]
+
+
+def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
+    """Errors of each engine."""
+    found = []
+    for engine in sorted({each.engine for row in rows for each in row.options}):
+        samples = [
+            (row.row.source, each.rate(held[engine, row.row.source]) / row.measured[each.key])
+            for row in rows
+            for each in row.options
+            if each.engine == engine
+        ]
+        logarithms = np.log([ratio for _, ratio in samples])
+        low, high = np.exp(-np.quantile(logarithms, _COVERED[::-1]))
+        fit = fitted(rows, engine)
+        found.append(
+            EngineErrors(
+                engine,
+                len(samples),
+                len({source for source, _ in samples}),
+                float(np.median(np.abs(logarithms))),
+                (float(low), float(high)),
+                {name: getattr(fit, name) for name in _FACTORS},
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What `bench llm-ab` finds.
+
+    Attributes:
+        rows: scored ones first, in the order of the file.
+        engines: errors of each.
+        measured: comparison -> option -> tokens per second, which no results file keeps.
+    """
+
+    rows: tuple[JudgedRow, ...]
+    engines: tuple[EngineErrors, ...]
+    measured: Mapping[str, Mapping[str, float]]
+
+    def data(self) -> dict[str, Any]:
+        """Our figures as JSON, without those of the sources."""
+        return {
+            "format": FORMAT,
+            "rows": [finite(asdict(row)) for row in self.rows],
+            "engines": [finite(asdict(each)) for each in self.engines],
+        }
+
+
+def judge(
+    rows: Sequence[Comparison], on_row: Callable[[str], None] = lambda name: None
+) -> Judgement:
+    """Predict and judge comparisons; `on_row` is called with the name of each that is scored."""
+    scored, reasons = scored_rows(rows)
+    held = held_out(scored)
+    verdicts = []
+    for row in scored:
+        verdicts.append(judged(row, held))
+        on_row(row.row.id)
+    others = [JudgedRow(name, reason) for name, reason in reasons.items()]
+    measured = {row.row.id: row.measured for row in scored}
+    return Judgement((*verdicts, *others), tuple(engine_errors(scored, held)), measured)

@@ -1,0 +1,252 @@
+"""Published comparisons: shapes, seconds by hand and by the simulator, held-out constants."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.runner import placewright
+
+from placewright.core.placement import Placement
+from placewright.errors import FileFormatError
+from placewright.simulation.model import Simulator
+from placewright.suites.llm_ab.costs import (
+    Constants,
+    NotExpressible,
+    Option,
+    options_of,
+    seconds_of,
+)
+from placewright.suites.llm_ab.documents import Comparison, Shapes, read_comparisons
+from placewright.suites.llm_ab.judging import fitted, held_out, judge, scored_rows
+from placewright.suites.llm_ab.models import language_model
+from placewright.suites.llm_ab.optimum import best_rates, columns_beside, problem_of
+
+DENSE: dict[str, Any] = {
+    "hidden": 1024, "layers": 4, "heads": 8, "kv_heads": 2, "head_dim": 128, "ffn": 4096,
+    "vocab": 32000, "bits_per_weight": 4.5,
+}  # fmt: skip
+SPARSE = {**DENSE, "ffn": None, "experts": 16, "experts_per_token": 2, "expert_ffn": 512}
+
+
+def device(
+    name: str, kind: str = "gpu", bandwidth: float = 900, memory: float = 24
+) -> dict[str, Any]:
+    return {
+        "id": name, "kind": kind, "memory_GB": memory, "bandwidth_GBps": bandwidth,
+        "peak_fp16_TFLOPs": 1000,
+    }  # fmt: skip
+
+
+def part(name: str, at: str, **more: Any) -> dict[str, Any]:
+    return {"part": name, "layers": "all", "experts": None, "device": at, **more}
+
+
+def comparison(parts: dict[str, list[dict[str, Any]]], **more: Any) -> dict[str, Any]:
+    """A comparison whose options have these parts; the first is measured fastest."""
+    return {
+        "id": "a", "source": "somebody", "engine": "llama.cpp b1", "phase": "decode",
+        "model": {"config": DENSE}, "context_tokens": 100, "batch": 1, "unit": "tok/s",
+        "higher_is_better": True, "usable": True,
+        "devices": [device("gpu0"), device("gpu1", bandwidth=400), device("cpu0", "cpu", 80, 64)],
+        "links": [
+            {"a": "cpu0", "b": "gpu0", "GBps": 32, "latency_us": 10, "kind": "PCIe"},
+            {"a": "cpu0", "b": "gpu1", "GBps": 32, "latency_us": 10, "kind": "PCIe"},
+        ],
+        "options": [
+            {"key": key, "measured": 100.0 / (1 + at), "plan": {"parts": own}}
+            for at, (key, own) in enumerate(parts.items())
+        ],
+        **more,
+    }  # fmt: skip
+
+
+SPLIT = {
+    "A": [part("all", "gpu0")],
+    "B": [
+        part("embedding", "cpu0"),
+        part("all", "gpu0", layers=[0, 1]),
+        part("all", "gpu1", layers=[2, 3]),
+        part("head", "gpu1"),
+    ],
+    "C": [part("attention", "gpu0"), part("ffn", "cpu0"), part("head", "gpu0")],
+    "D": [part("all", "gpu0", share=0.5), part("all", "gpu1", share=0.5)],
+}
+
+
+def row_of(parts: dict[str, list[dict[str, Any]]], **more: Any) -> Comparison:
+    return Comparison.model_validate(comparison(parts, **more))
+
+
+def options(parts: dict[str, list[dict[str, Any]]], **more: Any) -> list[Option]:
+    return options_of(row_of(parts, **more))
+
+
+def test_parameters_are_those_that_publishers_state() -> None:
+    """Llama 3 8B has 8.03 billion; Qwen3 235B 235.1, of which 22.2 are active (their cards)."""
+    llama = Shapes(
+        hidden=4096, layers=32, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocab=128256,
+        bits_per_weight=16,
+    )  # fmt: skip
+    assert language_model(llama).n_parameters == pytest.approx(8.03e9, rel=1e-3)
+    assert language_model(llama).cache_bytes(1, "f16") == 32 * 2 * 8 * 128 * 2
+    qwen = Shapes(
+        hidden=4096, layers=94, heads=64, kv_heads=4, head_dim=128, vocab=151936, experts=128,
+        experts_per_token=8, expert_ffn=1536, bits_per_weight=8,
+    )  # fmt: skip
+    assert language_model(qwen).n_parameters == pytest.approx(235.1e9, rel=1e-3)
+    assert language_model(qwen).n_active_parameters == pytest.approx(22.2e9, rel=1e-2)
+
+
+@pytest.mark.parametrize("shapes", [DENSE, SPARSE])
+def test_seconds_are_those_of_the_simulator(shapes: dict[str, Any]) -> None:
+    found = options(SPLIT, model={"config": shapes})
+    columns, constants = columns_beside(found), Constants("llama.cpp", link=0.5, message=3.0)
+    for each in found:
+        problem = problem_of(each, columns, constants, limits=False)
+        placement = Placement.of([columns.index(column) for column in each.columns])
+        value = Simulator(problem).value(placement)
+        assert seconds_of(each, constants) == pytest.approx(value)
+
+
+def test_seconds_of_one_device_by_hand() -> None:
+    (alone, *_), rates = options(SPLIT), Constants("llama.cpp").rates("gpu")
+    attention = 1024 * (1024 + 512 + 1024) * 4.5 / 8
+    network = 3 * 1024 * 4096 * 4.5 / 8
+    weights = 4 * (attention + network) + 32000 * 1024 * 4.5 / 8
+    cache = 4 * 2 * 2 * 128 * 2 * 101
+    kernels = 1 + 4 * (11 + 5) + 3
+    by_hand = (weights + cache) / (900e9 * rates.bandwidth) + kernels * rates.launch_seconds
+    assert seconds_of(alone, Constants("llama.cpp")) == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("engine", ["vLLM 0.9", "distributed-llama 0.7"])
+def test_sums_over_devices_by_hand(engine: str) -> None:
+    """Shares take half of what each device would; eight sums add a ring or a star each."""
+    halves, whole = [part("all", "gpu0", share=0.5), part("all", "gpu1", share=0.5)], SPLIT["A"]
+    links = [{"a": "gpu0", "b": "gpu1", "GBps": 10, "latency_us": 100, "kind": "x"}]
+    both = [device("gpu0"), device("gpu1")]
+    split, alone = options({"A": halves, "B": whole}, engine=engine, links=links, devices=both)
+    constants = Constants(split.engine)
+    between, rates = constants.between, constants.rates("gpu")
+    n_bytes = 1024 * between.element_bytes
+    one_way = n_bytes / (10e9 * between.link)
+    ring = between.collective_seconds + one_way
+    star = 2 * (100e-6 + rates.message_seconds + one_way)
+    kernels = (1 + 4 * (11 + 5) + 3) * rates.launch_seconds
+    halved = (seconds_of(alone, constants) - kernels) / 2 + kernels
+    sums = 8 * (ring if between.form == "ring" else star)
+    assert seconds_of(split, constants) == pytest.approx(halved + sums)
+
+
+def test_no_option_is_better_than_the_limit() -> None:
+    found = options(SPLIT, model={"config": SPARSE})
+    constants = Constants("llama.cpp")
+    best, limit = best_rates(found, {"llama.cpp": constants})
+    assert best <= limit * (1 + 1e-9)
+    assert max(each.rate(constants) for each in found) <= best * (1 + 1e-6)
+
+
+def test_copied_weights_cross_the_link() -> None:
+    stream = {"what": "ffn", "from": "cpu0", "to": "gpu0"}
+    rows = comparison(SPLIT, phase="prefill", context_tokens=512, batch=512)
+    rows["options"][2]["plan"]["stream"] = stream
+    found = {each.key: each for each in options_of(Comparison.model_validate(rows))}
+    constants = Constants("llama.cpp")
+    network = 4 * (3 * 1024 * 4096 * 4.5 / 8 + 4096)
+    copies = network / 32e9 + 4 * 10e-6
+    extra = seconds_of(found["C"], constants) - seconds_of(found["A"], constants)
+    assert extra == pytest.approx(copies, rel=1e-3)
+
+
+def test_options_that_cannot_be_told_apart() -> None:
+    with pytest.raises(NotExpressible, match="options A and B are one placement"):
+        options({"A": SPLIT["A"], "B": SPLIT["A"]})
+    with pytest.raises(NotExpressible, match="no whole placement of 'embedding'"):
+        options({"A": [part("all", "gpu0", share=0.7)], "B": SPLIT["A"]})
+    with pytest.raises(NotExpressible, match="no rates of engine 'unheard'"):
+        options(SPLIT, engine="unheard")
+    with pytest.raises(NotExpressible, match="no placements"):
+        options(SPLIT, usable=False)
+
+
+def three_sources(factor: float) -> list[Comparison]:
+    """Three sources whose speeds are those of a memory that is slower by a factor."""
+    rows = []
+    for number in range(3):
+        raw = comparison(SPLIT, id=f"row{number}", source=f"source{number}")
+        raw["model"] = {"config": {**DENSE, "layers": 40 + 10 * number, "hidden": 4096}}
+        for each in raw["options"][1]["plan"]["parts"]:
+            each["layers"] = {"[0, 1]": [0, 19], "[2, 3]": [20, 99]}.get(
+                str(each["layers"]), each["layers"]
+            )
+        slow = Constants("llama.cpp", bandwidth=factor)
+        rates = {each.key: each.rate(slow) for each in options_of(Comparison.model_validate(raw))}
+        for each in raw["options"]:
+            each["measured"] = rates[each["key"]]
+        rows.append(Comparison.model_validate(raw))
+    return rows
+
+
+def test_fitted_factors_are_those_that_made_the_speeds() -> None:
+    scored, _ = scored_rows(three_sources(0.5))
+    assert fitted(scored, "llama.cpp").bandwidth == pytest.approx(0.5, rel=0.1)
+
+
+def test_constants_do_not_see_the_source_that_they_judge() -> None:
+    rows = three_sources(0.5)
+    before = held_out(scored_rows(rows)[0])
+    faster = [each.model_copy(update={"measured": 9 * each.rate}) for each in rows[0].options]
+    rows[0] = rows[0].model_copy(update={"options": faster})
+    after = held_out(scored_rows(rows)[0])
+    assert before["llama.cpp", "source0"] == after["llama.cpp", "source0"]
+    assert before["llama.cpp", "source1"] != after["llama.cpp", "source1"]
+
+
+def test_results_hold_none_of_the_sources_figures() -> None:
+    found = judge(three_sources(0.7))
+    text = json.dumps(found.data())
+    assert len(found.rows) == 3
+    assert all(row.right for row in found.rows)
+    assert not any(repr(rate) in text for row in found.measured.values() for rate in row.values())
+    assert "somebody" not in text
+    assert "source0" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "must hold a JSON list"),
+        ("[1]", "0: Input should be a valid dictionary"),
+        ('[{"id": "a"}]', "0.source: Field required"),
+        (json.dumps([comparison(SPLIT), comparison(SPLIT)]), "has comparison 'a' twice"),
+        (
+            json.dumps([comparison(SPLIT, model={"config": {**DENSE, "layers": 10**9}})]),
+            "less than or equal to 1000",
+        ),
+    ],
+)
+def test_faults_of_a_file_are_one_line(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(text)
+    with pytest.raises(FileFormatError, match=r"rows\.json") as fault:
+        read_comparisons(file)
+    assert message in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_command(tmp_path: Path) -> None:
+    left_out = {**comparison(SPLIT), "id": "b", "usable": False, "links": "by hand"}
+    (tmp_path / "rows.json").write_text(json.dumps([comparison(SPLIT), left_out]))
+    answer = placewright("bench", "llm-ab", "--data", "rows.json", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert "no placements of it that can be read" in answer.stdout
+    document = json.loads((tmp_path / "llm-ab.json").read_text())
+    scored, other = document["rows"]
+    assert scored["winner"] in "ABCD"
+    assert scored["optimum"] <= scored["bound"] * (1 + 1e-9)
+    assert other["reason"]
+    assert math.isfinite(document["engines"][0]["error"])
