@@ -34,7 +34,8 @@ def export(
         str,
         typer.Option(
             "--to",
-            help="Write device-map, llama.cpp, onnx-layers, onnx-segments or openvino-affinity.",
+            help="Write device-map, llama.cpp, onnx-layers, onnx-segments, openvino-affinity, "
+            "sglang or vllm.",
         ),
     ],
     output: Annotated[
@@ -42,8 +43,8 @@ def export(
         typer.Option(
             "-o",
             "--output",
-            help="Write to this file, or into this folder (onnx-segments); llama.cpp is printed "
-            "without it.",
+            help="Write to this file, or into this folder (onnx-segments); llama.cpp, sglang and "
+            "vllm are printed without it.",
         ),
         Writes(_parts),
     ] = None,

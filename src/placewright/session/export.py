@@ -18,7 +18,7 @@ from placewright.io.written import move_files, write_text
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 
-PRINTED = ("llama.cpp",)  # formats of one line
+PRINTED = ("llama.cpp", "sglang", "vllm")  # formats of one line
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 
 
@@ -133,10 +133,15 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
     return f"{use}{loaded}{_fixed(plan)}"
 
 
-def _llama_cpp(plan: Plan, path: Path) -> str:
-    line = printed(plan, "llama.cpp")
-    write_text(path, f"{line}\n")
-    return line
+def _line_of(form: str) -> Callable[[Plan, Path], str]:
+    """The writer of a format of one line."""
+
+    def write(plan: Plan, path: Path) -> str:
+        line = printed(plan, form)
+        write_text(path, f"{line}\n")
+        return line
+
+    return write
 
 
 def printed(plan: Plan, form: str) -> str:
@@ -146,13 +151,15 @@ def printed(plan: Plan, form: str) -> str:
         FieldError: the format needs a file.
         InexpressibleError: the format cannot express the plan.
     """
-    from placewright.writers.llama_cpp import command_line
+    from placewright.writers import layer_partition, llama_cpp
 
     if is_of_tokens(plan.problem):
         tokens_of(plan.problem)  # numbers of a stranger's file
     if form not in PRINTED:
         raise FieldError("output", f"is needed: '{form}' is written to a file")
-    return command_line(plan)
+    if form == "llama.cpp":
+        return llama_cpp.command_line(plan)
+    return layer_partition.command_line(plan, form)
 
 
 def _fixed(plan: Plan) -> str:
@@ -246,8 +253,10 @@ def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
 
 _WRITERS: Mapping[str, Callable[[Plan, Path], str]] = {
     "device-map": _device_map,
-    "llama.cpp": _llama_cpp,
+    "llama.cpp": _line_of("llama.cpp"),
     "onnx-layers": _onnx_layers,
     "onnx-segments": _onnx_segments,
     "openvino-affinity": _openvino_affinity,
+    "sglang": _line_of("sglang"),
+    "vllm": _line_of("vllm"),
 }

@@ -1,0 +1,143 @@
+"""A plan of a language model as layers of pipeline ranks, for vLLM and SGLang.
+
+Both take the number of layers of each rank from an environment variable (function `get_pp_indices`
+of ``vllm/distributed/utils.py`` and of ``sglang/srt/distributed/utils.py``): as many numbers as
+ranks, whose sum is the number of layers. The first rank has the embedding, the last one the head.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError
+
+_CACHES = {"f16": "auto", "bf16": "auto"}  # formats of caches that both take without a conversion
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How an engine is started with a partition.
+
+    Attributes:
+        variable: of the environment, for the numbers of layers.
+        words: of the command, before the path of the model.
+        ranks, context, sequences: options.
+    """
+
+    variable: str
+    words: tuple[str, ...]
+    ranks: str
+    context: str
+    sequences: str
+
+
+ENGINES = {
+    "vllm": Engine(
+        "VLLM_PP_LAYER_PARTITION",
+        ("vllm", "serve"),
+        "--pipeline-parallel-size",
+        "--max-model-len",
+        "--max-num-seqs",
+    ),
+    "sglang": Engine(
+        "SGLANG_PP_LAYER_PARTITION",
+        ("python", "-m", "sglang.launch_server", "--model-path"),
+        "--pp-size",
+        "--context-length",
+        "--max-running-requests",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Pipeline ranks of a plan.
+
+    Attributes:
+        devices: number of each rank's device among those of the request.
+        layers: of each rank.
+    """
+
+    devices: tuple[int, ...]
+    layers: tuple[int, ...]
+
+
+def ranks_of(plan: Plan) -> Ranks:
+    """The ranks of a plan.
+
+    Raises:
+        InexpressibleError: it is no plan of a language model, uses a CPU, divides a layer, or its
+            layers do not lie in runs.
+    """
+    problem = plan.problem
+    graph, cluster = problem.graph, problem.cluster
+    if "Attention" not in graph.op_kinds or "embedding" not in graph.op_index:
+        raise InexpressibleError("this plan is not of a language model, whose layers are divided")
+    at = [int(device) for device in problem.device_of_ops(plan.placement.device_of)]
+    for op, name in enumerate(graph.op_names):
+        if cluster.devices[at[op]].kind == "cpu":
+            raise InexpressibleError(
+                f"'{name}' is on '{cluster.device_names[at[op]]}', and each rank needs a card; "
+                "leave the CPU out of argument `devices`"
+            )
+    of_layer: dict[int, int] = {}
+    for op, module in enumerate(graph.op_modules):
+        found = re.fullmatch(r"layers\.(\d+)", module)
+        if found and of_layer.setdefault(int(found[1]), at[op]) != at[op]:
+            raise InexpressibleError(
+                f"layer {found[1]} lies on '{cluster.device_names[of_layer[int(found[1])]]}' and "
+                f"'{cluster.device_names[at[op]]}', and a rank has whole layers; place it with "
+                "argument `granularity` layer"
+            )
+    order = [of_layer[number] for number in sorted(of_layer)]
+    devices = tuple(dict.fromkeys(order))
+    runs = [device for device in devices for _ in range(order.count(device))]
+    if order != runs:
+        raise InexpressibleError("layers do not lie in runs, one for each card")
+    for name, own in (("embedding", devices[0]), ("head", devices[-1])):
+        if at[graph.op_index[name]] != own:
+            raise InexpressibleError(
+                f"'{name}' is on '{cluster.device_names[at[graph.op_index[name]]]}', and the "
+                f"engine keeps it on '{cluster.device_names[own]}'; pin it there"
+            )
+    return Ranks(devices, tuple(order.count(device) for device in devices))
+
+
+def command_line(plan: Plan, engine: str) -> str:
+    """One line to paste into a shell.
+
+    Args:
+        plan: of a language model on cards.
+        engine: one of `ENGINES`.
+
+    Raises:
+        InexpressibleError: the engine cannot express the plan.
+    """
+    ranks, how, source = ranks_of(plan), ENGINES[engine], plan.problem.source
+    assert source is not None, "a plan of a language model has a source"
+    asked = source.options
+    if asked["cache"] not in _CACHES:
+        raise InexpressibleError(
+            f"a cache as {asked['cache']} is no format of {engine}; plan with argument `kv` f16"
+        )
+    variables = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, ranks.devices)),
+        how.variable: ",".join(map(str, ranks.layers)),
+    }
+    words = [
+        *how.words,
+        source.path.removeprefix("hf:"),
+        how.ranks,
+        str(len(ranks.layers)),
+        how.context,
+        asked["context"],
+        how.sequences,
+        asked["sequences"],
+    ]
+    if len(ranks.layers) == 1:
+        del variables[how.variable]
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    return " ".join([*settings, shlex.join(words)])

@@ -1,0 +1,92 @@
+"""Plans as pipeline ranks of vLLM and SGLang: by hand, and by vLLM's own function."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.runner import placewright
+from support.gguf_files import MADE, write_gguf
+
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InexpressibleError
+from placewright.session.export import printed
+from placewright.session.plans import plan_of
+from placewright.session.session import Session
+from placewright.simulation.model import Simulator
+from placewright.writers.layer_partition import ENGINES, ranks_of
+
+CARDS = "rtx-4090,rtx-3090,rtx-3060"
+
+
+def problem_of(folder: Path, devices: str = CARDS, **said: str) -> Problem:
+    path = write_gguf(folder / "a.gguf", MADE["dense"], np.random.default_rng(0), vocabulary=512)
+    return Session(str(path), devices=devices, context=256, prompt=20, generate=4, **said).profile()
+
+
+def plan_with(problem: Problem, layers: list[int], **others: int) -> Plan:
+    """A plan with whole layers on devices; ends lie beside the first and the last layer."""
+    chosen = []
+    for name, module in zip(problem.graph.op_names, problem.graph.op_modules, strict=True):
+        at = layers[int(module.split(".")[1])] if module.startswith("layers.") else layers[0]
+        chosen.append(others.get(name.replace(".", "_"), layers[-1] if name == "head" else at))
+    placement = Placement.of(chosen)
+    value = Simulator(problem).value(placement)
+    record = PlacerRecord("single", "0", 0, 1, 0.0, ())
+    return plan_of(problem, Solution(placement, value, "feasible"), record, "openvino")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_line_by_hand(engine: str, tmp_path: Path) -> None:
+    plan = plan_with(problem_of(tmp_path), [0, 0, 2])
+    variable, ranks = ENGINES[engine].variable, ENGINES[engine].ranks
+    words = shlex.split(printed(plan, engine))
+    assert words[:2] == ["CUDA_VISIBLE_DEVICES=0,2", f"{variable}=2,1"]
+    assert words[words.index(ranks) + 1] == "2"
+    assert words[words.index(ENGINES[engine].context) + 1] == "256"
+    assert str(tmp_path / "a.gguf") in words
+
+
+def test_one_card_needs_no_partition(tmp_path: Path) -> None:
+    line = printed(plan_with(problem_of(tmp_path), [1, 1, 1]), "vllm")
+    assert line.startswith("CUDA_VISIBLE_DEVICES=1 vllm serve ")
+
+
+def test_partition_is_that_of_the_function_of_vllm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = pytest.importorskip("vllm.distributed.utils", reason="vLLM is not here: untested")
+    ranks = ranks_of(plan_with(problem_of(tmp_path), [0, 2, 2]))
+    monkeypatch.setenv("VLLM_PP_LAYER_PARTITION", ",".join(map(str, ranks.layers)))
+    assert [utils.get_pp_indices(3, rank, 2) for rank in range(2)] == [(0, 1), (1, 3)]
+
+
+def test_plans_that_ranks_cannot_express(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path)
+
+    def refused(plan: Plan, text: str) -> None:
+        with pytest.raises(InexpressibleError, match=text):
+            printed(plan, "vllm")
+
+    refused(plan_with(problem, [0, 1, 0]), "do not lie in runs")
+    refused(plan_with(problem, [0, 0, 1], layers_1_attention=1), "layer 1 lies on")
+    refused(plan_with(problem, [0, 0, 1], head=2), "'head' is on 'rtx-3060'")
+    with_cpu = problem_of(tmp_path, f"{CARDS},cpu")
+    cpu = with_cpu.cluster.device("cpu")
+    refused(plan_with(with_cpu, [0, 0, 0], embedding=cpu), "leave the CPU out")
+    small = problem_of(tmp_path, kv="q8_0")
+    refused(plan_with(small, [0, 0, 0]), "a cache as q8_0")
+
+
+def test_command(tmp_path: Path) -> None:
+    problem_of(tmp_path)
+    made = placewright("place", "a.gguf", "--devices", "rtx-4090", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    done = placewright("export", "plan.json", "--to", "sglang", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "python -m sglang.launch_server --model-path a.gguf" in done.stdout
