@@ -65,6 +65,8 @@ def test_each_value_that_can_be_left_out_shows_what_is_taken() -> None:
         "--isolation-limits",
         "--seconds",
         "--placers",
+        "--sweep",
+        "--reach",
     }  # fmt: skip - nothing is taken, or the help itself says what
 
 

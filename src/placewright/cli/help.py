@@ -56,6 +56,8 @@ OPTIONS = {
     "--micro-batch": Shown(MODEL, "TOKENS", "512", is_rare=True),
     "--sequences": Shown(MODEL, "N", "1", is_rare=True),
     "--weights": Shown(MODEL, "FORMAT", "that of the file"),
+    "--sweep": Shown(GOAL, "FIELD=NUMBERS"),
+    "--reach": Shown(GOAL, "TOKENS"),
     "--model": Shown(MODEL, "FILE", "the path in the plan"),
     "--inputs": Shown(MODEL, "FILE", "random values"),
     "--searched": Shown(MODEL),
@@ -140,6 +142,11 @@ EXAMPLES = {
         "place model.onnx --devices cpu:0,cpu:1 --memory cpu:0=400MiB --quick",
         "place model.onnx --devices catalogue:4gpu --objective throughput",
         "place model.gguf --devices rtx-4090,cpu --prompt 2000 --generate 300 --context 32k",
+    ),
+    "advise": (
+        "advise model.gguf --devices rtx-4090,rtx-3060,cpu",
+        "advise model.gguf --devices rtx-4090,cpu --sweep context=4k,32k,128k",
+        "advise model.gguf --devices rtx-4090,rtx-4090,rtx-3060,cpu --reach 20",
     ),
     "simulate": ("simulate plan.json --set 'layers.0.*=cpu:1'",),
     "run": (

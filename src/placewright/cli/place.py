@@ -27,6 +27,7 @@ from placewright.session.request import Request
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
     app.command("place")(place_model)
+    app.command()(advise)
 
 
 def _beside(plan: Path) -> list[Path]:
@@ -120,3 +121,55 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     for line in plan_lines(plan, model):
         print_line(line)
     print_bars(plan_bars, plan)
+
+
+@command(isolates=True)
+def advise(
+    request: Request,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("--sweep", help="Plan each value, as in context=4k,32k,128k; repeatable."),
+    ] = None,
+    reach: Annotated[
+        float | None,
+        typer.Option("--reach", help="Find the fewest devices that decode N tokens per second."),
+    ] = None,
+    report_file: ReportFile = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Say what each device brings to a language model, and which change helps most.
+
+    Every variant is planned anew. --sweep and --reach answer their questions instead.
+    """
+    from placewright.cli.output import print_shown, recorded
+    from placewright.cli.report import write_tables_report
+    from placewright.session.language.questions import Questions, advice_lines, variants_table
+    from placewright.session.parsing import parse_sweep
+    from placewright.session.session import Session
+
+    swept = [parse_sweep(text) for text in sweep or ()]
+    found: dict[str, Any] = {}
+    with recorded() as shown:
+        with progress("advise", hidden=quiet or as_json) as report:
+            asked = Questions(request, lambda changed: Session(changed, report).place())
+            for field, values in swept:
+                found[f"by {field}"] = (None, asked.sweep(field, values))
+            if reach is not None:
+                found[f"fewest devices for {reach:g} tokens/s"] = (None, asked.fewest(reach))
+            if not found:
+                base = asked.as_it_is()
+                found["without a device"] = (base, asked.without_each())
+                found["with one change"] = (base, asked.upgrades())
+        if as_json:
+            print_json(
+                {title: [each.data() for each in rows] for title, (_, rows) in found.items()}
+            )
+            return
+        for title, (base, rows) in found.items():
+            print_shown(variants_table(f"{request.name}, {title}", base, rows))
+        if not swept and reach is None:
+            without, changed = (rows for _, rows in found.values())
+            for line in advice_lines(base, without, changed):
+                print_line(line)
+    write_tables_report(report_file, f"advise {request.name}", shown)

@@ -293,6 +293,22 @@ def parse_count(raw: Any, field: str) -> int | None:
     return raw
 
 
+def parse_sweep(text: str) -> tuple[str, list[int]]:
+    """A field and its values, as in ``context=4k,32k``.
+
+    >>> parse_sweep("context=4k,100")
+    ('context', [4096, 100])
+
+    Raises:
+        FieldError: it is something else.
+    """
+    field, equals, values = text.partition("=")
+    name = field.strip().replace("-", "_")
+    if not equals or not name:
+        raise FieldError("sweep", f"expects FIELD=NUMBERS, such as context=4k,32k, got '{text}'")
+    return name, [parse_tokens(value, "sweep") or 0 for value in values.split(",")]
+
+
 def parse_tokens(raw: Any, field: str) -> int | None:
     """A number of tokens, or a text such as ``32k``, which is 32 x 1024; None is the default.
 

@@ -43,7 +43,7 @@ def language_problem(read: Model, request: Request) -> Problem:
     """
     assert read.works is not None
     _refuse_others(request)
-    cluster = _without_pools(_devices(request))
+    cluster = _without_pools(devices_of(request))
     for name, size in request.memory.items():
         cluster = cluster.with_limit(name, size)
     work = read.works(asked_tokens(request, read.trained_context))
@@ -103,7 +103,12 @@ def refuse_tokens(request: Request) -> None:
             raise FieldError(name, f"is of a language model, which '{request.name}' is not")
 
 
-def _devices(request: Request) -> Cluster:
+def devices_of(request: Request) -> Cluster:
+    """The devices of a request, with data sheets.
+
+    Raises:
+        FieldError: there are none.
+    """
     names = request.devices
     kept = None if request.cluster is not None else _kept_devices(names)
     if kept is not None:

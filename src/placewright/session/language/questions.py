@@ -1,0 +1,256 @@
+"""Questions about a language model that one plan does not answer: each variant is planned anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from placewright.core.cluster import Cluster, Device
+from placewright.core.data_sheet import DataSheet
+from placewright.core.plan import Plan
+from placewright.core.quantities import format_bytes
+from placewright.errors import FieldError, InfeasibleError, InputError
+from placewright.profiling.catalogue import entry_of
+from placewright.report.tables import ShownTable, table
+from placewright.session.language.answer import TokenAnswer, token_answer
+from placewright.session.language.problem import devices_of
+from placewright.session.request import Request
+
+SWEPT = ("context", "prompt", "generate", "micro_batch", "sequences")
+_MOST_VALUES = 20  # of a sweep
+_MOST_CARDS = 8  # of which every choice is planned
+_NOTHING = 0.01  # share of the speed below which a change brings nothing
+_FASTER = 2.0  # times the memory, the bandwidth or the link of an upgrade
+_Places = Callable[[Request], Plan]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The best plan of a changed request.
+
+    Attributes:
+        name: of the change.
+        answer: speed of the plan; None if nothing fits.
+        gap: proven of the plan.
+        used: devices that hold modules.
+        reason: why nothing fits.
+    """
+
+    name: str
+    answer: TokenAnswer | None
+    gap: float = 0.0
+    used: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def decode(self) -> float:
+        """Tokens per second of decode; 0 if nothing fits."""
+        return 0.0 if self.answer is None else self.answer.rate("decode")
+
+    def data(self) -> dict[str, object]:
+        """The variant as JSON."""
+        fits = self.answer is not None
+        return {
+            "name": self.name,
+            "fits": fits,
+            "reason": self.reason or None,
+            "gap": self.gap if fits else None,
+            "devices": list(self.used),
+            "tokens": self.answer.data() if self.answer is not None else None,
+        }
+
+
+class Questions:
+    """Plans variants of a request.
+
+    Args:
+        request: to a language model.
+        place: makes the plan of a request.
+
+    Raises:
+        FieldError: the request has no devices with data sheets.
+    """
+
+    def __init__(self, request: Request, place: _Places) -> None:
+        cluster = devices_of(request)
+        for name, size in request.memory.items():
+            cluster = cluster.with_limit(name, size)
+        self._request = replace(request, devices=None, cluster=cluster, memory={})
+        self._cluster, self._place = cluster, place
+
+    def as_it_is(self) -> Variant:
+        """The request without a change."""
+        return self._variant("as it is", self._request)
+
+    def sweep(self, field: str, values: Sequence[int]) -> list[Variant]:
+        """The request with each value of a field, one of `SWEPT`.
+
+        Raises:
+            FieldError: there is no such field, or there are too many values.
+        """
+        if field not in SWEPT:
+            raise FieldError("sweep", f"knows {', '.join(SWEPT)}, got '{field}'")
+        if not 1 <= len(values) <= _MOST_VALUES:
+            raise FieldError("sweep", f"takes 1 to {_MOST_VALUES} values, got {len(values)}")
+        changes: list[dict[str, Any]] = [{field: value} for value in values]
+        return [
+            self._variant(f"{field} {change[field]}", replace(self._request, **change))
+            for change in changes
+        ]
+
+    def without_each(self) -> list[Variant]:
+        """The request without each of its cards, alike ones once."""
+        found = []
+        for at, device in enumerate(self._cards):
+            if any(_is_alike(device, other) for other in self._cards[:at]):
+                continue
+            kept = [other for other in self._cards if other.name != device.name]
+            if kept or self._host:
+                found.append(self._of_cards(f"without {device.name}", kept))
+        return found
+
+    def upgrades(self) -> list[Variant]:
+        """The request with twice the memory or bandwidth of a device, or twice the links."""
+        found = []
+        for device in self._cluster.devices:
+            sheet = entry_of(device)
+            more = replace(device, memory_bytes=_FASTER * device.memory_bytes)
+            faster = replace(device, data_sheet=DataSheet(sheet.peak, _FASTER * sheet.bandwidth))
+            size = format_bytes(more.memory_bytes)
+            found.append(self._with_device(f"{device.name} with {size}", more))
+            rate = f"{_FASTER * sheet.bandwidth / 1e9:.0f} GB/s"
+            found.append(self._with_device(f"{device.name} with memory of {rate}", faster))
+        links = tuple(
+            replace(link, bandwidth=_FASTER * link.bandwidth) for link in self._cluster.links
+        )
+        if links:
+            found.append(self._with("links twice as fast", replace(self._cluster, links=links)))
+        return found
+
+    def fewest(self, rate: float) -> list[Variant]:
+        """Choices of as few cards as possible that decode so many tokens per second.
+
+        The CPU always counts. If no choice reaches the rate, the answer is the fastest one.
+
+        Raises:
+            FieldError: there are too many cards.
+        """
+        if len(self._cards) > _MOST_CARDS:
+            raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
+        tried: list[Variant] = []
+        for number in range(0 if self._host else 1, len(self._cards) + 1):
+            new = [
+                self._of_cards(", ".join(each.name for each in chosen) or "no card", chosen)
+                for chosen in _choices(self._cards, number)
+            ]
+            tried += new
+            if reached := [each for each in new if each.decode >= rate]:
+                return sorted(reached, key=lambda each: -each.decode)
+        return [max(tried, key=lambda each: each.decode)]
+
+    @property
+    def _host(self) -> list[Device]:
+        return [device for device in self._cluster.devices if device.name == self._cluster.host]
+
+    @property
+    def _cards(self) -> list[Device]:
+        return [device for device in self._cluster.devices if device.name != self._cluster.host]
+
+    def _of_cards(self, name: str, cards: Sequence[Device]) -> Variant:
+        names = {device.name for device in cards}
+        devices = tuple(
+            device
+            for device in self._cluster.devices
+            if device.name in names or device.name == self._cluster.host
+        )
+        left = {*(device.name for device in devices), self._cluster.host}
+        links = tuple(
+            link for link in self._cluster.links if {link.source, link.destination} <= left
+        )
+        return self._with(name, replace(self._cluster, devices=devices, links=links))
+
+    def _with_device(self, name: str, device: Device) -> Variant:
+        devices = tuple(
+            device if other.name == device.name else other for other in self._cluster.devices
+        )
+        return self._with(name, replace(self._cluster, devices=devices))
+
+    def _with(self, name: str, cluster: Cluster) -> Variant:
+        return self._variant(name, replace(self._request, cluster=cluster))
+
+    def _variant(self, name: str, request: Request) -> Variant:
+        try:
+            plan = self._place(request)
+        except InfeasibleError as fault:
+            return Variant(name, None, reason=str(fault))
+        answer = token_answer(plan, contexts=False)
+        if answer is None:
+            raise InputError(f"'{request.name}' is not a language model")
+        names = plan.problem.cluster.device_names
+        used = sorted({names[int(at)] for at in plan.placement.device_of[1:]})
+        return Variant(name, answer, plan.gap, tuple(used))
+
+
+def _is_alike(device: Device, other: Device) -> bool:
+    return replace(device, name="same") == replace(other, name="same")
+
+
+def _choices(cards: Sequence[Device], number: int) -> Iterator[tuple[Device, ...]]:
+    """Choices of so many cards, those of alike cards once."""
+    seen: list[tuple[Device, ...]] = []
+    for chosen in itertools.combinations(cards, number):
+        plain = tuple(replace(device, name="same") for device in chosen)
+        if plain not in seen:
+            seen.append(plain)
+            yield chosen
+
+
+def variants_table(title: str, base: Variant | None, variants: Sequence[Variant]) -> ShownTable:
+    """Speeds of variants, beside a request that is compared with them if there is one."""
+    columns = ["variant", "decode (tokens/s)", "prefill (tokens/s)", "gap", "devices"]
+    rows = [base, *variants] if base is not None else list(variants)
+    if base is not None:
+        columns.insert(2, "change")
+    return table(title, columns, [_row(base, each) for each in rows])
+
+
+def _row(base: Variant | None, each: Variant) -> list[str]:
+    if each.answer is None:
+        cells = ["does not fit", "-", "-", "-"]
+    else:
+        texts = [f"{each.answer.rate(phase):.4g}" for phase in ("decode", "prefill")]
+        cells = [*texts, f"{each.gap:.2%}", ", ".join(each.used)]
+    if base is not None:
+        cells.insert(1, _change(base, each))
+    return [each.name, *cells]
+
+
+def _change(base: Variant, each: Variant) -> str:
+    if each is base or not (base.decode and each.decode):
+        return "-"
+    return f"{each.decode / base.decode - 1:+.1%}"
+
+
+def advice_lines(
+    base: Variant, without: Sequence[Variant], upgrades: Sequence[Variant]
+) -> list[str]:
+    """Which card brings nothing, and which change helps most, by decode."""
+    lines = []
+    for each in without:
+        name = each.name.removeprefix("without ")
+        if each.decode >= base.decode * (1 - _NOTHING) and each.decode:
+            lines.append(f"{name} brings nothing: decode is as fast without it; do not split")
+        elif each.decode:
+            gain = base.decode / each.decode - 1
+            lines.append(f"{name} brings {gain:.1%} of decode")
+        elif base.decode:
+            lines.append(f"{name} is needed: nothing fits without it")
+    best = max(upgrades, key=lambda each: each.decode, default=None)
+    if best is not None and best.decode > base.decode * (1 + _NOTHING):
+        more = f"decode {best.decode / base.decode - 1:+.1%}" if base.decode else "then it fits"
+        lines.append(f"the single change that helps most: {best.name} ({more})")
+    elif upgrades:
+        lines.append(f"no single change helps decode by more than {_NOTHING:.0%}")
+    return lines

@@ -1,0 +1,143 @@
+"""Questions about language models: each answer beside plans that are made one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.runner import placewright
+from support.gguf_files import MADE, write_gguf
+
+import placewright as pw
+from placewright.core.plan import Plan
+from placewright.errors import FieldError
+from placewright.session.language.answer import token_answer
+from placewright.session.language.questions import Questions, Variant, advice_lines
+from placewright.session.parsing import parse_sweep
+from placewright.session.request import Request, request_of
+from placewright.session.session import Session
+
+CARDS = "rtx-4090,rtx-3060,cpu"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    made = write_gguf(
+        tmp_path / "a.gguf", MADE["experts"], np.random.default_rng(0), vocabulary=512
+    )
+    return str(made)
+
+
+def placed(request: Request) -> Plan:
+    return Session(request).place()
+
+
+def questions(model: str, **said: Any) -> Questions:
+    return Questions(request_of(model, {"devices": CARDS, **said}), placed)
+
+
+def decode_of(model: str, **said: Any) -> float:
+    answer = token_answer(pw.place(model, **said), contexts=False)
+    assert answer is not None
+    return answer.rate("decode")
+
+
+def test_sweep_is_a_plan_for_each_value(model: str) -> None:
+    rows = questions(model, prompt=100, generate=20).sweep("context", [256, 4096])
+    for row, context in zip(rows, (256, 4096), strict=True):
+        own = decode_of(model, devices=CARDS, prompt=100, generate=20, context=context)
+        assert row.decode == pytest.approx(own)
+        assert row.answer is not None
+        assert row.answer.request.context == context
+
+
+def test_without_each_device_is_the_plan_of_the_others(model: str) -> None:
+    asked = questions(model)
+    rows = {row.name: row.decode for row in asked.without_each()}
+    assert rows == {
+        "without rtx-4090": pytest.approx(decode_of(model, devices="rtx-3060,cpu")),
+        "without rtx-3060": pytest.approx(decode_of(model, devices="rtx-4090,cpu")),
+    }
+
+
+def test_fewest_devices_reach_a_rate(model: str) -> None:
+    none, small = (decode_of(model, devices=names) for names in ("cpu", "rtx-3060,cpu"))
+    asked = questions(model)
+    assert [row.name for row in asked.fewest(none * 0.99)] == ["no card"]
+    (best, *_) = found = asked.fewest((none + small) / 2)
+    assert {row.name for row in found} == {"rtx-4090", "rtx-3060"}
+    assert best.name == "rtx-4090"
+    (fastest,) = asked.fewest(1e12)
+    assert fastest.decode >= best.decode * 0.999
+
+
+def test_an_upgrade_is_never_slower(model: str) -> None:
+    asked = questions(model)
+    base, rows = asked.as_it_is(), asked.upgrades()
+    assert len(rows) == 2 * 3 + 1
+    for row in rows:
+        assert row.decode >= base.decode * 0.98, row.name
+
+
+def test_a_limit_holds_for_variants(model: str) -> None:
+    rows = questions(model, memory={"rtx-4090": "1MiB", "rtx-3060": "1MiB"}).without_each()
+    assert all(name.startswith("cpu") for row in rows for name in row.used)
+
+
+def test_what_fits_nowhere_says_so(model: str) -> None:
+    request = request_of(model, {"devices": "rtx-4090", "memory": {"rtx-4090": "1MiB"}})
+    row = Questions(request, placed).as_it_is()
+    assert row.answer is None
+    assert row.decode == 0
+    assert "fit" in row.reason
+
+
+def test_lines_say_what_brings_nothing() -> None:
+    def variant(name: str, decode: float) -> Variant:
+        class Answer:
+            @staticmethod
+            def rate(phase: str) -> float:
+                return decode if phase == "decode" else 1.0
+
+        return Variant(name, Answer() if decode else None)  # type: ignore[arg-type]
+
+    lines = advice_lines(
+        variant("as it is", 10.0),
+        [variant("without a", 9.99), variant("without b", 5.0), variant("without c", 0.0)],
+        [variant("more", 10.05), variant("faster", 14.0)],
+    )
+    assert lines == [
+        "a brings nothing: decode is as fast without it; do not split",
+        "b brings 100.0% of decode",
+        "c is needed: nothing fits without it",
+        "the single change that helps most: faster (decode +40.0%)",
+    ]
+
+
+@pytest.mark.parametrize("text", ["context", "=4k", "context=", "context=4k,,8k", "context=a"])
+def test_a_wrong_sweep_is_refused(text: str) -> None:
+    with pytest.raises(FieldError, match="expects"):
+        parse_sweep(text)
+
+
+def test_fields_that_cannot_be_swept(model: str) -> None:
+    with pytest.raises(FieldError, match="knows context, prompt"):
+        questions(model).sweep("kv", [1])
+
+
+def test_command(model: str, tmp_path: Path) -> None:
+    def run(*words: str) -> str:
+        asked = ("advise", model, "--devices", "rtx-4090,cpu", "--quiet", *words)
+        done = placewright(*asked, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    text = run("--report", "page.html")
+    assert "rtx-4090 brings" in text
+    assert "without rtx-4090" in (tmp_path / "page.html").read_text()
+    data = json.loads(run("--sweep", "context=4k,8k", "--reach", "1", "--json"))
+    assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]
+    assert data["fewest devices for 1 tokens/s"][0]["devices"] == ["cpu"]
