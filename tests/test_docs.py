@@ -33,7 +33,7 @@ DOCUMENTS = sorted(
     if not GENERATED.match(str(path.relative_to(ROOT)))
 )
 COMMANDS = ("devices", "graph", "profile", "place", "simulate", "run", "compare", "placers")
-COMMANDS += ("train", "bench", "export", "report", "explain", "diff", "replay")
+COMMANDS += ("train", "bench", "export", "report", "explain", "diff", "replay", "advise")
 
 
 def test_commands_in_documents_exist() -> None:

@@ -12,6 +12,7 @@ from cli.runner import placewright
 
 from placewright.core.placement import Placement
 from placewright.errors import FileFormatError
+from placewright.profiling.catalogue import speed_interval
 from placewright.simulation.model import Simulator
 from placewright.suites.llm_ab.costs import (
     Constants,
@@ -250,3 +251,15 @@ def test_command(tmp_path: Path) -> None:
     assert scored["optimum"] <= scored["bound"] * (1 + 1e-9)
     assert other["reason"]
     assert math.isfinite(document["engines"][0]["error"])
+
+
+def test_ranges_of_the_catalogue_are_those_of_the_results() -> None:
+    """Other sources' interval holds nine of ten options of the source that is left out."""
+    folder = Path(__file__).resolve().parents[2] / "docs" / "results"
+    document = json.loads((folder / "llm-ab.json").read_text())
+    engines = {each["engine"]: each for each in document["engines"]}
+    for phase, own in engines["llama.cpp"]["intervals"].items():
+        low, high = speed_interval("llama.cpp", phase) or (0.0, 0.0)
+        assert (low, high) == (round(own["low"], 3), round(own["high"], 3))
+        assert own["held_out"] >= 0.9 * own["options"]
+    assert speed_interval("vllm", "decode") is None

@@ -140,7 +140,7 @@ def advise(
 ) -> None:
     """Say what each device brings to a language model, and which change helps most.
 
-    Every variant is planned anew. --sweep and --reach answer their questions instead.
+    Every variant gets a plan of its own. --sweep and --reach answer their questions instead.
     """
     from placewright.cli.output import print_shown, recorded
     from placewright.cli.report import write_tables_report

@@ -150,7 +150,7 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class Between:
-    """How an engine sums what devices computed that share a module.
+    """Sums that an engine makes over devices that share a module.
 
     Attributes:
         form: ``"ring"``, or ``"star"``, in which the first device exchanges with each other.
@@ -165,13 +165,24 @@ class Between:
     collective_seconds: float
 
 
+def speed_interval(engine: str, phase: str) -> tuple[float, float] | None:
+    """Factors of a predicted speed between which nine of ten measured ones lie; None if unknown.
+
+    Args:
+        engine: of the catalogue.
+        phase: ``"prefill"`` or ``"decode"``.
+    """
+    found = _document()["engines"][engine].get("interval")
+    return None if found is None else (found[phase][0], found[phase][1])
+
+
 def engine_names() -> tuple[str, ...]:
     """Names of all engines of language models."""
     return tuple(_document()["engines"])
 
 
 def between_devices(engine: str) -> Between:
-    """How an engine of the catalogue sums over devices."""
+    """Sums that an engine of the catalogue makes over devices."""
     entry = _document()["engines"][engine]["between"]
     return Between(
         entry["form"], entry["element_bytes"], entry["link"], entry["collective_us"] * 1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,18 +15,39 @@ from placewright.core.quantities import format_bytes, format_duration
 _LAYER = "layers."
 
 
-def speed_lines(phases: Mapping[str, tuple[float, float]]) -> list[str]:
+@dataclass(frozen=True)
+class Speed:
+    """Speed of a phase.
+
+    Attributes:
+        rate: tokens per second.
+        seconds: of all its tokens.
+        range: tokens per second between which nine of ten measured speeds lie; None if unknown.
+    """
+
+    rate: float
+    seconds: float
+    range: tuple[float, float] | None = None
+
+    @property
+    def text(self) -> str:
+        """The rate with its range."""
+        within = "" if self.range is None else " ({:.3g} to {:.3g})".format(*self.range)
+        return f"{self.rate:.3g} tokens/s{within}"
+
+
+def speed_lines(phases: Mapping[str, Speed]) -> list[str]:
     """A line with the speed of each phase.
 
-    Args:
-        phases: phase -> tokens per second, and seconds of all its tokens.
+    >>> speed_lines({"decode": Speed(12.4, 10.3, (9.8, 15.1))})
+    ['decode 12.4 tokens/s (9.8 to 15.1), 10.3 s']
     """
     parts = [
-        f"{phase} {rate:.3g} tokens/s ({format_duration(seconds)})"
-        for phase, (rate, seconds) in phases.items()
-        if rate > 0
+        f"{phase} {speed.text}, {format_duration(speed.seconds)}"
+        for phase, speed in phases.items()
+        if speed.rate > 0
     ]
-    return [", ".join(parts)] if parts else []
+    return ["; ".join(parts)] if parts else []
 
 
 def proof_line(plan: Plan) -> str:

@@ -157,16 +157,21 @@ def ab_winners(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
 
 def ab_engines(engines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Errors of speeds of each engine of `suites.llm_ab`."""
-    columns = ["engine", "options", "sources", "median error", "nine of ten lie within",
-               "factors of the rates"]  # fmt: skip
+    columns = ["engine", "options", "sources", "median error", "factors of the rates",
+               "interval: phase, factors, held-out options within"]  # fmt: skip
     return columns, [
         [
             each["engine"],
             str(each["options"]),
             str(each["sources"]),
             f"{each['error']:.2f}",
-            "{:.2f} to {:.2f}".format(*each["interval"]),
             ", ".join(f"{name} {value:.2f}" for name, value in each["factors"].items()),
+            "; ".join(
+                f"{phase} {own['low']:.2f} to {own['high']:.2f}, {own['held_out']} of "
+                f"{own['options']}"
+                for phase, own in each["intervals"].items()
+            )
+            or "-",
         ]
         for each in engines
     ]

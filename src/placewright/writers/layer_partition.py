@@ -19,7 +19,7 @@ _CACHES = {"f16": "auto", "bf16": "auto"}  # formats of caches that both take wi
 
 @dataclass(frozen=True)
 class Engine:
-    """How an engine is started with a partition.
+    """Command that starts an engine with a partition.
 
     Attributes:
         variable: of the environment, for the numbers of layers.

@@ -15,8 +15,9 @@ from placewright.core.quantities import format_bytes
 from placewright.errors import PlacewrightError
 from placewright.execution.token_work import PHASES, Phase, RequestedWork, TokenRequest, Works
 from placewright.frameworks.registry import reader_of_file
+from placewright.profiling.catalogue import speed_interval
 from placewright.profiling.token_costs import ENGINE, is_streamed, token_problem
-from placewright.report.language_text import memory_lines, proof_line, speed_lines
+from placewright.report.language_text import Speed, memory_lines, proof_line, speed_lines
 from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.simulation.model import Simulator
@@ -53,9 +54,17 @@ class TokenAnswer:
         return request.sequences * tokens / seconds if seconds > 0 else 0.0
 
     @property
-    def speeds(self) -> dict[str, tuple[float, float]]:
-        """Phase -> tokens per second, and seconds."""
-        return {each: (self.rate(each), seconds) for each, seconds in self.seconds.items()}
+    def speeds(self) -> dict[str, Speed]:
+        """Speed of each phase."""
+        return {
+            phase: Speed(self.rate(phase), seconds, self.range_of(phase))
+            for phase, seconds in self.seconds.items()
+        }
+
+    def range_of(self, phase: Phase) -> tuple[float, float] | None:
+        """Tokens per second between which nine of ten published speeds would lie."""
+        factors, rate = speed_interval(ENGINE, phase), self.rate(phase)
+        return None if factors is None or rate <= 0 else (rate * factors[0], rate * factors[1])
 
     def data(self) -> dict[str, object]:
         """The answer as JSON."""
@@ -63,6 +72,8 @@ class TokenAnswer:
             **vars(self.request),
             "prefill_tokens_per_second": self.rate("prefill"),
             "decode_tokens_per_second": self.rate("decode"),
+            "prefill_range": self.range_of("prefill"),
+            "decode_range": self.range_of("decode"),
             "largest_context": self.largest_context or None,
         }
 
@@ -99,7 +110,10 @@ def _costs_line(plan: Plan) -> str:
     measured = dict.fromkeys(x.tokens.source for x in sheets if x is not None and x.tokens)
     if measured:
         return f"costs were measured by `placewright profile`: {'; '.join(measured)}"
-    return f"costs come from data sheets and rates of {ENGINE}, not from these devices"
+    return (
+        f"costs come from data sheets and rates of {ENGINE}, not from these devices; nine of ten "
+        "published speeds lie within such ranges"
+    )
 
 
 def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:

@@ -1,4 +1,4 @@
-"""Questions about a language model that one plan does not answer: each variant is planned anew."""
+"""Questions about a language model that one plan does not answer: each variant gets a plan."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _change(base: Variant, each: Variant) -> str:
 def advice_lines(
     base: Variant, without: Sequence[Variant], upgrades: Sequence[Variant]
 ) -> list[str]:
-    """Which card brings nothing, and which change helps most, by decode."""
+    """Cards that bring nothing, and the change that helps most, by decode."""
     lines = []
     for each in without:
         name = each.name.removeprefix("without ")

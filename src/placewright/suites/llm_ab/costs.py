@@ -91,7 +91,7 @@ class Constants:
 
     @property
     def between(self) -> Between:
-        """How sums are made."""
+        """Sums over devices."""
         found = between_devices(self.engine)
         return replace(
             found,
@@ -196,7 +196,7 @@ class Option:
         """Elements of the state that modules hand on."""
         graph = self.work.graph
         tensor = graph.tensor_producers.tolist().index(graph.op_index["embedding"])
-        return graph.tensor_shapes[tensor][-1]
+        return int(graph.tensor_shapes[tensor][-1])
 
     def used(self) -> list[str]:
         """Devices that hold more than an embedding."""
@@ -412,8 +412,7 @@ class _Reader:
                 continue
             name = graph.op_modules[op]
             number = int(name.split(".")[1]) if name.startswith("layers.") else None
-            is_bounded = isinstance(layers, list) and number is not None
-            if is_bounded and not layers[0] <= number <= layers[-1]:
+            if number is not None and not _holds(layers, number):
                 continue
             yield op
 
@@ -445,6 +444,11 @@ def bandwidth_of(fields: DeviceFields) -> float:
     if rate is None and fields.kind != "cpu":
         raise NotExpressible(f"the bandwidth of device '{fields.id}' is not stated")
     return UNNAMED_CPU if rate is None else rate * 1e9
+
+
+def _holds(layers: str | list[int], number: int) -> bool:
+    """True if a layer is within the first and the last of a range, or in all."""
+    return isinstance(layers, str) or (bool(layers) and layers[0] <= number <= layers[-1])
 
 
 def _expert_share(part: PartFields) -> float:

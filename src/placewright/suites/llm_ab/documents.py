@@ -104,7 +104,7 @@ class PartFields(_Read):
     """Modules that lie on a device, or a share of each of them."""
 
     part: str
-    layers: str | list[int] = "all"
+    layers: str | list[int] = "all"  # first and last one
     experts: float | list[int] | None = None
     device: str
     share: PositiveFloat | None = None
@@ -120,7 +120,7 @@ class StreamFields(_Read):
 
 
 class PlanFields(_Read):
-    """Where an option puts its modules."""
+    """Places of an option's modules."""
 
     parts: list[PartFields]
     stream: StreamFields | None = None
@@ -146,7 +146,7 @@ class OptionFields(_Read):
 
 
 class Expected(_Read):
-    """Which options may be compared."""
+    """Options that may be compared."""
 
     order: list[str] = []
     same_plan: list[list[str]] = []
@@ -173,7 +173,7 @@ class Comparison(_Read):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether the prompt was timed."""
+        """True if the prompt was timed."""
         return self.phase.startswith("prefill")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray
+from placewright.execution.token_work import PHASES, Phase
 from placewright.io.json_text import finite
 from placewright.suites.llm_ab.costs import (
     Constants,
@@ -29,11 +30,13 @@ from placewright.suites.llm_ab.optimum import best_rates
 
 FORMAT = "placewright.llm-ab/1"
 DIFFERS = 1.05  # ratio of best to worst above which options differ
+_LEAST_SOURCES = 4  # of an interval; without one of them there are three
 SAME = 1.02  # ratio within which options share the win
 _NOISE = 0.35  # of the logarithm of a measured speed around a good prediction
 _FREE = 0.7  # of the logarithm of a factor around 1: a factor of two
 _FACTORS = ("bandwidth", "launch", "message", "link")
-_COVERED = (0.05, 0.95)  # quantiles of an interval
+_COVERED = 0.9  # of speeds within an interval
+_NETWORK = 4e9  # bytes/s; slower links are no bus of a machine
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,11 @@ class Scored:
 
     @property
     def differs(self) -> bool:
-        """Whether best and worst differ by more than 5 %."""
+        """True if best and worst differ by more than 5 %."""
         return max(self.measured.values()) > DIFFERS * min(self.measured.values())
 
     def is_right(self, key: str) -> bool:
-        """Whether an option won, or came within 2 % of the winner."""
+        """True if an option won, or came within 2 % of the winner."""
         return self.measured[key] * SAME >= max(self.measured.values())
 
 
@@ -143,7 +146,9 @@ def fitted(rows: Sequence[Scored], engine: str) -> Constants:
         ]
         return np.array([*errors, *(logarithms / _FREE)])
 
-    found = least_squares(residuals, np.zeros(len(_FACTORS)), loss="soft_l1", diff_step=1e-3)
+    found = least_squares(
+        residuals, np.zeros(len(_FACTORS)), loss="soft_l1", diff_step=[1e-3] * len(_FACTORS)
+    )
     return _with(engine, found.x)
 
 
@@ -214,6 +219,71 @@ def _ratio_error(predicted: Mapping[str, float], measured: Mapping[str, float]) 
 
 
 @dataclass(frozen=True)
+class Interval:
+    """Factors of a predicted speed between which nine of ten measured speeds lie.
+
+    Attributes:
+        low, high: factors.
+        options, sources: that it comes from.
+        held_out: options within the interval that the other sources give.
+    """
+
+    low: float
+    high: float
+    options: int
+    sources: int
+    held_out: int
+
+
+def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> Interval | None:
+    """The interval of a phase, from options within a machine; None without two sources.
+
+    Options of a source resemble each other, so that each source counts once, by its mean. Means of
+    logarithms are taken as normal, and the interval is that of a further source (Hahn and Meeker,
+    Statistical Intervals, 1991, section 4.7). A phase that too few sources measured takes the
+    options of all phases.
+    """
+    samples = [
+        (row.row.source, math.log(row.measured[each.key] / each.rate(Constants(engine))), own)
+        for row in rows
+        for each in row.options
+        if each.engine == engine and _is_of_a_machine(each)
+        for own in ["prefill" if row.row.is_prefill else "decode"]
+    ]
+    own = [(source, value) for source, value, of in samples if of == phase]
+    if len({source for source, _ in own}) < _LEAST_SOURCES:
+        own = [(source, value) for source, value, _ in samples]
+    sources = sorted({source for source, _ in own})
+    if len(sources) < _LEAST_SOURCES:
+        return None
+    low, high = _of_a_further_source(own)
+    held_out = 0
+    for source in sources:
+        a, b = _of_a_further_source([each for each in own if each[0] != source])
+        held_out += sum(a <= value <= b for other, value in own if other == source)
+    return Interval(math.exp(low), math.exp(high), len(own), len(sources), held_out)
+
+
+def _of_a_further_source(samples: Sequence[tuple[str, float]]) -> tuple[float, float]:
+    from scipy.stats import t
+
+    means = [
+        float(np.mean([value for other, value in samples if other == source]))
+        for source in sorted({source for source, _ in samples})
+    ]
+    number, middle = len(means), float(np.mean(means))
+    half = t.ppf((1 + _COVERED) / 2, number - 1) * np.std(means, ddof=1)
+    half *= math.sqrt(1 + 1 / number)
+    return middle - float(half), middle + float(half)
+
+
+def _is_of_a_machine(option: Option) -> bool:
+    """True if all devices of an option are joined by buses."""
+    names = sorted({name for column in option.columns for name, _ in column})
+    return all(option.ways[a, b].per_byte * _NETWORK <= 1.0 for a in names for b in names)
+
+
+@dataclass(frozen=True)
 class EngineErrors:
     """Errors of an engine's speeds, with constants that have not seen their source.
 
@@ -221,16 +291,16 @@ class EngineErrors:
         engine: of the catalogue.
         options, sources: how many.
         error: median of the absolute error of the logarithm of a speed.
-        interval: factors of a predicted speed between which nine of ten measured ones lie.
         factors: of the catalogue's rates, fitted to all sources.
+        intervals: phase -> interval of speeds without a network, by the catalogue.
     """
 
     engine: str
     options: int
     sources: int
     error: float
-    interval: tuple[float, float]
     factors: Mapping[str, float]
+    intervals: Mapping[str, Interval]
 
 
 def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
@@ -244,7 +314,6 @@ def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
             if each.engine == engine
         ]
         logarithms = np.log([ratio for _, ratio in samples])
-        low, high = np.exp(-np.quantile(logarithms, _COVERED[::-1]))
         fit = fitted(rows, engine)
         found.append(
             EngineErrors(
@@ -252,8 +321,8 @@ def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
                 len(samples),
                 len({source for source, _ in samples}),
                 float(np.median(np.abs(logarithms))),
-                (float(low), float(high)),
                 {name: getattr(fit, name) for name in _FACTORS},
+                {phase: own for phase in PHASES if (own := interval_of(rows, engine, phase))},
             )
         )
     return found
@@ -261,7 +330,7 @@ def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What `bench llm-ab` finds.
+    """Findings of `bench llm-ab`.
 
     Attributes:
         rows: scored ones first, in the order of the file.

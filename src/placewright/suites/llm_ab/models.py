@@ -78,7 +78,7 @@ class _Maker:
         return matrices, Cache(2 * kv_heads * size, window, 4.0 * width)
 
     def _looks_at_all(self, number: int) -> bool:
-        """Whether a layer attends to the whole context; those that do lie evenly."""
+        """True if a layer attends to the whole context; those that do lie evenly."""
         s = self._s
         every = s.full_attention_every
         if every is None:
