@@ -24,6 +24,7 @@ from benchmarks.memory_streams import (
     streamed_problem,
     whole_stream_bytes,
 )
+from benchmarks.own_nets import PREFIX, own_net
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
@@ -189,7 +190,12 @@ def memory(
     rows = []
     for name in parse_names(models):
         print_note(f"{name}: reading, measuring, placing, running")
-        session = Session(request, model=name, calibrate=False)
+        net = {"model": name}
+        if name.startswith(PREFIX):
+            net = dict(
+                zip(("model", "example_inputs"), own_net(name.removeprefix(PREFIX)), strict=True)
+            )
+        session = Session(request, **net, calibrate=False)
         row = run_memory_benchmark(
             name,
             session.problem,

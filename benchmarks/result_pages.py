@@ -357,6 +357,14 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.serving,
         ),
         Section(
+            "A training loop", "training-loops", "python -m benchmarks.training_loops",
+            "Samples per second with AdamW and batches of eight. On two cores PyTorch's loop, the "
+            "split plan and DDP (two processes, gloo, four samples each) take turns of five steps. "
+            "*Load* is the number of processes that wanted a core: above 2 the machine was not "
+            "quiet, and only ways of one row can be compared.",
+            tables.training_loops,
+        ),
+        Section(
             "Report page", "report-page", "python -m benchmarks.measure_report_page",
             "Drawn by a browser without a display.",
             tables.report_page,

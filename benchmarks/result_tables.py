@@ -451,6 +451,37 @@ def serving(document: Any) -> Table:
     ]
 
 
+def training_loops(document: Any) -> Table:
+    """Samples per second of training loops, and who is fastest on two cores."""
+    names = {"plain": "PyTorch's loop", "split": "the split plan", "ddp": "DDP"}
+    columns = [
+        "model",
+        "PyTorch, one core",
+        "plan, one core",
+        "plan minus PyTorch (processor time)",
+    ]
+    columns += ["PyTorch, two cores", "split plan", "DDP", "fastest on two cores", "load", "growth"]
+
+    def rate(milliseconds: float) -> str:
+        return f"{8e3 / milliseconds:.0f}/s"
+
+    return columns, [
+        [
+            row["model"],
+            rate(row["plain"]),
+            rate(row["unsplit"]),
+            f"{row['unsplit_above_cpu']:+.2f} ms",
+            rate(row["plain_two"]),
+            f"{rate(row['split'])} on {row['used']}",
+            rate(row["ddp"]),
+            f"{names[row['winner']]}, in {row['wins']:.0%} of rounds",
+            f"{row['load']:.0f}",
+            f"{row['growth'] / 2**20:+.1f} MiB in {row['calls']:,} steps",
+        ]
+        for row in document["rows"]
+    ]
+
+
 def report_page(document: Any) -> Table:
     """Size and speed of the report page."""
     columns = ["ops", "size", "write (CPU)", "open", "draw while panning", "what-if move"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from torch import nn
 
 import placewright as pw
 from benchmarks.command import Results, run
+from benchmarks.own_nets import WORDS, WithLoss, own_net
 from placewright.cli.command import command
 from placewright.cli.output import print_line
 from placewright.core.placement import Placement
@@ -31,56 +32,13 @@ from placewright.session.plans import plan_of
 from placewright.session.request import Request
 
 FORMAT = "placewright.training-loops/1"
-CALLS = 2000  # over which memory must not grow
 _SAMPLES = 8  # of a batch; each of two processes takes half
+_TURN = 5  # steps of a way on two cores, before the next one's
+_ON_TWO = ("plain_two", "split", "ddp")
 _RECORD = PlacerRecord("benchmarks.training_loops", "1", 0, 0, 0.0)
 
 
-class Residual(nn.Module):
-    """Twelve convolutions of width 32 in residual blocks, with the loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.head = nn.Conv2d(3, 32, 3, padding=1), nn.Linear(32, 10)
-        self.convs = nn.ModuleList(nn.Conv2d(32, 32, 3, padding=1) for _ in range(12))
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        x = torch.relu(self.stem(x))
-        for conv in self.convs:
-            x = x + torch.relu(conv(x))
-        return nn.functional.cross_entropy(self.head(x.mean((2, 3))), labels)
-
-
-class Gpt(nn.Module):
-    """Four layers of width 128 over 64 words, with the loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.head = nn.Embedding(512, 128), nn.Linear(128, 512)
-        self.layers = nn.ModuleList(
-            nn.ModuleDict(
-                {
-                    "before": nn.LayerNorm(128), "inner": nn.Linear(128, 384),
-                    "outer": nn.Linear(128, 128), "between": nn.LayerNorm(128),
-                    "up": nn.Linear(128, 512), "down": nn.Linear(512, 128),
-                }
-            )
-            for _ in range(4)
-        )  # fmt: skip
-
-    def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        x = self.words(words)
-        layer: Any  # a dictionary of modules, which typed lists do not promise
-        for layer in self.layers:
-            parts = layer["inner"](layer["before"](x)).chunk(3, -1)
-            q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in parts)
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + layer["outer"](mixed.transpose(1, 2).flatten(2))
-            x = x + layer["down"](torch.relu(layer["up"](layer["between"](x))))
-        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
-
-
-KINDS: dict[str, Callable[[], nn.Module]] = {"residual": Residual, "gpt": Gpt}
+KINDS = ("residual", "gpt")
 
 
 @dataclass(frozen=True)
@@ -98,7 +56,11 @@ class LoopRow:
         split: a step of the plan that `heft` found for two cores.
         used: devices of that plan.
         ddp: two processes of one core each, gloo, four samples each.
-        growth: bytes by which the process grows in `CALLS` steps of the unsplit plan.
+        winner: the fastest on two cores, by its median: ``plain``, ``split`` or ``ddp``.
+        wins: share of rounds in which the winner was faster than the second.
+        calls: further steps of the unsplit plan.
+        growth: bytes by which the process grows in them.
+        load: processes that wanted a core, mean of the last minute; about 2 are ours.
         machine: name of the processor.
     """
 
@@ -112,7 +74,11 @@ class LoopRow:
     split: float
     used: int
     ddp: float
+    winner: str
+    wins: float
+    calls: int
     growth: float
+    load: float
     machine: str
 
 
@@ -120,14 +86,13 @@ def batch_of(kind: str, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and labels."""
     if kind == "residual":
         return torch.randn(samples, 3, 16, 16), torch.randint(0, 10, (samples,))
-    words = torch.randint(0, 512, (samples, 65))
+    words = torch.randint(0, WORDS, (samples, 65))
     return words[:, :-1].clone(), words[:, 1:].clone()
 
 
 def made(kind: str) -> nn.Module:
-    """The module with its seeded weights, in training mode."""
-    torch.manual_seed(1)
-    return KINDS[kind]().train()
+    """The module with its seeded weights and the loss, in training mode."""
+    return WithLoss(own_net(kind)[0]).train()
 
 
 def plain_step(module: nn.Module, batch: Any, threads: int) -> Callable[[], None]:
@@ -145,8 +110,8 @@ def plain_step(module: nn.Module, batch: Any, threads: int) -> Callable[[], None
     return step
 
 
-def _of_process(rank: int, kind: str, port: int, steps: int, answer: Any) -> None:
-    """Train one half of the batch beside another process."""
+def _of_process(rank: int, kind: str, port: int, asked: Any, answer: Any) -> None:
+    """Train one half of the batch beside another process, as many steps as asked; 0 ends."""
     cores = usable_cores()
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -154,26 +119,41 @@ def _of_process(rank: int, kind: str, port: int, steps: int, answer: Any) -> Non
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
     module = nn.parallel.DistributedDataParallel(made(kind))
     step = plain_step(module, batch_of(kind, _SAMPLES // 2), 1)
-    seconds = []
-    for _ in range(steps + 5):
+    while steps := asked.get():
         start = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - start)
-    if rank == 0:
-        answer.put(statistics.median(seconds[5:]))
+        for _ in range(steps):
+            step()
+        if rank == 0:
+            answer.put((time.perf_counter() - start) / steps)
     torch.distributed.destroy_process_group()
 
 
-def ddp_seconds(kind: str, steps: int) -> float:
-    """Median seconds of a step of two processes."""
+@contextmanager
+def ddp_processes(kind: str) -> Iterator[Callable[[int], float]]:
+    """Two processes that wait until they are asked for steps; gives the seconds of a step."""
     context = torch.multiprocessing.get_context("spawn")
-    answer = context.SimpleQueue()
+    asked, answer = [context.SimpleQueue() for _ in range(2)], context.SimpleQueue()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    spawn: Any = vars(torch.multiprocessing)["spawn"]
-    spawn(_of_process, (kind, port, steps, answer), nprocs=2)
-    return float(answer.get())
+    processes = [
+        context.Process(target=_of_process, args=(rank, kind, port, asked[rank], answer))
+        for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+
+    def seconds(steps: int) -> float:
+        for queue in asked:
+            queue.put(steps)
+        return float(answer.get())
+
+    try:
+        yield seconds
+    finally:
+        for queue, process in zip(asked, processes, strict=True):
+            queue.put(0)
+            process.join()
 
 
 def _alone(problem: Problem) -> Plan:
@@ -182,8 +162,8 @@ def _alone(problem: Problem) -> Plan:
     return plan_of(problem, found, _RECORD, "torch")
 
 
-def loop_row(kind: str, steps: int) -> LoopRow:
-    """Measure a model; one core, then two, then two processes."""
+def loop_row(kind: str, steps: int, calls: int) -> LoopRow:
+    """Measure a model: ways on one core take turns, then those on two cores."""
     batch = batch_of(kind, _SAMPLES)
     model = pw.read(made(kind), batch, objective="training", optimizer="adamw", runtime="torch")
     devices = pw.discover("cpu:0,cpu:1", runtime="torch")
@@ -197,16 +177,13 @@ def loop_row(kind: str, steps: int) -> LoopRow:
         rows = _rounds(contenders, steps, time.perf_counter)
         busy = _rounds(contenders, steps, time.process_time)
         before = _bytes_in_use()
-        for _ in range(CALLS):
+        for _ in range(calls):
             step(*batch)
         growth = _bytes_in_use() - before
     os.sched_setaffinity(0, set(own))
-    with pw.load(searched) as step:
-        two = _rounds(
-            [plain_step(made(kind), batch, 2), lambda: step(*batch)], steps, time.perf_counter
-        )
     plain, unsplit = 1e3 * rows.T
-    plain_two, split = 1e3 * np.median(two, axis=0)
+    two = _on_two_cores(kind, searched, batch, steps)
+    order = np.argsort(np.median(two, axis=0))
     return LoopRow(
         kind,
         steps,
@@ -214,13 +191,33 @@ def loop_row(kind: str, steps: int) -> LoopRow:
         unsplit=float(np.median(unsplit)),
         unsplit_above=float(np.median(unsplit - plain)),
         unsplit_above_cpu=1e3 * float(np.median(busy[:, 1] - busy[:, 0])),
-        plain_two=float(plain_two),
-        split=float(split),
+        **dict(zip(_ON_TWO, np.median(two, axis=0).tolist(), strict=True)),
         used=len(np.unique(searched.placement.device_of)),
-        ddp=1e3 * ddp_seconds(kind, steps),
+        winner=_ON_TWO[order[0]].removesuffix("_two"),
+        wins=float(np.mean(two[:, order[0]] < two[:, order[1]])),
+        calls=calls,
         growth=growth,
+        load=os.getloadavg()[0],
         machine=processor_text(),
     )
+
+
+def _on_two_cores(kind: str, plan: Plan, batch: Any, steps: int) -> np.ndarray[Any, Any]:
+    """Milliseconds of a step, shape (rounds, 3); ways take turns of a few steps each."""
+    with pw.load(plan) as split, ddp_processes(kind) as ddp:
+        plain = plain_step(made(kind), batch, 2)
+
+        def seconds(step: Callable[[], Any]) -> float:
+            start = time.perf_counter()
+            for _ in range(_TURN):
+                step()
+            return (time.perf_counter() - start) / _TURN
+
+        found = [
+            (seconds(plain), seconds(lambda: split(*batch)), ddp(_TURN))
+            for _ in range(1 + -(-steps // _TURN))
+        ]
+    return 1e3 * np.array(found[1:])
 
 
 def _rounds(
@@ -246,21 +243,21 @@ def _bytes_in_use() -> float:
 def training_loops(
     request: Request,
     steps: Annotated[int, typer.Option(min=1, help="In which contenders take turns.")] = 100,
+    calls: Annotated[int, typer.Option(min=0, help="Over which memory must not grow.")] = 2000,
     results: Results = Path("training-loops.json"),
 ) -> None:
     """Time steps of plans beside PyTorch's own loop and beside DDP with gloo."""
     rows: list[LoopRow] = []
     for kind in KINDS:
-        row = loop_row(kind, steps)
+        row = loop_row(kind, steps, calls)
         rows.append(row)
         write_rows(results, FORMAT, rows)
-        best = min(row.plain_two, row.split, row.ddp)
-        winner = {row.plain_two: "PyTorch's loop", row.split: "the split", row.ddp: "DDP"}[best]
         print_line(
             f"{row.model}: one core {row.plain:.2f} ms, unsplit plan {row.unsplit_above:+.2f} ms "
             f"({row.unsplit_above_cpu:+.2f} ms of processor time); "
             f"two cores {row.plain_two:.2f} ms, split on {row.used} {row.split:.2f} ms, DDP "
-            f"{row.ddp:.2f} ms: {winner} is fastest; {CALLS} steps grow by "
+            f"{row.ddp:.2f} ms: {row.winner} is fastest in {row.wins:.0%} of rounds; "
+            f"{row.calls} steps grow by "
             f"{row.growth / 2**20:.1f} MiB"
         )
 

@@ -48,6 +48,7 @@ def test_each_value_that_can_be_left_out_shows_what_is_taken() -> None:
         if not (option.is_flag or option.required or default_of(option) or panel == OTHER)
     }
     assert {flag for _, flag in without} == {
+        "--calls",
         "--value",
         "--resident",
         "--state",

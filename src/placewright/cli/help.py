@@ -41,6 +41,7 @@ class Shown:
 
 OPTIONS = {
     "--shape": Shown(MODEL, "NAME=SIZES", "those of the file"),
+    "--calls": Shown(MODEL, "TIMES:NAME=SIZES", is_rare=True),
     "--value": Shown(MODEL, "NAME=NUMBER", is_rare=True),
     "--granularity": Shown(MODEL, "PART"),
     "--resident": Shown(MODEL, "NAME", is_rare=True),

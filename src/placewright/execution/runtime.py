@@ -247,6 +247,24 @@ class ResetsState(Protocol):
 
 
 @runtime_checkable
+class LoadsBeside(Protocol):
+    """A runtime that loads one model for several shapes of its inputs."""
+
+    def load_beside(
+        self, source: ModelSource, graph: ComputationGraph, first: LoadedModel
+    ) -> LoadedModel:
+        """Load a model of which `first` is the same with other shapes of its inputs.
+
+        Both have one copy of weights in each memory, and one of the state that stays. Only one of
+        them may run at a time, and each continues with the state that the last one left.
+
+        Raises:
+            StalePlanError: the graph was read from another model.
+        """
+        ...
+
+
+@runtime_checkable
 class SharesState(Protocol):
     """A loaded model whose plans can take turns on one copy of their state."""
 

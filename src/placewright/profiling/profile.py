@@ -60,6 +60,7 @@ def profile(
     objective: Objective = "latency",
     model: LoadedModel | None = None,
     measuring: Measuring = USUAL,
+    units: Grouping | None = None,
 ) -> Problem:
     """Measure every unit of a model on every device of a cluster.
 
@@ -74,6 +75,7 @@ def profile(
         objective: of the problem.
         model: from `runtime.load`, if the caller has loaded it already.
         measuring: store and limits.
+        units: to measure; None forms them of what each device fuses, and of light ops.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
@@ -83,15 +85,15 @@ def profile(
     store, progress = measuring.store or CostStore(), measuring.progress
     loaded = model or runtime.load(source, graph)
     context = f"{model_identity(graph, source)}|{runtime.version}"
+    eager = runtime if isinstance(runtime, RunsOpByOp) else None
     groups = []
-    for device in {d.fingerprint: d for d in cluster.devices}.values():
+    for device in {d.fingerprint: d for d in cluster.devices}.values() if units is None else ():
         if progress is not None:
             progress(Progress(f"what {device.name} fuses", 0.0, None))
         groups.append(_fused_groups(loaded, device, store, context))
-    eager = runtime if isinstance(runtime, RunsOpByOp) else None
     if eager is not None:
         groups.append(light_ops_joined(graph))
-    units = common_units(graph, groups)
+    units = common_units(graph, groups) if units is None else units
     seconds = measure_costs(
         loaded,
         units,

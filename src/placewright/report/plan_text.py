@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from placewright.core.calls import calls_of, calls_text
 from placewright.core.execution_models import EVENT, Event, MaxLoad
 from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
@@ -60,6 +61,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         f"{problem.objective} under '{problem.execution_model.name}'{_dispatch(problem)}",
         f"predicted {value_text(plan.value, unit)}; {_proven(plan)}",
     ]
+    if calls := calls_of(problem.source):
+        lines.append(f"the value is the mean of calls: {calls_text(calls)}; memory fits each")
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
     if plan.placer.settings:
         lines.append(f"settings: {plan.placer.settings_text}")

@@ -71,6 +71,19 @@ class TensorInfo:
     dtype: str
 
 
+class Turns:
+    """Calls that change one state, one after the other.
+
+    Attributes:
+        lock: of the call under way.
+        failure: of a call that left state half changed.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.failure: RuntimeFailure | None = None
+
+
 class LoadedPlan:
     """A plan ready to be called, from `placewright.load`. A context manager; `close` ends it.
 
@@ -88,6 +101,7 @@ class LoadedPlan:
         plan: to run by the contender that was recommended when the plan was measured.
         model: the plan's, loaded by its runtime.
         in_flight: calls under way at most, further ones wait; None is as many as pay.
+        turns: of plans that share their state; None is its own.
 
     Attributes:
         plan: as given.
@@ -98,7 +112,14 @@ class LoadedPlan:
         RuntimeFailure: the runtime refuses a segment.
     """
 
-    def __init__(self, plan: Plan, model: LoadedModel, *, in_flight: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        model: LoadedModel,
+        *,
+        in_flight: int | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         if in_flight is not None and in_flight < 1:
             raise InputError(f"in-flight must be >= 1, got {in_flight}")
         self.plan = plan
@@ -113,8 +134,7 @@ class LoadedPlan:
         self._model: LoadedModel | None = model
         self._changed = threading.Condition()
         self._under_way = 0
-        self._turn = threading.Lock()
-        self._failure: RuntimeFailure | None = None  # of a call that left state half changed
+        self._turns = turns or Turns()
         self._idle: dict[int | None, list[_Server]] = {}
         self._busy: list[_Server] = []
         with limited(plan):
@@ -143,12 +163,12 @@ class LoadedPlan:
             InputError: an input is missing or unknown, or has another shape or type.
             RuntimeFailure: a segment failed, and the message names it; or this is closed.
         """
-        return self.run(_inputs(given, named))
+        return self.run(given_inputs(given, named))
 
     def run(self, inputs: GivenInputs) -> Any:
         """Run the model once; inputs are a sequence in the model's order, or a mapping by name."""
         with self.in_use() as model:
-            inputs, has_tensors = _flattened(model, inputs)
+            inputs, has_tensors = flattened(model, inputs)
             values = checked_inputs(model, inputs, self._dtypes)
             # A training step has checkpoints of its own, to which it goes back after a failure.
             if not self._one_by_one or self.plan.problem.objective == "training":
@@ -161,22 +181,22 @@ class LoadedPlan:
         Raises:
             RuntimeFailure: this is closed.
         """
-        with self.in_use(), self._turn:
+        with self.in_use(), self._turns.lock:
             self._runner.reset_state()
-            self._failure = None
+            self._turns.failure = None
 
     def _in_turn(self, values: Sequence[HostArray]) -> Sequence[HostArray]:
         """Outputs of a call that changes state; calls of several threads take turns."""
-        with self._turn:
-            if self._failure is not None:
+        with self._turns.lock:
+            if self._turns.failure is not None:
                 raise RuntimeFailure(
-                    f"a call failed half-way ({self._failure}), so that the model's state is that "
-                    "of no call; reset() starts again"
+                    f"a call failed half-way ({self._turns.failure}), so that the model's state is "
+                    "that of no call; reset() starts again"
                 )
             try:
                 return self._runner.run(values).outputs
             except RuntimeFailure as failure:
-                self._failure = failure
+                self._turns.failure = failure
                 raise
 
     def stream(
@@ -297,7 +317,7 @@ class LoadedPlan:
     ) -> Iterator[list[HostArray]]:
         for number, given in enumerate(samples):
             try:
-                inputs, has_tensors = _flattened(model, _inputs((given,), {}))
+                inputs, has_tensors = flattened(model, given_inputs((given,), {}))
                 values = checked_inputs(model, inputs, self._dtypes)
             except PlacewrightError as error:
                 raise type(error)(f"sample {number}: {error}") from None
@@ -359,7 +379,7 @@ def require_stream(plan: Plan, in_flight: int | None, errors: str) -> None:
     require_streamable(plan)
 
 
-def _inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
+def given_inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
     """The inputs of a call, as `checked_inputs` takes them."""
     if named:
         if given:
@@ -370,7 +390,7 @@ def _inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
     return given
 
 
-def _flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
+def flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
     """Inputs without nesting, and whether tensors of the runtime's library are among them."""
     return model.flattened(inputs) if isinstance(model, TakesOwnTensors) else (inputs, False)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from placewright.core.cluster import Cluster
 from placewright.core.execution_models import EVENT, ExecutionModel, default_model
+from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
@@ -99,11 +100,13 @@ class Measured:
         problem: with costs.
         left_out: one clause for each thing that `Extent` left out.
         check_seconds: estimated duration of a check on the hardware; 0 if costs were not measured.
+        parts: problems of the single calls behind a mean one.
     """
 
     problem: Problem
     left_out: tuple[str, ...] = ()
     check_seconds: float = 0.0
+    parts: tuple[Problem, ...] = ()
 
 
 def measure_model(
@@ -115,6 +118,7 @@ def measure_model(
     objective: Objective = "latency",
     extent: Extent | None = None,
     steps: Steps | None = None,
+    units: Grouping | None = None,
 ) -> Measured:
     """Measure every unit on every device and calibrate; both are stored for later calls.
 
@@ -126,6 +130,7 @@ def measure_model(
         objective: of the problem; overheads are fitted if the event model simulates it.
         extent: how much is measured; None is all.
         steps: report progress.
+        units: to measure; None forms them.
 
     Raises:
         InputError: the model has no source to run.
@@ -135,7 +140,7 @@ def measure_model(
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     run = _Measurement(model, cluster, runtime, objective, extent or Extent(), steps or Steps())
-    problem = run.profiled(loaded)
+    problem = run.profiled(loaded, units)
     if run.extent.calibrate and has_overheads(problem):
         problem = run.calibrated(problem, loaded)
     elif run.extent.calibrate and has_stream_overheads(problem):
@@ -163,7 +168,7 @@ class _Measurement:
         self.left_out: list[str] = []
         self.estimated: dict[str, str] = {}
 
-    def profiled(self, loaded: LoadedModel) -> Problem:
+    def profiled(self, loaded: LoadedModel, units: Grouping | None) -> Problem:
         """Measure the problem, without overheads."""
         assert self.model.source is not None
         deadline, limit = self.extent.deadline.part(_SHARE), self.extent.limit.part(_MEASURING)
@@ -174,6 +179,7 @@ class _Measurement:
             self.runtime,
             objective=self.objective,
             model=loaded,
+            units=units,
             measuring=Measuring(
                 self.store,
                 QUICK if self.extent.is_quick else Effort(),

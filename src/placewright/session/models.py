@@ -512,8 +512,9 @@ class ModelOfRequest:
             return Model(given.graph, given.source, given)
         assert isinstance(given, str)
         request = self.request
+        first = request.calls[0].shapes if request.calls else {}
         options = ReadOptions(
-            dict(request.shapes),
+            {**request.shapes, **first},
             self._fold_constants,
             request.objective == "training",
             request.optimizer,

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from placewright.core.calls import Call
 from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES, Dispatch
 from placewright.core.problem import OBJECTIVES, Objective, Samples
@@ -161,6 +162,38 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
     if any(extent < 1 for extent in shape):
         raise FieldError("shapes", f"expects {form}, got '{name}={raw}'")
     return shape
+
+
+def parse_calls(raw: Any) -> tuple[Call, ...]:
+    """Calls, pairs of times and shapes, or ``300:token=1,1:position=1`` texts, to calls.
+
+    Raises:
+        FieldError: one has no number of times, or a wrong shape.
+    """
+    given = [raw] if isinstance(raw, str | Call) else list(raw or ())
+    return tuple(map(_call, given))
+
+
+def _call(raw: Any) -> Call:
+    form = "TIMES or TIMES:NAME=1,3,224,224:..."
+    if isinstance(raw, Call):
+        return raw
+    if isinstance(raw, str):
+        times, *shapes = raw.split(":")
+        pair: Any = (times, shapes)
+    else:
+        pair = raw
+    try:
+        times, shapes = pair
+        number = float(times)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise FieldError("calls", f"expects {form}, with a number of times > 0, got {raw!r}")
+    try:
+        return Call(number, parse_shapes(shapes))
+    except FieldError as error:
+        raise FieldError("calls", f"{raw!r}: {error.fault}") from None
 
 
 def parse_values(raw: Any) -> dict[str, tuple[Number, ...]]:

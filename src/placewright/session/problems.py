@@ -15,6 +15,7 @@ import numpy as np
 from placewright.core.cluster import Cluster
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
@@ -33,6 +34,7 @@ from placewright.profiling.profile import UnitTimes, last_measured, model_identi
 from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
+from placewright.session.call_mix import mixed, refuse_calls
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.language.problem import language_problem, refuse_tokens
 from placewright.session.measuring import Extent, Measured, measure_model
@@ -78,6 +80,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         )
     if is_measured:  # a stored problem has an execution model of its own
         _model_asked(request)
+    refuse_calls(request, is_measured=is_measured)
     machine = _machine(request, steps) if is_measured else None
     steps.tell("", f"reading {request.name}")
     read = model.read
@@ -99,24 +102,36 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         cluster, runtime = machine or _machine(
             request, steps, runtime_of(read.source, request.objective)
         )
-        measured = _measure(model, cluster, runtime, steps, deadline)
+
+        def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
+            extent = _extent(of.request, deadline, calibrate=calibrate)
+            return _measure(of, cluster, runtime, steps, extent, units)
+
+        calibrate = request.calibrate and not request.compiled
+        if request.calls:
+            measured = mixed(model, measure, calibrate=calibrate)
+        else:
+            measured = measure(model, None, calibrate=calibrate)
     problem = with_granularity(measured.problem, request.granularity)
     problem = resident(problem, request.resident)
     return replace(measured, problem=constrained(problem, request.memory, request.pins))
 
 
+def _extent(request: Request, deadline: Deadline, *, calibrate: bool) -> Extent:
+    limit = Deadline(clock=deadline.clock).within(request.profiling)
+    return Extent(deadline, request.quick, calibrate, request.remeasure, limit)
+
+
 def _measure(
-    model: ModelOfRequest, cluster: Cluster, runtime: Runtime, steps: Steps, deadline: Deadline
+    model: ModelOfRequest,
+    cluster: Cluster,
+    runtime: Runtime,
+    steps: Steps,
+    extent: Extent,
+    units: Grouping | None,
 ) -> Measured:
     request = model.request
     _require_memory(model.read.graph)
-    extent = Extent(
-        deadline,
-        request.quick,
-        request.calibrate and not request.compiled,
-        request.remeasure,
-        Deadline(clock=deadline.clock).within(request.profiling),
-    )
     loaded = model.loaded(runtime)
     if request.objective == "throughput" and isinstance(loaded, KeepsState) and loaded.keeps_state:
         raise FieldError(
@@ -132,6 +147,7 @@ def _measure(
         objective=request.objective,
         extent=extent,
         steps=steps,
+        units=units,
     )
     return replace(whole, problem=_with_model(whole.problem, request))
 

@@ -18,6 +18,7 @@ from placewright.errors import FieldError, InputError, near_names
 from placewright.workers.opened import require_processes
 
 if TYPE_CHECKING:
+    from placewright.core.calls import Call
     from placewright.core.cluster import Cluster
     from placewright.core.execution_models import Dispatch, ExecutionModel
     from placewright.core.problem import Objective, Samples
@@ -35,7 +36,7 @@ READ = (
     "state", "weights",
 )  # fmt: skip
 PROFILED = (
-    *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
+    *READ, "calls", "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
     "precision", "prompt", "generate", "context", "kv", "micro_batch", "sequences",
     "granularity",
@@ -157,6 +158,9 @@ class Request:
         pins: op name, module path, or pattern of either -> device name; later ones win, and names
             of ops over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
+        calls: the mix of calls of several shapes that one placement serves: pairs of how often and
+            shapes by input name, such as ``[(1, {}), (300, {"token": (1, 1)})]``. Inputs without a
+            shape have that of `shapes`, else of the example inputs.
         values: input name -> its constant value: a number, or as many as it holds.
         state: output name -> name of the input that takes its value in the next call, on the same
             device, such as the keys and values of a decoder; ``"new_keys_*": "keys_*"`` pairs all
@@ -292,6 +296,10 @@ class Request:
         "repeatable.", {},
         kind=list, word="shape",
         checked=_parsing("parse_shapes"),
+    )  # fmt: skip
+    calls: tuple[Call, ...] = said(
+        "Place one model for calls of several shapes, as in 300:token=1,1; repeatable.", (),
+        kind=list, checked=_parsing("parse_calls"),
     )  # fmt: skip
     values: Mapping[str, tuple[int | float, ...]] = said(
         "Give an input a constant value, as in sr=16000; repeatable.", {}, kind=list, word="value",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.calls import calls_of, calls_text
 from placewright.core.contender_names import PLAN
 from placewright.core.execution_models import Event
 from placewright.core.plan import Measurement, Plan
@@ -176,6 +177,19 @@ def _why_not(problem: Problem) -> str:
     return _of_other_devices(problem)
 
 
+def require_one_shape(plan: Plan) -> None:
+    """Refuse a plan whose value is the mean of calls of several shapes.
+
+    Raises:
+        InputError: it has several.
+    """
+    if calls := calls_of(plan.problem.source):
+        raise InputError(
+            f"this plan is for calls of several shapes ({calls_text(calls)}), and its value is "
+            "their mean; load it (pw.load), or pw.run it with inputs of one of them"
+        )
+
+
 def check_devices(problem: Problem, runtime: str | None) -> None:
     """Refuse devices that differ from those on which the costs were measured.
 
@@ -202,6 +216,7 @@ def require_executable(plan: Plan, runs: int = ROUNDS) -> None:
         StalePlanError: the devices have changed.
     """
     plan.problem.cluster.require_single_devices("a runtime")
+    require_one_shape(plan)
     if not can_run(plan):
         raise InputError(f"this plan cannot be executed: {_why_not(plan.problem)}")
     if runs < 1:

@@ -58,6 +58,7 @@ from placewright.profiling.hardware import measured_values
 from placewright.report.contender_table import ContenderTable
 from placewright.report.time_left import CHECKING, KERNELS, SEARCHING, Report, Steps, rough_duration
 from placewright.session.advice import advice
+from placewright.session.call_mix import checked_calls
 from placewright.session.checking import (
     Check,
     can_stream,
@@ -358,6 +359,10 @@ def search_and_check(
         OutOfTime: the total ended before there was a plan.
     """
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
+    if measured.parts:
+        plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
+        compares = _wants_check(model.request) and not model.request.quick
+        return Placed(checked_calls(plan, measured.parts, model, compares=compares))
     table = None
     is_here = can_run(plan) or can_stream(plan)
     if is_here and _wants_check(model.request):

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from placewright.core.calls import calls_of
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
@@ -28,6 +29,7 @@ from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, running, search
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
 from placewright.session.language.layer_runs import changes_in_mode
+from placewright.session.loaded_calls import LoadedCalls
 from placewright.session.loaded_plans import KEPT, LoadedPlan, require_stream
 from placewright.session.measuring import Measured
 from placewright.session.models import Model, ModelOfRequest, loaded_model
@@ -165,6 +167,10 @@ class Session:
     def run(self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
         """Execute a plan once; see `placewright.run`."""
         running.require_here(plan.problem)
+        if calls_of(plan.problem.source):
+            with LoadedCalls(plan) as calls:
+                given = calls.random_inputs() if inputs is None else inputs
+                return _as_given(calls.run(given), is_named=isinstance(inputs, Mapping))
         with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
             given = loaded.random_inputs() if inputs is None else inputs
             return _as_given(loaded.run(given), is_named=isinstance(inputs, Mapping))
@@ -464,8 +470,9 @@ def load(
         seed: of a training step's random operators.
 
     Returns:
-        A `session.loaded_plans.LoadedPlan`, or a `session.training.LoadedStep` for a training step;
-        closing it, or the end of its ``with``, frees all its memory.
+        A `session.loaded_plans.LoadedPlan`, a `session.training.LoadedStep` for a training step, or
+        a `session.loaded_calls.LoadedCalls` for calls of several shapes; closing it, or the end of
+        its ``with``, frees all its memory.
 
     Raises:
         InputError: the plan cannot be executed here, or an argument does not fit it.
@@ -486,6 +493,11 @@ def load(
         return LoadedStep(found, loaded, learning_rate=learning_rate, seed=seed)
     if learning_rate is not None:
         raise FieldError("learning_rate", "is for plans of a training step")
+    if calls_of(found.problem.source):
+        if in_flight is not None:
+            raise FieldError("in_flight", "is not for calls of several shapes, which take turns")
+        require_measured(found)
+        return LoadedCalls(found)
     require_streamable(found)
     return LoadedPlan(found, loaded_model(found.problem, found.runtime), in_flight=in_flight)
 

@@ -41,6 +41,7 @@ from placewright.report.stream_text import measured_stream_lines, measured_strea
 from placewright.session.contenders import Contenders, judged
 from placewright.session.models import loaded_model, require_model
 from placewright.session.plans import plan_of
+from placewright.session.running import require_one_shape
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
@@ -71,6 +72,7 @@ def require_streamable(plan: Plan) -> None:
             "a training step changes its weights, so that the next one must wait for it: a plan "
             "for training has no stream; place for throughput or latency"
         )
+    require_one_shape(plan)
     require_measured(plan)
 
 

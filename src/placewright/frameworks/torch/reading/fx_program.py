@@ -188,7 +188,7 @@ def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
     state = {}
     for placeholder, target in targets.items():
         value = held[target].detach()
-        state[placeholder] = of_memory.setdefault(_memory_of(value), value)
+        state[placeholder] = of_memory.setdefault(memory_of(value), value)
     return state
 
 
@@ -206,7 +206,7 @@ def _example_of(value: torch.Tensor) -> torch.Tensor:
     return torch.randn(shape, generator=generator).to(value.dtype)
 
 
-def _memory_of(value: torch.Tensor) -> tuple[object, ...]:
+def memory_of(value: torch.Tensor) -> tuple[object, ...]:
     """A key, equal for tensors that are the same view of the same memory."""
     if value.numel() == 0 or not value.untyped_storage().data_ptr():
         return (id(value),)

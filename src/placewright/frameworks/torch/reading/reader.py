@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.signature import NO_TENSOR, Port, Signature
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
 from placewright.execution.state_pairs import Pairs, option_of, state_pairs
 from placewright.frameworks.torch.pt2.file import load_program
@@ -30,6 +32,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     FxProgram,
     ReadProgram,
     inference_program,
+    tensors_in,
 )
 from placewright.frameworks.torch.reading.state import colocation_classes, values_in_state
 from placewright.io.content import existing_path, one_line
@@ -79,13 +82,18 @@ def read_inference(
 ) -> ReadProgram:
     """Read as `read_torch` does, with the program that the PyTorch runtime executes.
 
-    `shapes` fixes open dimensions of a file's program; others are those of its example inputs.
+    `shapes` fixes open dimensions of a file's program, and changes shapes of a module's example
+    inputs; others are those of the example inputs.
     `state` has output name -> input name of values that stay from call to call.
     """
     torch = _torch()
     own = OwnClasses()
     exported = _exported(model, example_inputs, own)
+    is_module = not isinstance(model, Path | str)
+    if is_module and (reshaped := _reshaped(exported, example_inputs, shapes)):
+        example_inputs, exported = reshaped, _exported(model, reshaped, own)
     original = fixed_program(exported, shapes)
+    has_shapes = original is not exported or (is_module and bool(shapes))
     program = _functional(original)
     named = FxInterface.of(original)
     pairs = _pairs(program, named, state)
@@ -103,13 +111,39 @@ def read_inference(
         reader_version=f"torch {torch.__version__}",
         options={
             **({} if fold_constants else {"fold_constants": "no"}),
-            **({} if original is exported else {"open_dimensions": "yes"}),
+            **({"open_dimensions": "yes"} if has_shapes else {}),
             **option_of(state),
         },
         signature=signature,
         state=named.state,
     )
     return ReadProgram(graph, source, made)
+
+
+def _reshaped(
+    program: ExportedProgram, examples: Sequence[Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Any, ...]:
+    """Example inputs of other shapes, with the values of the given ones; () if they stay.
+
+    Raises:
+        UnknownNameError: the module has no such input.
+    """
+    names, values = FxInterface.of(program).input_names, tensors_in(examples)
+    for asked in shapes:
+        if asked not in names:
+            raise UnknownNameError("model input", asked, names)
+    wanted = [
+        tuple(shapes.get(name, value.shape)) for name, value in zip(names, values, strict=True)
+    ]
+    if all(shape == value.shape for shape, value in zip(wanted, values, strict=True)):
+        return ()
+    made = iter(
+        # As many of its own values as needed, in their order: positions and tokens stay valid.
+        value.reshape(-1)[_torch().arange(math.prod(shape)) % value.numel()].reshape(shape)
+        for shape, value in zip(wanted, values, strict=True)
+    )
+    pytree = _torch().utils._pytree
+    return tuple(pytree.tree_map_only(_torch().Tensor, lambda _: next(made), tuple(examples)))
 
 
 def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
@@ -145,7 +179,9 @@ def _exported(
 ) -> ExportedProgram:
     torch = _torch()
     if isinstance(model, Path | str):
-        return load_program(existing_path(model))
+        path = existing_path(model)
+        status = path.stat()
+        return _loaded(path, (status.st_mtime_ns, status.st_size))
     try:
         with torch.no_grad(), plain_results(model, own):
             given = where_the_module_is(model, example_inputs)
@@ -155,6 +191,12 @@ def _exported(
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
         ) from error
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path, stamp: object) -> ExportedProgram:
+    """The program of a file; several shapes of it share the memory of their weights."""
+    return load_program(path)
 
 
 def where_the_module_is(model: torch.nn.Module, examples: Sequence[Any]) -> tuple[Any, ...]:

@@ -188,7 +188,8 @@ def _constants(program: FxProgram, computed: Mapping[Node, Any]) -> dict[str, An
     with torch.no_grad():
         for node in module.graph.nodes:
             if node.name in state:
-                values[node] = state[node.name].detach()
+                value = state[node.name]  # the same object, by which models share its copies
+                values[node] = value.detach() if value.requires_grad else value
             elif node.op == "get_attr":
                 values[node] = interpreter.get_attr(node.target, (), {})
             elif (

@@ -11,8 +11,8 @@ import contextlib
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -29,6 +29,7 @@ from placewright.execution.inputs import GivenInputs, with_fixed_values
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
+    LoadedModel,
     NativeTensor,
     OpSegment,
     PlainCall,
@@ -36,7 +37,7 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
-from placewright.frameworks.torch.reading.fx_program import FxProgram, tensors_in
+from placewright.frameworks.torch.reading.fx_program import FxProgram, memory_of, tensors_in
 
 try:
     import torch
@@ -164,6 +165,30 @@ class TorchRuntime:
         nodes = NodeMap(program, graph, source)
         return TorchModel(program, graph, nodes, require_signature(source))
 
+    def load_beside(
+        self, source: ModelSource, graph: ComputationGraph, first: LoadedModel
+    ) -> TorchModel:
+        """See `execution.runtime.LoadsBeside`."""
+        assert isinstance(first, TorchModel)
+        program = self.load_program(source)
+        shared = replace(program, state=_values_of(first.program, program))
+        made = TorchModel(shared, graph, NodeMap(shared, graph, source), require_signature(source))
+        made._shared = first._shared = {} if first._shared is None else first._shared
+        made._on_device = first._on_device
+        return made
+
+
+def _values_of(first: FxProgram, program: FxProgram) -> dict[str, torch.Tensor]:
+    """The state of a program, with tensors of the first one if they are the same or stay."""
+    of_memory = {memory_of(value): value for value in first.state.values()}
+    held = {}
+    for name, value in program.state.items():
+        own = first.state.get(name) if name in program.updates else None
+        if own is not None and (own.shape, own.dtype) != (value.shape, value.dtype):
+            own = None
+        held[name] = of_memory.get(memory_of(value), value) if own is None else own
+    return held
+
 
 @dataclass
 class TorchModel:
@@ -175,7 +200,7 @@ class TorchModel:
     signature: Signature
     _functions: _Functions = field(init=False)
     _lanes: dict[torch.device, Lane] = field(default_factory=dict)
-    _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
+    _on_device: dict[tuple[int, torch.device], tuple[Any, Any]] = field(default_factory=dict)
     _shared: dict[torch.device, dict[int, torch.Tensor]] | None = None
     _draws: Draws | None = None
 
@@ -445,22 +470,23 @@ class TorchModel:
     def _constant(self, name: str, device: torch.device) -> torch.Tensor:
         value: torch.Tensor = self.nodes.constants[name]
         if isinstance(value, torch.nn.Module):  # body of a branch or a loop
-            return self._body(name, value, device)
+            return self._body(value, device)
         if value.device == device:
             return value
-        key = (name, device)
+        key = (id(value), device)
         if key not in self._on_device:
-            self._on_device[key] = value.to(device)
-        return self._on_device[key]
+            self._on_device[key] = (value, value.to(device))
+        copied: torch.Tensor = self._on_device[key][1]
+        return copied
 
-    def _body(self, name: str, body: torch.nn.Module, device: torch.device) -> Any:
+    def _body(self, body: torch.nn.Module, device: torch.device) -> Any:
         """Body of a branch or a loop, with its own constants on `device`."""
         if device.type == "cpu":
             return body
-        key = (name, device)
+        key = (id(body), device)
         if key not in self._on_device:
-            self._on_device[key] = cast(Any, copy.deepcopy(body).to(device))
-        return self._on_device[key]
+            self._on_device[key] = (body, copy.deepcopy(body).to(device))
+        return self._on_device[key][1]
 
 
 def _host_array(tensor: torch.Tensor) -> HostArray:

@@ -1,0 +1,307 @@
+"""One placement for calls of several shapes: the problem of their mean, and its check per shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, frozen_floats
+from placewright.core.calls import Call, calls_of, option_of
+from placewright.core.cluster import Cluster
+from placewright.core.costs import CostTable
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
+from placewright.execution.comparing import compare_outputs
+from placewright.execution.runtime import LoadedModel, LoadsBeside
+from placewright.frameworks.registry import framework_of
+from placewright.io.opened import shown_name
+from placewright.report.values import value_text
+from placewright.session.measuring import Measured
+from placewright.session.models import (
+    ModelOfRequest,
+    finder,
+    loaded_model,
+    require_model,
+    runtime_named,
+)
+from placewright.session.request import Request
+from placewright.session.running import limited
+from placewright.simulation.model import Simulator
+
+_log = logging.getLogger(__name__)
+UNMEASURED = "check on the hardware: calls of several shapes were not measured beside simpler ways"
+
+
+class Measure(Protocol):
+    """Measures a model; None lets its own ops form the units."""
+
+    def __call__(
+        self, model: ModelOfRequest, /, units: Grouping | None, *, calibrate: bool
+    ) -> Measured:
+        """The measured problem."""
+        ...
+
+
+def refuse_calls(request: Request, *, is_measured: bool) -> None:
+    """Refuse a mix of calls that cannot be placed, before any long work.
+
+    Raises:
+        FieldError: it contradicts another field, or needs devices of this machine.
+    """
+    if not request.calls:
+        return
+    if not (is_measured and isinstance(request.model, str)):
+        raise FieldError(
+            "calls",
+            "are read and measured one by one: give a module or a file, and devices of this "
+            "machine; a stored problem or a catalogue has one shape",
+        )
+    if request.objective != "latency":
+        raise FieldError(
+            "calls", f"follow each other: objective is latency, not {request.objective}"
+        )
+    if request.evaluator != "simulated":
+        raise FieldError("calls", "have a mean that is simulated: leave out argument `evaluator`")
+
+
+def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measured:
+    """Measure a model with the shapes of each call, and make the problem of the mean call.
+
+    Units are those of the first call. Costs are means over all calls by their times. A tensor has
+    the bytes of its largest shape, since they must fit; links and cuts are that much quicker, so
+    that they take their mean over all tensors. Overheads are calibrated with the shape that takes
+    most of the time.
+
+    Args:
+        model: of a request with calls.
+        measure: measures one shape.
+        calibrate: fit overheads.
+
+    Raises:
+        FieldError: two calls have one shape, or the model runs other ops with one of them.
+    """
+    calls = model.request.calls
+    models = [model, *(_with_shapes(model, call) for call in calls[1:])]
+    graphs = [one.read.graph for one in models]
+    for call, graph in zip(calls[1:], graphs[1:], strict=True):
+        _require_same_ops(graphs[0], graph, call)
+    stored = _complete(calls, [_shapes_of(one) for one in models])
+    found = [measure(models[0], None, calibrate=False)]
+    units = found[0].problem.units
+    found += [measure(one, units, calibrate=False) for one in models[1:]]
+    shares = np.array([call.times for call in calls]) / sum(call.times for call in calls)
+    longest = int(np.argmax([s * _seconds(f.problem) for s, f in zip(shares, found, strict=True)]))
+    left_out = [text for one in found for text in one.left_out]
+    if calibrate:
+        found[longest] = measure(models[longest], units, calibrate=True)
+        left_out += found[longest].left_out
+    cluster = found[longest].problem.cluster
+    parts = tuple(replace(one.problem, cluster=cluster) for one in found)
+    mean = _mean(parts, shares)
+    assert mean.source is not None
+    options = {**mean.source.options, **option_of(stored)}
+    problem = replace(mean, source=replace(mean.source, options=options))
+    return Measured(problem, tuple(dict.fromkeys(left_out)), parts=parts)
+
+
+def _shapes_of(model: ModelOfRequest) -> dict[str, tuple[int, ...]]:
+    """Shapes of all inputs of a model that was read."""
+    source = model.read.source
+    assert source is not None
+    return dict(source.shapes)
+
+
+def _with_shapes(model: ModelOfRequest, call: Call) -> ModelOfRequest:
+    request = model.request
+    return ModelOfRequest(replace(request, calls=(), shapes={**request.shapes, **call.shapes}))
+
+
+def _complete(
+    calls: Sequence[Call], shapes: Sequence[dict[str, tuple[int, ...]]]
+) -> tuple[Call, ...]:
+    """The calls with the shapes of all inputs that differ between them.
+
+    Raises:
+        FieldError: two calls have one shape.
+    """
+    varying = [name for name in shapes[0] if len({row[name] for row in shapes}) > 1]
+    rows = [tuple(row[name] for name in varying) for row in shapes]
+    for at, row in enumerate(rows):
+        if row in rows[:at]:
+            raise FieldError(
+                "calls",
+                f"{rows.index(row) + 1} and {at + 1} have the same shapes; add up their times, or "
+                "give a shape that differs",
+            )
+    return tuple(
+        Call(call.times, dict(zip(varying, row, strict=True)))
+        for call, row in zip(calls, rows, strict=True)
+    )
+
+
+def _require_same_ops(first: ComputationGraph, other: ComputationGraph, call: Call) -> None:
+    """Refuse a model that runs other ops with other shapes.
+
+    Raises:
+        FieldError: the message names the first op that differs.
+    """
+    fault = ""
+    if first.op_names != other.op_names:
+        mine, known = set(other.op_names), set(first.op_names)
+        apart = [name for name in first.op_names if name not in mine]
+        apart += [name for name in other.op_names if name not in known]
+        fault = f"op '{shown_name((apart or ['?'])[0])}' runs with some of the shapes only"
+    else:
+        rows = ("op_inputs", "op_outputs", "op_weights")
+        same = all(
+            np.array_equal(getattr(getattr(first, row), part), getattr(getattr(other, row), part))
+            for row in rows
+            for part in ("indptr", "indices")
+        )
+        if not same or first.op_kinds != other.op_kinds:
+            fault = "its ops are connected in another way"
+        elif not np.array_equal(first.op_colocation, other.op_colocation):
+            fault = "other ops share a device"
+    if fault:
+        raise FieldError(
+            "calls",
+            f"{call}: {fault}; one placement needs the same ops for all shapes, so that the "
+            "model's code must not branch on them",
+        )
+
+
+def _seconds(problem: Problem) -> float:
+    """Seconds of all units, each on its fastest device."""
+    return float(problem.costs.seconds.min(axis=1).sum())
+
+
+def _mean(parts: Sequence[Problem], shares: FloatArray) -> Problem:
+    """The problem of the mean call."""
+    first = parts[0]
+    tensors = np.stack([part.graph.tensor_bytes for part in parts])
+    most = tensors.max(axis=0)
+    part = float((shares @ tensors).sum() / max(1.0, most.sum()))
+    weights = np.stack([one.graph.weight_bytes for one in parts])
+    # A constant with another size in each shape is another constant.
+    sizes = np.where((weights == weights[0]).all(axis=0), weights[0], weights.sum(axis=0))
+    graph = replace(
+        first.graph,
+        tensor_bytes=frozen_floats(most),
+        weight_bytes=frozen_floats(sizes),
+        op_flops=frozen_floats(shares @ np.stack([one.graph.op_flops for one in parts])),
+    )
+    seconds = sum(s * one.costs.seconds for s, one in zip(shares, parts, strict=True))
+    working = [one.op_working_bytes for one in parts if one.op_working_bytes is not None]
+    return replace(
+        first,
+        graph=graph,
+        cluster=_slower(first.cluster, part),
+        costs=CostTable(frozen_floats(np.asarray(seconds)), first.costs.source),
+        op_working_bytes=frozen_floats(np.max(working, axis=0)) if working else None,
+    )
+
+
+def _slower(cluster: Cluster, part: float) -> Cluster:
+    """The cluster if only a part of each tensor's bytes crosses."""
+    links = tuple(replace(link, bandwidth=link.bandwidth / part) for link in cluster.links)
+    devices = tuple(
+        replace(
+            device,
+            cut_seconds_per_byte=part * device.cut_seconds_per_byte,
+            layout_seconds_per_byte=part * device.layout_seconds_per_byte,
+        )
+        for device in cluster.devices
+    )
+    return replace(cluster, links=links, devices=devices)
+
+
+def _part_of(mean: Problem, part: Problem) -> Problem:
+    """The problem of one call, with the units, limits and pins of the mean call's."""
+    ops = part.units.members.indices[part.units.members.indptr[:-1]]  # one of each unit
+    seconds = np.zeros(mean.costs.seconds.shape)
+    np.add.at(seconds, mean.units.group_of[ops], part.costs.seconds)
+    limits = {device.name: device.memory_bytes for device in mean.cluster.devices}
+    devices = tuple(
+        replace(device, memory_bytes=limits[device.name]) for device in part.cluster.devices
+    )
+    return replace(
+        mean,
+        graph=part.graph,
+        source=part.source,
+        cluster=replace(mean.cluster, devices=devices, links=part.cluster.links),
+        costs=CostTable(frozen_floats(seconds), part.costs.source),
+        op_working_bytes=part.op_working_bytes,
+    )
+
+
+def checked_calls(
+    plan: Plan, parts: Sequence[Problem], model: ModelOfRequest, *, compares: bool
+) -> Plan:
+    """Check a placement with each shape: limits, and outputs against the unsplit model's.
+
+    Args:
+        plan: of the mean call.
+        parts: problems of the single calls.
+        model: of the request.
+        compares: run the model, and compare its outputs.
+
+    Raises:
+        InfeasibleError: a call breaks a limit.
+        MismatchError: outputs differ from the unsplit model's.
+    """
+    calls = calls_of(plan.problem.source)
+    for at, (call, part) in enumerate(zip(calls, parts, strict=True)):
+        own = _part_of(plan.problem, part)
+        simulator = Simulator(own)
+        violation = simulator.violation(plan.placement)
+        if violation is not None:
+            raise InfeasibleError(f"the placement does not fit {call}: {violation.message}")
+        value = value_text(simulator.value(plan.placement), own.time_unit)
+        _log.info("%s: each predicted %s", call, value)
+        if not compares:
+            continue
+        loaded = (model if at == 0 else _with_shapes(model, call)).loaded(plan.runtime)
+        with limited(plan):
+            comparison = compare_outputs(own, plan.placement, loaded)
+        if not comparison.equal:
+            raise MismatchError(
+                f"outputs of {call} differ from the unsplit model: {comparison.text}; the plan was "
+                "not written"
+            )
+    clause = UNMEASURED if compares else f"{UNMEASURED}, nor were outputs compared"
+    return replace(plan, left_out=(*plan.left_out, clause))
+
+
+def models_of_calls(plan: Plan) -> list[tuple[Plan, LoadedModel]]:
+    """The plan of each call, and its model, loaded with one copy of weights and state.
+
+    Raises:
+        InputError: the runtime loads one shape only.
+        StalePlanError: the model has changed.
+    """
+    problem = plan.problem
+    runtime, source = runtime_named(plan.runtime), require_model(problem)
+    if not isinstance(runtime, LoadsBeside):
+        raise InputError(
+            f"runtime '{plan.runtime}' loads one shape of a model; place these calls for torch"
+        )
+    framework = framework_of(source)
+    assert framework is not None
+    first = loaded_model(problem, plan.runtime)
+    made = [(plan, first)]
+    for call in calls_of(source)[1:]:
+        shapes = {**source.shapes, **call.shapes}
+        options = {**source.options, "open_dimensions": "yes"}
+        asked = replace(source, shapes=shapes, options=options)
+        graph, found = framework.again(asked, finder(framework))
+        _require_same_ops(problem.graph, graph, call)
+        one = replace(plan, problem=replace(problem, graph=graph, source=found))
+        made.append((one, runtime.load_beside(found, graph, first)))
+    return made

@@ -1,0 +1,227 @@
+"""Several shapes per plan: a prompt and the tokens after it, one placement under one memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.decoders import Decoding, Step, llama_decoder, own_decoder
+from torch import nn
+
+import placewright as pw
+from placewright.core.calls import calls_of
+from placewright.core.plan import Plan
+from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
+from placewright.execution.placements import placement_segments
+from placewright.frameworks.torch.running.runtime import TorchModel
+from placewright.session.call_mix import models_of_calls
+from placewright.session.loaded_calls import LoadedCalls
+from placewright.session.plans import searched_plan
+from placewright.simulation.model import Simulator
+
+PROMPT, AFTER = 16, 50
+ONE = {"token": (1, 1), "position": (1,)}
+QUICK: dict[str, Any] = {"quick": True, "calibrate": False, "placer": "round-robin"}
+
+
+def examples(decoding: Decoding) -> tuple[Any, ...]:
+    """Example inputs of a prompt."""
+    return (
+        torch.zeros(1, PROMPT, dtype=torch.long),
+        torch.arange(PROMPT),
+        *decoding.example_inputs[2:],
+    )
+
+
+def placed(decoding: Decoding, **said: Any) -> Plan:
+    """A plan for a prompt and 50 calls of one token."""
+    return pw.place(
+        decoding.module,
+        example_inputs=examples(decoding),
+        state=decoding.state,
+        calls=[(1, {}), (AFTER, ONE)],
+        devices="cpu:0,cpu:1",
+        **{**QUICK, **said},
+    )
+
+
+def tokens(step: Step, prompt: list[int], *, whole: bool) -> list[int]:
+    """Greedy decoding behind a prompt, which goes in as a whole or token by token."""
+    found = list(prompt)
+    steps = [range(len(prompt))] if whole else [range(at, at + 1) for at in range(len(prompt))]
+    for rows in steps:
+        scores = step(torch.tensor([[found[at] for at in rows]]), torch.tensor(list(rows)))
+    for _ in range(AFTER):
+        found.append(int(scores[0, -1].argmax()))
+        at = len(found) - 1
+        scores = step(torch.tensor([[found[at]]]), torch.tensor([at]))
+    return found
+
+
+@pytest.mark.parametrize("make", [own_decoder, llama_decoder])
+def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
+    make: Callable[[], Decoding],
+) -> None:
+    decoding = make()
+    prompt = np.random.default_rng(0).integers(100, size=PROMPT).tolist()
+    expected = tokens(decoding.plain(), prompt, whole=False)
+    assert len(set(expected[PROMPT:])) > 3, "the same token again and again shows nothing"
+    plan = placed(decoding)
+    assert plan.problem.n_units > 8
+    assert plan.searched is not None
+    for chosen in (plan, searched_plan(plan)):
+        assert len(set(chosen.placement.device_of.tolist())) == (1 if chosen is plan else 2)
+        with pw.load(chosen) as step:
+            assert isinstance(step, LoadedCalls)
+            for _ in range(2):
+                assert tokens(lambda *given: step(*given)["scores"], prompt, whole=True) == expected
+                step.reset()
+
+
+def test_weights_and_state_are_there_once_and_no_call_takes_more_than_predicted() -> None:
+    decoding = own_decoder()
+    plan = searched_plan(placed(decoding))
+    weights = sum(value.numel() * 4 for value in decoding.module.parameters())
+    caches = 8 * decoding.example_inputs[2][0].numel() * 4
+    held: dict[int, int] = {}
+    with LoadedCalls(plan) as step:
+        step(*examples(decoding)[:2])
+        step(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long))
+        for loaded in step._loaded:
+            with loaded.in_use() as model:
+                assert isinstance(model, TorchModel)
+                assert model._shared is not None
+                copies = [value for one in model._shared.values() for value in one.values()]
+                constants = [
+                    value
+                    for name, value in model.nodes.constants.items()
+                    if name in model.program.state and name not in model.program.updates
+                ]
+                for value in (*copies, *constants):
+                    held[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+    assert sum(held.values()) == pytest.approx(weights + caches, abs=2**13)
+    predicted = np.array(list(plan.memory.values()))
+    assert predicted.sum() < 1.5 * (weights + caches), "counted for each call"
+    for one, model in models_of_calls(plan):
+        assert isinstance(model, TorchModel)
+        segments = placement_segments(one.problem, one.placement)
+        measured = model.memory_peaks(segments, one.problem.cluster.devices)
+        assert (measured <= 1.01 * predicted[: len(measured)]).all()
+
+
+def test_the_value_is_the_mean_of_the_calls() -> None:
+    """By hand: the costs of each unit are weighted by how often its call is made."""
+    decoding = own_decoder(2)
+    session = pw.Session(
+        decoding.module,
+        example_inputs=examples(decoding),
+        state=decoding.state,
+        calls=[(1, {}), (AFTER, ONE)],
+        devices="cpu:0,cpu:1",
+        **QUICK,
+    )
+    mean = session.profile()
+    assert session._measured is not None
+    prompt, one = session._measured.parts
+    expected = (prompt.costs.seconds + AFTER * one.costs.seconds) / (1 + AFTER)
+    np.testing.assert_allclose(mean.costs.seconds, expected)
+    assert (mean.graph.tensor_bytes == prompt.graph.tensor_bytes).all()
+    assert (one.graph.tensor_bytes <= prompt.graph.tensor_bytes).all()
+    np.testing.assert_array_equal(mean.graph.weight_bytes, one.graph.weight_bytes)
+    sent = prompt.graph.tensor_bytes + AFTER * one.graph.tensor_bytes
+    part = sent.sum() / (1 + AFTER) / prompt.graph.tensor_bytes.sum()
+    slow, fast = prompt.cluster.links[0], mean.cluster.links[0]
+    assert fast.bandwidth == pytest.approx(slow.bandwidth / part)
+    alone = pw.Placement.of(np.zeros(mean.n_units, dtype=np.int64))
+    values = [Simulator(one).value(alone) for one in (mean, prompt, one)]
+    assert values[0] == pytest.approx((values[1] + AFTER * values[2]) / (1 + AFTER))
+
+
+def test_a_plan_file_holds_the_calls(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 600), nn.Linear(600, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(torch.relu(self.first(x)))
+
+    net, rows = Net().eval(), torch.export.Dim("rows", min=1, max=64)
+    file = tmp_path / "net.pt2"
+    open_program = torch.export.export(net, (torch.ones(7, 8),), dynamic_shapes={"x": {0: rows}})
+    torch.export.save(open_program, file)
+    plan = pw.place(
+        file, runtime="torch", calls=["1:x=32,8", "20:x=5,8"], devices="cpu:0,cpu:1", **QUICK
+    )
+    pw.write_plan(tmp_path / "plan.json", plan)
+    read = pw.read_plan(tmp_path / "plan.json")
+    assert [str(call) for call in calls_of(read.problem.source)] == [
+        "1 x x [32, 8]",
+        "20 x x [5, 8]",
+    ]
+    assert "mean of calls: 1 x x [32, 8]; 20 x x [5, 8]" in str(read)
+    with pw.load(tmp_path / "plan.json") as loaded:
+        for count in (5, 32, 5):
+            x = torch.randn(count, 8)
+            torch.testing.assert_close(loaded(x), net(x))
+        known = r"inputs x \[6, 8\]; it has x \[32, 8\] or x \[5, 8\]"
+        with pytest.raises(InputError, match=known):
+            loaded(torch.ones(6, 8))
+        with pytest.raises(InputError, match="1 input"):
+            loaded()
+    x = np.ones((5, 8), np.float32)
+    np.testing.assert_allclose(pw.run(read, [x])[0], net(torch.ones(5, 8)).detach(), rtol=1e-4)
+    for refused in (lambda: pw.Session(read).measure(read), lambda: list(pw.stream(read, []))):
+        with pytest.raises(InputError, match="for calls of several shapes"):
+            refused()
+
+
+def test_a_limit_holds_for_every_call() -> None:
+    decoding = own_decoder(2)
+    plan = placed(decoding)
+    whole = max(plan.memory.values())
+    limit = {"cpu:0": 0.7 * whole, "cpu:1": 0.7 * whole}
+    bounded = placed(decoding, memory=limit, placer="expert")
+    assert len(np.unique(bounded.placement.device_of)) == 2
+    with pytest.raises(InfeasibleError):
+        placed(decoding, memory=dict.fromkeys(limit, 0.2 * whole), placer="expert")
+    with pw.load(bounded) as step:
+        assert step(*examples(decoding)[:2])["scores"].shape[1] == PROMPT
+
+
+class Branching(nn.Module):
+    """Computes something else for one row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] == 1 else torch.relu(x) + 1
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"calls": ["x=1,3"]}, r"calls: expects TIMES or TIMES:NAME=1,3,224,224:\.\.\., with"),
+        ({"calls": [(0, {})]}, r"a number of times > 0, got \(0, {}\)"),
+        ({"calls": ["2:x=a"]}, "calls: '2:x=a': expects NAME=1,3,224,224, got 'x=a'"),
+        ({"calls": [(1, {}), (2, {"y": (1, 3)})]}, "unknown model input 'y'"),
+        ({"calls": [(1, {}), (2, {})]}, "calls: 1 and 2 have the same shapes; add up their times"),
+        ({"calls": [(1, {}), (9, {"x": (1, 3)})]}, r"9 x x \[1, 3\]: op '\w+' runs with some of"),
+        ({"calls": [(1, {})], "objective": "throughput"}, "objective is latency, not throughput"),
+        ({"calls": [(1, {})], "evaluator": "measured"}, "leave out argument `evaluator`"),
+        ({"calls": [(1, {})], "devices": "catalogue:2gpu"}, "a catalogue has one shape"),
+    ],
+)
+def test_wrong_calls_are_refused_in_one_line(said: dict[str, Any], message: str) -> None:
+    asked = {"devices": "cpu:0,cpu:1", **QUICK, **said}
+    with pytest.raises((FieldError, UnknownNameError), match=message):
+        pw.place(Branching().eval(), example_inputs=(torch.ones(4, 3),), **asked)
+
+
+def test_a_runtime_that_loads_one_shape_refuses_several() -> None:
+    plan = replace(placed(own_decoder(1)), runtime="onnxruntime")
+    with pytest.raises(InputError, match="loads one shape of a model; place these calls for torch"):
+        models_of_calls(plan)
