@@ -133,6 +133,14 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "RNNLM with enlarged weights, on two cores with a limit each.",
             tables.enlarged,
         ),
+        Section(
+            "Two cores in one pool", "one-pool", "python -m benchmarks.one_pool --results FILE",
+            "Two towers with the same weights, on two cores that share a pool. Two copies of the "
+            "weights do not fit into it. Memory is the proportional set size of a process above "
+            "that of a process with a tiny plan; the peak is that of its resident set. Outputs "
+            "equal those of NumPy.",
+            tables.one_pool,
+        ),
     )),
     "equality": ("Equal outputs", (
         Section(

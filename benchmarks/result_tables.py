@@ -405,6 +405,21 @@ def simulator(document: Any) -> Table:
     ]
 
 
+def one_pool(document: Any) -> Table:
+    """Memory of a process whose cores share a pool."""
+    columns = ["runtime", "ops of each core", "one copy of the weights", "limit of the pool"]
+    columns += ["predicted", "after loading", "after five runs", "peak while loading"]
+    sizes = ("weights", "limit", "predicted", "loaded", "ran", "compiling")
+    return columns, [
+        [
+            row["runtime"],
+            ", ".join(f"{count} on {name}" for name, count in row["ops"].items()),
+            *(format_bytes(row[name]) for name in sizes),
+        ]
+        for row in document["rows"]
+    ]
+
+
 def mutations(document: Any) -> Table:
     """Implications that were broken, and the problems until a false claim was seen."""
     columns = ["broken implication", "execution model", "problems until seen"]

@@ -23,7 +23,8 @@ def test_weights_and_tensors_of_two_samples_by_hand() -> None:
     tensor = builder.add_tensor(0, 3.0)
     builder.add_op("b", "Op", inputs=[tensor], weights=[shared])
     builder.add_op("c", "Op", inputs=[tensor], weights=[builder.add_weight(5.0)])
-    kept = kept_of(builder.build(), MaxLoad(samples_in_flight=2))
+    graph = builder.build()
+    kept = kept_of(graph, MaxLoad(samples_in_flight=2), graph.op_weights)
     assert kept.unit_bytes.tolist() == [16, 16, 11]
     assert kept.bytes_by_label(np.array([0, 0, 1])).tolist() == [16, 11]
     assert kept.total == 21

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +93,23 @@ def test_a_cluster_file_gets_the_memory_of_the_machine() -> None:
     assert cluster.pools == {"ram": 1e9}
     assert [device.pool for device in cluster.devices] == ["ram", "ram", None]
     assert [device.memory_domain for device in cluster.devices] == ["cpu", "socket 1", None]
+
+
+def test_the_runtime_says_whether_devices_hold_a_weight_once() -> None:
+    class Threads(SyntheticRuntime):
+        """Runs its devices as threads that share weights."""
+
+        def shares_weights(self, devices: Sequence[Device]) -> bool:
+            return all(device.kind == "cpu" for device in devices)
+
+    gpu = Device("GPU.0", "gpu")
+    threads = Threads((*CORES, gpu))
+    assert discover("cpu:0,cpu:1", threads).shares_weights
+    assert not discover("cpu:0", threads).shares_weights
+    assert not discover("cpu:0,GPU.0", threads).shares_weights
+    claimed = Cluster(CORES[:2], shares_weights=True)
+    assert completed_cluster(claimed, threads).shares_weights
+    assert not completed_cluster(claimed, RUNTIME).shares_weights
 
 
 def test_a_core_and_a_gpu_do_not_overlap() -> None:

@@ -22,6 +22,25 @@ def is_too_full(cluster: Cluster, peaks: list[float]) -> bool:
     return any(taken[name] > size for name, size in cluster.pools.items())
 
 
+def weights_counted(problem: Problem, unit: int) -> set[int]:
+    """Weights that count where a unit runs: its own, or those whose first op it holds."""
+    own = set(problem.unit_graph.op_weights.row(unit).tolist())
+    apart = any(device.replicas > 1 for device in problem.cluster.devices)
+    if not problem.cluster.shares_weights or problem.objective == "training" or apart:
+        return own
+    graph, inputs = problem.graph, sorted(problem.resident_inputs)
+    n_weights = len(graph.weight_bytes)
+    counted = set()
+    for weight in own:
+        if weight < n_weights:
+            ops = [op for op in range(graph.n_ops) if weight in graph.op_weights.row(op)]
+        else:
+            ops = graph.tensor_consumers.row(inputs[weight - n_weights]).tolist()
+        if problem.units.group_of[min(ops)] == unit:
+            counted.add(weight)
+    return counted
+
+
 @dataclass
 class Copy:
     """Bytes of a tensor on one device, from `start` until `end`."""
@@ -337,7 +356,7 @@ class Reference:
                 weight
                 for unit in range(self.graph.n_ops)
                 if self.device_of[unit] == device
-                for weight in self.graph.op_weights.row(unit).tolist()
+                for weight in weights_counted(self.problem, unit)
             }
             resident = sum(float(self.graph.weight_bytes[weight]) for weight in sorted(held))
             mine = [copy for copy in self.copies if copy.device == device]

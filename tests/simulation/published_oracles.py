@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from simulation.oracle import is_too_full
+from simulation.oracle import is_too_full, weights_counted
 
 from placewright.core.execution_models import MaxLoad, SubgraphIP, splits_phases
 from placewright.core.graph import UPDATE
@@ -29,7 +29,7 @@ def is_legal(problem: Problem, device_of: list[int]) -> bool:
 def weights_of(problem: Problem, device_of: list[int], device: int) -> float:
     """Bytes of the distinct weights of a device's units."""
     mine = [unit for unit, home in enumerate(device_of) if home == device]
-    held = {w for unit in mine for w in problem.unit_graph.op_weights.row(unit).tolist()}
+    held = {w for unit in mine for w in weights_counted(problem, unit)}
     return sum(float(problem.unit_graph.weight_bytes[weight]) for weight in sorted(held))
 
 

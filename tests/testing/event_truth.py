@@ -85,6 +85,8 @@ def told(problem: Problem) -> Told:
                 edge[producer[tensor], reader] = True
     for unit in range(n_units):
         keeps[unit, graph.op_weights.row(unit)] = True
+    if cluster.shares_weights:
+        _count_once(problem, keeps)
     flops = np.array([graph.op_flops[p] if p >= 0 else 0.0 for p in producer.tolist()])
     size = np.array(graph.tensor_bytes)
 
@@ -124,6 +126,22 @@ def told(problem: Problem) -> Told:
         np.concatenate([graph.weight_bytes, np.zeros(1 if len(graph.weight_bytes) == 0 else 0)]),
         cluster.host_endpoint,
     )
+
+
+def _count_once(problem: Problem, keeps: np.ndarray) -> None:
+    """Leave each weight to the unit with the first op that keeps it."""
+    unit_of, weights = problem.units.group_of, problem.graph.op_weights
+    payer: dict[int, int] = {}
+    for op in range(problem.graph.n_ops):
+        held = weights.row(op).tolist()
+        for number, tensor in enumerate(sorted(problem.resident_inputs)):
+            if op in problem.graph.tensor_consumers.row(tensor):
+                held.append(len(problem.graph.weight_bytes) + number)
+        for weight in held:
+            payer.setdefault(weight, int(unit_of[op]))
+    for weight, unit in payer.items():
+        keeps[:, weight] = False
+        keeps[unit, weight] = True
 
 
 def least_makespan(problem: Problem) -> float:

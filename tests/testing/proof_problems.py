@@ -93,6 +93,7 @@ FEATURES: dict[str, Feature] = {
     "occupying copies": Feature(0.62, (EVENT,), later=2),
     "numbers of segments": Feature(0.5, (EVENT,), later=3),
     "sizes of segments": Feature(0.5, (EVENT,), later=3),
+    "weights held once": Feature(0.8, (EVENT, LOAD, PIECES, SERIAL), later=4),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -126,7 +127,7 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2, 3)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2, 3, 4)]
         drawn = {
             name: bool((later[one.later - 1] if one.later else rng).random() < one.chance)
             for name, one in FEATURES.items()
@@ -413,7 +414,14 @@ class _Draw:
         if has["memory pools"]:
             for name, room in zip(("left", "right"), self.pool_room, strict=True):
                 pools[name] = float(math.floor(total * room))
-        return Cluster(tuple(devices), self.links(host), host, contention, pools=pools)
+        return Cluster(
+            tuple(devices),
+            self.links(host),
+            host,
+            contention,
+            pools=pools,
+            shares_weights=has["weights held once"],
+        )
 
     def limit(self, drawn: int, feature: str) -> int | None:
         """A limit that was drawn; None without the feature, or for 0."""

@@ -144,7 +144,10 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
     print_table(title, ["device", "kind", "memory", "streams", "options"], rows)
     for name, size in cluster.pools.items():
         members = [device.name for device in cluster.devices if device.pool == name]
-        print_line(f"Memory pool '{name}', {format_bytes(size)}: {', '.join(members)} share it")
+        once = ", and hold a weight that they share once" if cluster.shares_weights else ""
+        print_line(
+            f"Memory pool '{name}', {format_bytes(size)}: {', '.join(members)} share it{once}"
+        )
     if cluster.links:
         links = [
             [

@@ -219,6 +219,8 @@ class Cluster:
             `report.predicted_gain`); None without a calibration.
         pools: memory pool -> bytes, inf is no limit. The peaks of a pool's devices must fit into it
             together, and each device also keeps its own limit. Devices name their pool.
+        shares_weights: the devices are threads of one process that read the same weights, so that
+            a weight lies in memory once; False if each device has copies of its own.
     """
 
     devices: tuple[Device, ...]
@@ -227,6 +229,7 @@ class Cluster:
     contention: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     prediction_error: float | None = None
     pools: Mapping[str, float] = field(default_factory=dict)
+    shares_weights: bool = False
 
     def __post_init__(self) -> None:
         if not self.devices:

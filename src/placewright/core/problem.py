@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from placewright.core.arrays import (
     BoolArray,
+    Csr,
     FloatArray,
     IntArray,
     frozen_bools,
@@ -27,7 +28,7 @@ from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, 
 from placewright.core.op_patterns import op_named
 from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options
 from placewright.core.quantities import format_bytes
-from placewright.core.residency import Kept, kept_of, working_bytes
+from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
 from placewright.core.unit_text import unit_text
@@ -212,7 +213,21 @@ class Problem:
     @cached_property
     def kept(self) -> Kept:
         """Bytes that devices keep for the units at all times."""
-        return kept_of(self.unit_graph, self.execution_model)
+        return kept_of(self.unit_graph, self.execution_model, self.counted_weights)
+
+    @cached_property
+    def counted_weights(self) -> Csr:
+        """Weights of the unit graph that count where each unit runs; rows are units.
+
+        They are all weights of the unit. On devices that share weights they are those of which it
+        holds the first op; not in training, where state changes, nor with replicas.
+        """
+        cluster = self.cluster
+        is_once = cluster.shares_weights and self.objective != "training"
+        if not is_once or any(device.replicas > 1 for device in cluster.devices):
+            return self.unit_graph.op_weights
+        ops = with_resident_inputs(self.graph, self.resident_inputs)
+        return first_keepers(ops.graph, self.units)
 
     @cached_property
     def keeps_everything(self) -> bool:

@@ -63,19 +63,35 @@ class Kept:
         return np.asarray(total, dtype=np.float64)
 
 
-def kept_of(graph: ComputationGraph, model: ExecutionModel) -> Kept:
+def first_keepers(graph: ComputationGraph, units: Grouping) -> Csr:
+    """Weights by the unit that holds the first op, by index, that keeps them; rows are units.
+
+    Devices that share their weights hold each once. It counts where that op runs, and nowhere else,
+    whatever the units are.
+
+    Args:
+        graph: the ops.
+        units: of its ops.
+    """
+    kept, first = np.unique(graph.op_weights.indices, return_index=True)
+    keepers = graph.op_weights.row_of_each()[first]  # rows ascend, so the first is the lowest op
+    return Csr.from_pairs(units.group_of[keepers], kept, units.n_groups)
+
+
+def kept_of(graph: ComputationGraph, model: ExecutionModel, weights: Csr) -> Kept:
     """The entries that devices keep for the units of a graph.
 
     Args:
         graph: of units.
         model: under max-load the tensors of its samples in flight stay, on every device that makes
             or reads them; nothing is freed within a sample, since no order of ops is known.
+        weights: that count where each unit runs; rows are units.
     """
     samples = model.samples_in_flight if isinstance(model, MaxLoad) else 0
     if samples == 0:
-        return Kept(graph.op_weights, graph.weight_bytes)
+        return Kept(weights, graph.weight_bytes)
     terms = [
-        (graph.op_weights, graph.weight_bytes),
+        (weights, graph.weight_bytes),
         (tensors_of_ops(graph), samples * graph.tensor_bytes),
     ]
     rows, entries, n_entries = [], [], 0

@@ -194,6 +194,15 @@ class RunsOpByOp(Protocol):
 
 
 @runtime_checkable
+class SharesWeights(Protocol):
+    """A runtime in which several devices may read one copy of a weight."""
+
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        """True if a weight that several of the devices need lies in memory once."""
+        ...
+
+
+@runtime_checkable
 class MovesTensors(Protocol):
     """A loaded model whose devices have memories of their own.
 

@@ -98,6 +98,7 @@ class ClusterDocument(Strict):
     contention: dict[str, list[float]] = Field(default_factory=dict)
     prediction_error: float | None = None
     pools: dict[str, Bytes] = Field(default_factory=dict)
+    shares_weights: bool = False
 
 
 def read_cluster(path: Path | str) -> Cluster:
@@ -155,6 +156,7 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         contention,
         document.prediction_error,
         document.pools,
+        document.shares_weights,
     )
 
 
@@ -233,6 +235,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
         "contention": contention,
         **_known({"prediction_error": cluster.prediction_error}),
         **_pools_data(cluster),
+        **({"shares_weights": True} if cluster.shares_weights else {}),
     }
 
 

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.errors import ClusterError, UnknownNameError
-from placewright.execution.runtime import MeasuresTransfers, Runtime
+from placewright.execution.runtime import MeasuresTransfers, Runtime, SharesWeights
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -51,7 +51,8 @@ def discover(
     ]
     check_no_overlap(chosen)
     pooled, pools = _in_pools(chosen, _pools_of(known.values()), {})
-    return Cluster(pooled, tuple(measure_links(chosen, runtime)), pools=pools)
+    links = tuple(measure_links(chosen, runtime))
+    return Cluster(pooled, links, pools=pools, shares_weights=_share_weights(chosen, runtime))
 
 
 def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
@@ -59,7 +60,7 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
 
     Options and fingerprints follow from the device's name. Memory, pool and memory domain are those
     of the machine's device of that name, or of its whole CPU. A file without links gets measured
-    ones.
+    ones. The runtime says whether devices share weights, whatever the file says.
 
     Raises:
         UnknownNameError: the runtime has no such device here.
@@ -73,7 +74,15 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
     check_no_overlap(devices)
     links = cluster.links or tuple(measure_links(devices, runtime, host=cluster.host))
     pooled, pools = _in_pools(devices, _pools_of(known.values()), cluster.pools)
-    return replace(cluster, devices=pooled, links=links, pools=pools)
+    shares = _share_weights(devices, runtime)
+    return replace(cluster, devices=pooled, links=links, pools=pools, shares_weights=shares)
+
+
+def _share_weights(devices: Sequence[Device], runtime: Runtime) -> bool:
+    """Whether several devices hold a weight once in the runtime."""
+    if len(devices) == 1 or not isinstance(runtime, SharesWeights):
+        return False
+    return runtime.shares_weights(devices)
 
 
 def _devices_in_ram(runtime: Runtime) -> dict[str, Device]:

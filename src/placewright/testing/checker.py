@@ -178,7 +178,7 @@ def _check_pools(problem: Problem, peaks: Sequence[float]) -> None:
 
 
 def _resident(problem: Problem, device_of: IntArray, device: int) -> float:
-    weights = problem.unit_graph.op_weights
+    weights = problem.counted_weights
     kept = np.unique(weights.indices[device_of[weights.row_of_each()] == device])
     return float(problem.unit_graph.weight_bytes[kept].sum())
 

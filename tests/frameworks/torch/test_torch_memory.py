@@ -112,6 +112,36 @@ def test_what_operators_take_besides_is_measured() -> None:
         assert predicted < 0.9 * measured
 
 
+class Towers(torch.nn.Module):
+    """Two inputs through the same layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = [torch.nn.Linear(512, 512, bias=False) for _ in range(4)]
+        self.layers = torch.nn.ModuleList(made)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ends = []
+        for value in (x, -x):
+            for layer in self.layers:
+                value = torch.relu(layer(value))
+            ends.append(value)
+        return ends[0] + ends[1]
+
+
+def test_cores_hold_a_weight_that_both_read_once() -> None:
+    """Three layers are read on both cores; the process has one copy of each of the four."""
+    plan, loaded = split(Towers(), torch.zeros(16, 512))
+    one_copy = 4.0 * 4 * 512 * 512
+    apart = replace(plan.problem, cluster=replace(plan.problem.cluster, shares_weights=False))
+    rows = stream_memory(plan, loaded, 1).values()
+    for predicted, measured in rows:
+        assert abs(predicted / measured - 1.0) < 0.03
+    assert one_copy < sum(measured for _, measured in rows) < 1.2 * one_copy
+    copies = stream_memory(plan_for(apart), loaded, 1).values()
+    assert sum(predicted for predicted, _ in copies) > 1.2 * one_copy
+
+
 def test_below_a_limit_fewer_samples_enter_and_measured_peaks_keep_it(streamed) -> None:
     plan, loaded = streamed
     simulator = Simulator(plan.problem)

@@ -256,13 +256,19 @@ def _allocated(lane: Lane) -> float:
 def _resident(
     segments: Sequence[OpSegment], compiled: Sequence[TorchSegment], n_devices: int
 ) -> FloatArray:
-    """Bytes of the state that each device holds, shape (n_devices,)."""
-    held: list[dict[int, float]] = [{} for _ in range(n_devices)]
-    for segment, made in zip(segments, compiled, strict=True):
-        for tensor in made.state.tensors.values():
-            storage = tensor.untyped_storage()
-            held[segment.device][storage.data_ptr()] = float(storage.nbytes())
-    return np.array([sum(row.values()) for row in held])
+    """Bytes of the state that each device holds, shape (n_devices,).
+
+    A tensor that several cores read counts on the core of the first segment, by lowest op.
+    """
+    held, counted = np.zeros(n_devices), set[int]()
+    pairs = zip(segments, compiled, strict=True)
+    for segment, made in sorted(pairs, key=lambda pair: min(pair[0].ops)):
+        for name in (*made.names, *made.writes.after):
+            storage = made.state.tensor(name).untyped_storage()
+            if storage.data_ptr() not in counted:
+                counted.add(storage.data_ptr())
+                held[segment.device] += float(storage.nbytes())
+    return held
 
 
 def _processor_peaks(record: Any, n_devices: int) -> FloatArray:

@@ -148,6 +148,10 @@ class TorchRuntime:
         """True unless a device compiles its segments, which fuses their ops."""
         return not any("compile" in device.options for device in devices)
 
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        """True for the processor and its cores: their segments read the model's own tensors."""
+        return all(native_device(device).type == "cpu" for device in devices)
+
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a copy between two memories; 0 between cores, which share one."""
         return copy_seconds(native_device(source), native_device(destination), size_bytes)
