@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -190,11 +190,10 @@ def memory(
     rows = []
     for name in parse_names(models):
         print_note(f"{name}: reading, measuring, placing, running")
-        net = {"model": name}
+        net: dict[str, Any] = {"model": name}
         if name.startswith(PREFIX):
-            net = dict(
-                zip(("model", "example_inputs"), own_net(name.removeprefix(PREFIX)), strict=True)
-            )
+            module, inputs = own_net(name.removeprefix(PREFIX))
+            net = {"model": module, "example_inputs": inputs}
         session = Session(request, **net, calibrate=False)
         row = run_memory_benchmark(
             name,

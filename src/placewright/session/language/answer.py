@@ -38,6 +38,7 @@ class TokenAnswer:
         caches: device -> bytes of keys, values and states.
         largest_context: for which a placement was found; 0 if unknown.
         is_limited: by memory, not by the model.
+        is_measured: the costs are those that an engine measured on these devices.
     """
 
     request: TokenRequest
@@ -45,6 +46,7 @@ class TokenAnswer:
     caches: Mapping[str, float] = field(default_factory=dict)
     largest_context: int = 0
     is_limited: bool = False
+    is_measured: bool = False
 
     def rate(self, phase: Phase) -> float:
         """Tokens per second of all sequences together; 0 without seconds."""
@@ -62,9 +64,11 @@ class TokenAnswer:
         }
 
     def range_of(self, phase: Phase) -> tuple[float, float] | None:
-        """Tokens per second between which nine of ten published speeds would lie."""
+        """Tokens per second between which nine of ten published speeds lie, by data sheets."""
         factors, rate = speed_interval(ENGINE, phase), self.rate(phase)
-        return None if factors is None or rate <= 0 else (rate * factors[0], rate * factors[1])
+        if self.is_measured or factors is None or rate <= 0:
+            return None
+        return rate * factors[0], rate * factors[1]
 
     def data(self) -> dict[str, object]:
         """The answer as JSON."""
@@ -106,14 +110,19 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
 
 def _costs_line(plan: Plan) -> str:
     """Where the costs come from."""
-    sheets = [device.data_sheet for device in physical_cluster(plan.problem).devices]
-    measured = dict.fromkeys(x.tokens.source for x in sheets if x is not None and x.tokens)
+    measured = _sources_of_measurements(physical_cluster(plan.problem))
     if measured:
         return f"costs were measured by `placewright profile`: {'; '.join(measured)}"
     return (
         f"costs come from data sheets and rates of {ENGINE}, not from these devices; nine of ten "
         "published speeds lie within such ranges"
     )
+
+
+def _sources_of_measurements(cluster: Cluster) -> list[str]:
+    """Engine and time of measured rates; empty if all costs come from data sheets."""
+    sheets = [device.data_sheet for device in cluster.devices]
+    return list(dict.fromkeys(x.tokens.source for x in sheets if x is not None and x.tokens))
 
 
 def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
@@ -141,10 +150,11 @@ def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
     names = problem.cluster.device_names
     kept = np.bincount(plan.placement.device_of, work.caches, minlength=problem.n_devices)
     caches = dict(zip(names, kept.tolist(), strict=True))
+    measured = bool(_sources_of_measurements(cluster))
     if not contexts:
-        return TokenAnswer(request, seconds, caches)
+        return TokenAnswer(request, seconds, caches, is_measured=measured)
     largest = largest_context(works, request, cluster, trained)
-    return TokenAnswer(request, seconds, caches, largest, largest != trained)
+    return TokenAnswer(request, seconds, caches, largest, largest != trained, measured)
 
 
 def memory_advice(problem: Problem) -> str | None:
