@@ -406,6 +406,28 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.ab_left_out,
         ),
     )),
+    "language-runs": ("Language models run by llama.cpp", (
+        Section(
+            "Errors of predictions", "language-models", "python -m benchmarks.language_models",
+            "Two servers of llama.cpp and the host are the devices, with one thread each. The "
+            "error is |predicted / measured - 1|, and medians are over placements. Other work ran "
+            "on the same two cores, so that no time here is quiet.",
+            tables.language_errors,
+        ),
+        Section(
+            "Placements", "language-models", "python -m benchmarks.language_models",
+            "Drawn placements, and the plan of a search within limits. Places are layers, moved "
+            "tensors, and bytes of weights and caches of each memory, by the engine's own print. "
+            "Tokens are greedy ones behind three prompts. Buffers are those for activations, as "
+            "the current formula estimates them without asking the engine.",
+            tables.language_models,
+        ),
+        Section(
+            "Plans beside simpler ways", "language-models", "python -m benchmarks.language_models",
+            "Each memory holds at most 70 % of the model, so that no device holds it alone.",
+            tables.language_contenders,
+        ),
+    )),
     "robustness": ("Robustness", (
         Section(
             "Mutated files", "fuzz", "make fuzz",

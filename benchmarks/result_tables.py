@@ -578,6 +578,68 @@ def install(document: Any) -> Table:
     return ["step", "seconds"], [[name, f"{value:.1f}"] for name, value in document.items()]
 
 
+def language_models(document: Any) -> Table:
+    """Placements that the engine ran: places, tokens, buffers, and predicted over measured."""
+    columns = ["model", "placement", "layers on cpu, rpc:0, rpc:1", "places", "tokens equal"]
+    columns += ["buffers, estimated / printed", "prefill, predicted / measured", "decode"]
+    lines = []
+    for row in document["rows"]:
+        plan, memory = row["contenders"]["plan"], row["memory"].values()
+        ratios = [of["buffers"] / of["printed_buffers"] for of in memory if of["printed_buffers"]]
+        tokens = [each["equal"] for each in row["equal_tokens"]]
+        lines.append([
+            row["model"],
+            row["key"].split()[1],
+            " ".join(str(row["attention_on"].count(name)) for name in ("cpu", "rpc:0", "rpc:1")),
+            "equal" if not row["place_faults"] else f"{len(row['place_faults'])} differ",
+            f"{sum(tokens)} of {sum(each['compared'] for each in row['equal_tokens'])}",
+            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            *(f"{plan[of]['predicted'] / plan[of]['median']:.2f}" for of in ("prefill", "decode")),
+        ])  # fmt: skip
+    return columns, lines
+
+
+def language_errors(document: Any) -> Table:
+    """Median errors over the placements of each model."""
+    columns = ["model", "placements", "places equal", "tokens equal in all prompts"]
+    columns += ["prefill, median error", "decode, median error"]
+    lines = []
+    for name in dict.fromkeys(row["model"] for row in document["rows"]):
+        rows = [row for row in document["rows"] if row["model"] == name]
+        errors = {
+            phase: statistics.median(
+                abs(of["predicted"] / of["median"] - 1.0)
+                for row in rows
+                for of in (row["contenders"]["plan"][phase],)
+            )
+            for phase in ("prefill", "decode")
+        }
+        lines.append([
+            name,
+            str(len(rows)),
+            str(sum(not row["place_faults"] for row in rows)),
+            str(sum(all(x["equal"] == x["compared"] for x in row["equal_tokens"]) for row in rows)),
+            *(f"{error:.0%}" for error in errors.values()),
+        ])  # fmt: skip
+    return columns, lines
+
+
+def language_contenders(document: Any) -> Table:
+    """Plans within limits beside simpler ways, in seconds of the request."""
+    columns = ["model", "contender", "prefill", "decode", "together", "predicted / measured"]
+    lines = []
+    for row in document["rows"]:
+        if len(row["contenders"]) < 2:
+            continue
+        for name, phases in row["contenders"].items():
+            total = sum(of["median"] for of in phases.values())
+            predicted = [of["predicted"] for of in phases.values()]
+            ratio = "-" if None in predicted else f"{sum(predicted) / total:.2f}"
+            times = [format_duration(of["median"]) for of in phases.values()]
+            lines.append([row["model"], name, *times, format_duration(total), ratio])
+    return columns, lines
+
+
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 

@@ -82,6 +82,10 @@ def test_the_engine_runs_a_plan(has_experts: bool, tmp_path: Path) -> None:
     weights = {name: each["printed_weights"] for name, each in document["memory"].items()}
     assert sorted(weights) == ["CPU", *(f"RPC0[127.0.0.1:{port}]" for port in sorted(ports))]
     assert min(weights.values()) > 0
+    if not has_experts:
+        for name, each in document["memory"].items():
+            if name != "CPU":
+                assert each["buffers"] == pytest.approx(each["printed_buffers"], rel=0.1)
     plan = document["contenders"]["plan"]
     for phase, tokens in (("prefill", 24), ("decode", 6)):
         assert plan[phase]["tokens_per_second"] == pytest.approx(tokens / plan[phase]["median"])

@@ -204,11 +204,6 @@ def check_bytes(log: str, plan: Plan, device_of: dict[str, str]) -> None:
         sizes = re.findall(rf"(RPC\d\[\S+\]) {what} buffer size = +([\d.]+) MiB", log)
         for buffer, size in dict(sizes).items():
             found[device_of[buffer]] += float(size) * 2**20
-    graph = plan.problem.graph
-    scratch = 4 * 4 * 256  # logits of the prompt, which are no weights
     for name, size in found.items():
-        own = plan.memory[name]
-        head = plan.placement.device_of[graph.op_index["head"]]
-        if plan.problem.cluster.device_names[int(head)] == name:
-            own -= scratch
+        own = plan.memory[name]  # logits are smaller than the buffers, which memory does not hold
         assert size == pytest.approx(own, abs=2 * 0.01 * 2**20)

@@ -153,7 +153,8 @@ class RequestedWork:
         buffer_bytes: that an engine keeps free on each device that computes.
         streamed_bytes: the largest weights that one op needs, as a device that computes with
             weights of another memory copies them.
-        scratch_bytes: of logits, among the weights of the head.
+        embedding_bytes: that the host needs besides, for states that it makes and hands on.
+        scratch_bytes: by which logits exceed the buffers, among the weights of the head.
     """
 
     graph: ComputationGraph
@@ -163,6 +164,7 @@ class RequestedWork:
     caches: Sequence[float]
     buffer_bytes: float
     streamed_bytes: float
+    embedding_bytes: float = 0.0
     scratch_bytes: float = 0.0
 
 

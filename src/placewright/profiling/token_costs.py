@@ -240,6 +240,8 @@ class _Builder:
         reserve = self._rates[device].reserve_bytes + work.buffer_bytes
         if any(column.streamed_by == device for column in self._columns):
             reserve += work.streamed_bytes
+        if device == self._cluster.device_index.get(self._cluster.host, -1):
+            reserve += work.embedding_bytes
         return max(0.0, self._cluster.devices[device].memory_bytes - reserve)
 
     def _link(self, source: str, target: str, a: Column, b: Column, messages: int) -> Link | None:

@@ -14,7 +14,6 @@ import numpy as np
 from placewright.errors import InputError, MissingExtraError
 
 EXPERTS, USED = 8, 2
-_VOCABULARY = 256
 _HEAD = 64  # elements of a head of attention
 _CONTEXT = 4096
 
@@ -28,6 +27,7 @@ class Probe:
         hidden, feed: elements of the state, and of the middle of a feed-forward module.
         dtype: of matrices, for example ``"q4_k"``.
         has_experts: feed-forward modules are routed experts.
+        vocabulary: tokens.
     """
 
     layers: int
@@ -35,6 +35,7 @@ class Probe:
     feed: int
     dtype: str
     has_experts: bool = False
+    vocabulary: int = 256
 
     @property
     def operations(self) -> tuple[float, float]:
@@ -72,12 +73,12 @@ def write_probe(path: Path, probe: Probe) -> None:
     block, size = GGML_QUANT_SIZES[kind]
     name = "qwen3moe" if probe.has_experts else "llama"
     writer = GGUFWriter(str(path), name)
-    for key, value in _numbers(probe).items():
+    for key, value in numbers_of(probe).items():
         writer.add_uint32(f"{name}.{key}", value)
     writer.add_float32(f"{name}.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_string("tokenizer.ggml.model", "no_vocab")
     rng = np.random.default_rng(0)
-    for tensor, shape in _tensors(probe).items():
+    for tensor, shape in tensors_of(probe).items():
         if len(shape) == 1:
             writer.add_tensor(tensor, np.ones(shape, np.float32))
         elif "embd" in tensor or "gate_inp" in tensor:
@@ -91,7 +92,8 @@ def write_probe(path: Path, probe: Probe) -> None:
     writer.close()
 
 
-def _numbers(probe: Probe) -> dict[str, int]:
+def numbers_of(probe: Probe) -> dict[str, int]:
+    """Sizes of a probe, by their names in its file, without that of the architecture."""
     heads = probe.hidden // _HEAD
     found = {
         "block_count": probe.layers,
@@ -103,7 +105,7 @@ def _numbers(probe: Probe) -> dict[str, int]:
         "attention.value_length": _HEAD,
         "feed_forward_length": probe.feed,
         "rope.dimension_count": _HEAD,
-        "vocab_size": _VOCABULARY,
+        "vocab_size": probe.vocabulary,
     }
     if probe.has_experts:
         of_experts = {"expert_count": EXPERTS, "expert_used_count": USED}
@@ -111,7 +113,8 @@ def _numbers(probe: Probe) -> dict[str, int]:
     return found
 
 
-def _tensors(probe: Probe) -> dict[str, tuple[int, ...]]:
+def tensors_of(probe: Probe) -> dict[str, tuple[int, ...]]:
+    """Shapes of a probe's tensors, rows first."""
     hidden, feed = probe.hidden, probe.feed
     own: dict[str, tuple[int, ...]] = {
         "attn_norm": (hidden,),
@@ -124,7 +127,7 @@ def _tensors(probe: Probe) -> dict[str, tuple[int, ...]]:
         own |= {f"{key}_exps": (EXPERTS, *shape) for key, shape in products.items()}
     else:
         own |= products
-    ends = {"token_embd": (_VOCABULARY, hidden), "output_norm": (hidden,)}
+    ends = {"token_embd": (probe.vocabulary, hidden), "output_norm": (hidden,)}
     layers = {f"blk.{n}.{key}": shape for n in range(probe.layers) for key, shape in own.items()}
-    whole: dict[str, tuple[int, ...]] = {**ends, "output": (_VOCABULARY, hidden), **layers}
+    whole: dict[str, tuple[int, ...]] = {**ends, "output": (probe.vocabulary, hidden), **layers}
     return {f"{key}.weight": shape for key, shape in whole.items()}

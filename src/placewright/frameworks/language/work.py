@@ -35,7 +35,7 @@ _KERNELS: dict[Part, int] = {
     "head": 3,
 }
 _ACTIVATION_BYTES = 4  # of an element between kernels
-_STATES = 4  # hidden states that are alive at once
+_STATES = 2  # hidden states that are alive at once, beside the middle of a module
 
 
 def requested_work(
@@ -56,6 +56,7 @@ def requested_work(
         raise FieldError("kv", f"is {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
     per_sequence = request.prompt + request.generate
     batch = min(request.micro_batch, request.sequences * request.context)  # as engines reserve
+    buffers = _buffer_bytes(model, batch, request.context)
     step = ModelStep(
         request.sequences * per_sequence,
         request.context,
@@ -63,7 +64,7 @@ def requested_work(
         request.sequences,
         per_sequence,
         request.sequences * (1 + request.generate),
-        float(_ACTIVATION_BYTES * batch * model.vocabulary),
+        max(0.0, float(_ACTIVATION_BYTES * batch * (model.vocabulary + model.hidden)) - buffers),
         request.micro_batch,
     )
     graph = ModulesGraph(model, step).build()
@@ -82,8 +83,9 @@ def requested_work(
             * modules[name][2].n_bytes(request.context, request.cache, request.micro_batch)
             for name in graph.op_names
         ],
-        _buffer_bytes(model, batch, request.context),
+        buffers,
         float(max(each.n_bytes for each in model.all_weights())),
+        float(_ACTIVATION_BYTES * batch * _STATES * model.hidden),
         step.scratch_bytes,
     )
 

@@ -56,9 +56,9 @@ class Places:
 
 
 def rounded(request: TokenRequest) -> TokenRequest:
-    """The request with the context that the engine makes of it."""
+    """The request with the context and the micro-batch that the engine makes of it."""
     context = -(-request.context // _CONTEXT_STEP) * _CONTEXT_STEP
-    return replace(request, context=context)
+    return replace(request, context=context, micro_batch=min(request.micro_batch, request.context))
 
 
 def compared_places(plan: Plan, works: Works, request: TokenRequest, printed: Printed) -> Places:
@@ -144,13 +144,16 @@ def _memory(
     label = np.array([names.index(buffers[int(at)]) for at in plan.placement.device_of])
     graph, caches = work.graph, np.asarray(work.caches)
     weights = _weights(graph, label, len(names))
-    weights[label[graph.op_index["head"]]] -= work.scratch_bytes
+    head = label[graph.op_index["head"]]
+    weights[head] -= work.scratch_bytes
     kept = np.bincount(label, caches, minlength=len(names))
     return {
         name: Memory(
             float(weights[at] - kept[at]),
             float(kept[at]),
-            work.buffer_bytes,
+            work.buffer_bytes
+            + (work.scratch_bytes if at == head else 0.0)
+            + (work.embedding_bytes if name == HOST else 0.0),
             printed.weights.get(name, 0.0),
             printed.caches.get(name, 0.0),
             printed.compute.get(name, 0.0),

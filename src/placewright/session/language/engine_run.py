@@ -131,6 +131,7 @@ def run_on_engine(
     *,
     servers: Sequence[str] = (),
     runs: int | None = None,
+    compares: bool = True,
     report: Report = no_report,
 ) -> EngineRun:
     """Run a plan by the engine, compare it with the unsplit model, and measure it beside others.
@@ -141,6 +142,7 @@ def run_on_engine(
         servers: addresses of servers for the plan's cards, in their order; without any, those of
             the plan are started if they are of this machine.
         runs: rounds; None is 6.
+        compares: measure other ways to use the devices, too.
         report: receives the progress.
 
     Raises:
@@ -160,7 +162,7 @@ def run_on_engine(
     plan = with_servers(plan, servers)
     with engine_servers(plan.problem, engine, may_answer=bool(servers)) as running:
         session = _Session(plan, engine, running, works, request)
-        return session.run(runs or ROUNDS, report)
+        return session.run(runs or ROUNDS, report, compares=compares)
 
 
 def _works(problem: Problem) -> Works:
@@ -226,7 +228,7 @@ class _Session:
         threads = None if host is None else host.options.get(THREADS)
         self._threads = [] if threads is None else ["-t", threads]
 
-    def run(self, rounds: int, report: Report) -> EngineRun:
+    def run(self, rounds: int, report: Report, *, compares: bool) -> EngineRun:
         plan = self._plan
         free = self._free()
         report(0.0, "comparing places and tokens")
@@ -237,6 +239,8 @@ class _Session:
             self._path,
             lambda: fitted_words(self._engine, plan, self._path, free, self._explain),
         )
+        if not compares:
+            contenders = Contenders(contenders.measured[:1], {})
         tokens = self._equal_tokens(generated)
         seconds = self._measured(contenders, rounds, report)
         return EngineRun(

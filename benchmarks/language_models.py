@@ -1,0 +1,185 @@
+"""Language models that llama.cpp runs on two servers of this machine, beside their predictions.
+
+    python -m benchmarks.language_models [--results docs/results/language-models.json]
+
+Two models with random weights are written, a dense one and a mixture of experts. The devices are
+measured as `placewright profile --engine` does. Then the engine runs drawn placements, and the plan
+that `place` finds within limits that no card satisfies alone. Each row is written when it is there,
+and a new start goes on after the last one. The programs of llama.cpp are those that `run --engine`
+finds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+
+import placewright as pw
+from placewright.core.cluster import Cluster
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.execution.engine.probe import Probe, numbers_of, tensors_of
+from placewright.execution.engine.programs import Engine, engine_at
+from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
+from placewright.io.written import write_text
+from placewright.session.language.engine_profile import profile_engine
+from placewright.session.language.engine_run import run_on_engine
+from placewright.session.language.kept_rates import processor
+from placewright.session.language.layer_runs import layer_runs, why_inexpressible
+from placewright.session.plans import plan_of
+from placewright.session.session import Session
+from placewright.simulation.model import Simulator
+
+FORMAT = "q8_0"
+MODELS = {  # about 0.13 and 0.25 billion parameters
+    "dense": Probe(10, 768, 2048, FORMAT, vocabulary=32_000),
+    "experts": Probe(8, 768, 1024, FORMAT, has_experts=True, vocabulary=32_000),
+}
+SERVERS = ("127.0.0.1:50652", "127.0.0.1:50653")
+REQUEST: dict[str, Any] = {"prompt": 64, "generate": 16, "context": 512}
+SHARE = 0.7  # of the model, that each card's limit is
+PLACEMENTS, RUNS = 8, 2
+_PIECES = ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
+
+
+def write_model(path: Path, model: Probe) -> None:
+    """Write a model with random weights and a vocabulary of letters, bytes and unused tokens."""
+    name = "qwen3moe" if model.has_experts else "llama"
+    writer = GGUFWriter(str(path), name)
+    for key, value in numbers_of(model).items():
+        writer.add_uint32(f"{name}.{key}", value)
+    writer.add_float32(f"{name}.attention.layer_norm_rms_epsilon", 1e-5)
+    known = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *_PIECES]
+    others = [f"\u2581t{n}" for n in range(model.vocabulary - len(known))]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * len(_PIECES), *[5] * len(others)]
+    writer.add_string("tokenizer.ggml.model", "llama")
+    writer.add_array("tokenizer.ggml.tokens", [*known, *others])
+    writer.add_array("tokenizer.ggml.scores", [0.0] * model.vocabulary)
+    writer.add_array("tokenizer.ggml.token_type", kinds)
+    rng = np.random.default_rng(0)
+    kind = GGMLQuantizationType[model.dtype.upper()]
+    for tensor, shape in tensors_of(model).items():
+        data = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.03)
+        if len(shape) == 1:
+            writer.add_tensor(tensor, np.ones(shape, np.float32))
+        elif "gate_inp" in tensor:
+            writer.add_tensor(tensor, data)
+        else:
+            writer.add_tensor(tensor, quantize(data, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def drawn(problem: Problem, rng: np.random.Generator) -> Placement:
+    """A placement that the engine can express: layers in runs, feed-forward parts anywhere."""
+    graph, layers = problem.graph, layer_runs(problem)
+    runs = sorted(rng.integers(0, len(layers.order), len(layers.ops)).tolist())
+    own = {graph.op_modules[op]: layers.order[at] for op, at in zip(layers.ops, runs, strict=True)}
+    chosen = [own.get(module, layers.order[-1]) for module in graph.op_modules]
+    for op, kind in enumerate(graph.op_kinds):
+        if kind in ("FeedForward", "Experts") and rng.random() < 0.25:
+            chosen[op] = layers.order[int(rng.integers(len(layers.order)))]
+    for op, at in problem.pins.items():
+        chosen[op] = at
+    return Placement.of(chosen)
+
+
+def plan_at(problem: Problem, placement: Placement) -> Plan:
+    """A plan with a placement."""
+    value = Simulator(problem).value(placement)
+    record = PlacerRecord("single", "0", 0, 1, 0.0, ())
+    return plan_of(problem, Solution(placement, value, "feasible"), record, "openvino")
+
+
+class Campaign:
+    """Rows in a file, each of them measured once."""
+
+    def __init__(self, path: Path, engine: Engine) -> None:
+        self._path, self._engine = path, engine
+        self._document: dict[str, Any] = {"rows": []}
+        if path.exists():
+            self._document = json.loads(path.read_text())
+
+    def run(self) -> None:
+        """Measure all rows that are missing."""
+        cluster = self._devices()
+        with tempfile.TemporaryDirectory() as folder:
+            for name, model in MODELS.items():
+                path = Path(folder) / f"{name}.gguf"
+                write_model(path, model)
+                self._of_model(name, path, cluster)
+
+    def _devices(self) -> Cluster:
+        if "cluster" not in self._document:
+            formats = {FORMAT: True}
+            cluster = profile_engine(formats, self._engine, servers=SERVERS, threads=1)
+            self._document |= {
+                "machine": processor(),
+                "version": f"{version('placewright')}, llama.cpp {self._engine.version}",
+                "date": datetime.now(UTC).date().isoformat(),
+                "cluster": cluster_data(cluster),
+            }
+            self._write()
+        return cluster_of(ClusterDocument.model_validate(self._document["cluster"]))
+
+    def _of_model(self, name: str, path: Path, cluster: Cluster) -> None:
+        rng = np.random.default_rng(1)
+        problem = Session(str(path), cluster=cluster, **REQUEST).profile()
+        limit = f"{SHARE * problem.kept.total:.0f}B"
+        memory = {"rpc:0": limit, "rpc:1": limit, "cpu": limit}
+        number = 0
+        while number < PLACEMENTS:
+            placement = drawn(problem, rng)
+            if why_inexpressible(problem, placement) is None:
+                self._row(
+                    f"{name} {number}",
+                    name,
+                    plan_at(problem, placement),
+                    compares=False,
+                )
+                number += 1
+        found = pw.place(str(path), cluster=cluster, memory=memory, budget="5s", **REQUEST)
+        self._row(f"{name} plan", name, replace(found, measured=None), compares=True)
+
+    def _row(self, key: str, model: str, plan: Plan, *, compares: bool) -> None:
+        if any(row["key"] == key for row in self._document["rows"]):
+            return
+        sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {key}\n")
+        done = run_on_engine(plan, self._engine, runs=RUNS, compares=compares)
+        layers = layer_runs(plan.problem)
+        names = plan.problem.cluster.device_names
+        at = [names[int(plan.placement.device_of[op])] for op in layers.ops]
+        data = {"key": key, "model": model, "attention_on": at, **done.data()}
+        self._document["rows"].append(data)
+        self._write()
+
+    def _write(self) -> None:
+        write_text(self._path, json.dumps(self._document, indent=1) + "\n")
+
+
+def main() -> None:
+    """Read the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("docs/results/language-models.json"))
+    parser.add_argument("--engine-folder", type=Path)
+    asked = parser.parse_args()
+    Campaign(asked.results, engine_at(asked.engine_folder)).run()
+
+
+if __name__ == "__main__":
+    main()
