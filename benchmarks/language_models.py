@@ -31,8 +31,8 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.execution.engine.probe import Probe, numbers_of, tensors_of
-from placewright.execution.engine.programs import Engine, engine_at
+from placewright.execution.engine.probe import Probe, probe_numbers, probe_tensors
+from placewright.execution.engine.programs import Programs, engine_at
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.io.written import write_text
 from placewright.session.language.engine_profile import profile_engine
@@ -59,7 +59,7 @@ def write_model(path: Path, model: Probe) -> None:
     """Write a model with random weights and a vocabulary of letters, bytes and unused tokens."""
     name = "qwen3moe" if model.has_experts else "llama"
     writer = GGUFWriter(str(path), name)
-    for key, value in numbers_of(model).items():
+    for key, value in probe_numbers(model).items():
         writer.add_uint32(f"{name}.{key}", value)
     writer.add_float32(f"{name}.attention.layer_norm_rms_epsilon", 1e-5)
     known = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *_PIECES]
@@ -71,7 +71,7 @@ def write_model(path: Path, model: Probe) -> None:
     writer.add_array("tokenizer.ggml.token_type", kinds)
     rng = np.random.default_rng(0)
     kind = GGMLQuantizationType[model.dtype.upper()]
-    for tensor, shape in tensors_of(model).items():
+    for tensor, shape in probe_tensors(model).items():
         data = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.03)
         if len(shape) == 1:
             writer.add_tensor(tensor, np.ones(shape, np.float32))
@@ -109,7 +109,7 @@ def plan_at(problem: Problem, placement: Placement) -> Plan:
 class Campaign:
     """Rows in a file, each of them measured once."""
 
-    def __init__(self, path: Path, engine: Engine) -> None:
+    def __init__(self, path: Path, engine: Programs) -> None:
         self._path, self._engine = path, engine
         self._document: dict[str, Any] = {"rows": []}
         if path.exists():

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli.runner import placewright, the_line
-from cli.test_run_engine import free_port
-from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, has_engine
+from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, free_port, has_engine
 
 import placewright as pw
 from placewright.core.cluster import Cluster
@@ -21,9 +20,9 @@ from placewright.session.language.kept_rates import kept_engine_cluster
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own = cache_of_kernels(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
-    monkeypatch.setattr(engine_profile, "_HIDDEN", 256)
-    monkeypatch.setattr(engine_profile, "_FEED", 512)
-    monkeypatch.setattr(engine_profile, "_ROUNDS", 1)
+    monkeypatch.setattr(engine_profile, "HIDDEN", 256)
+    monkeypatch.setattr(engine_profile, "FEED", 512)
+    monkeypatch.setattr(engine_profile, "PROBE_ROUNDS", 1)
     return own
 
 

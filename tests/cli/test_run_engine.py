@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cli.runner import placewright, the_line
-from support.llama_cpp import NO_ENGINE, engine_gguf, has_engine
+from support.llama_cpp import NO_ENGINE, engine_gguf, free_port, has_engine
 
 CLUSTER = """
 format: placewright.cluster/1
@@ -28,12 +28,6 @@ devices:
 """
 RUNS = ("cpu", "rpc:0", "rpc:0", "rpc:0", "rpc:1", "rpc:1")  # of the six layers
 PINS = tuple(f"layers.{layer}.attention={at}" for layer, at in enumerate(RUNS))
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def planned(folder: Path, *, has_experts: bool = False, pins: tuple[str, ...] = PINS) -> list[int]:

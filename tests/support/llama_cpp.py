@@ -36,6 +36,13 @@ def has_engine() -> bool:
     return all(program(name) is not None for name in names)
 
 
+def free_port() -> int:
+    """A port of this machine that is free now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def cache_of_kernels(folder: Path) -> Path:
     """A cache folder of a test's own, with the kernels of the usual one."""
     usual, own = Path(platformdirs.user_cache_dir("placewright")), folder / "cache" / "placewright"

@@ -46,7 +46,7 @@ def engine_asked(
     servers: str | None,
     others: Mapping[str, object],
 ) -> bool:
-    """Whether an engine is asked for.
+    """True if an engine is asked for.
 
     Args:
         engine: its name.

@@ -64,7 +64,7 @@ def dense_table(pair: ProbePair, launch: float) -> tuple[float, ...]:
 
 
 def _left(whole: float, known: float) -> float:
-    """What remains of a time, at least a tenth of it."""
+    """The rest of a time, at least a tenth of it."""
     return max(whole - known, _LEAST * whole)
 
 

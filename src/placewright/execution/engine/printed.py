@@ -1,4 +1,4 @@
-"""What llama.cpp leaves behind: places of tensors and caches in its log, tokens in its session."""
+"""Traces of llama.cpp: places of tensors and caches in its log, tokens in its session."""
 
 from __future__ import annotations
 

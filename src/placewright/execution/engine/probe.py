@@ -73,12 +73,12 @@ def write_probe(path: Path, probe: Probe) -> None:
     block, size = GGML_QUANT_SIZES[kind]
     name = "qwen3moe" if probe.has_experts else "llama"
     writer = GGUFWriter(str(path), name)
-    for key, value in numbers_of(probe).items():
+    for key, value in probe_numbers(probe).items():
         writer.add_uint32(f"{name}.{key}", value)
     writer.add_float32(f"{name}.attention.layer_norm_rms_epsilon", 1e-5)
     writer.add_string("tokenizer.ggml.model", "no_vocab")
     rng = np.random.default_rng(0)
-    for tensor, shape in tensors_of(probe).items():
+    for tensor, shape in probe_tensors(probe).items():
         if len(shape) == 1:
             writer.add_tensor(tensor, np.ones(shape, np.float32))
         elif "embd" in tensor or "gate_inp" in tensor:
@@ -92,7 +92,7 @@ def write_probe(path: Path, probe: Probe) -> None:
     writer.close()
 
 
-def numbers_of(probe: Probe) -> dict[str, int]:
+def probe_numbers(probe: Probe) -> dict[str, int]:
     """Sizes of a probe, by their names in its file, without that of the architecture."""
     heads = probe.hidden // _HEAD
     found = {
@@ -113,7 +113,7 @@ def numbers_of(probe: Probe) -> dict[str, int]:
     return found
 
 
-def tensors_of(probe: Probe) -> dict[str, tuple[int, ...]]:
+def probe_tensors(probe: Probe) -> dict[str, tuple[int, ...]]:
     """Shapes of a probe's tensors, rows first."""
     hidden, feed = probe.hidden, probe.feed
     own: dict[str, tuple[int, ...]] = {

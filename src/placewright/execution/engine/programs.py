@@ -30,7 +30,7 @@ _MOST = 300  # characters of a program's line in a message
 
 @dataclass(frozen=True)
 class Finished:
-    """What a program printed.
+    """Text that a program printed.
 
     Attributes:
         output: of standard output, as bytes.
@@ -42,8 +42,8 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Where the programs are.
+class Programs:
+    """The folder of the programs.
 
     Attributes:
         folder: that holds them; None is the search path.
@@ -69,7 +69,7 @@ class Engine:
         )
 
     def has(self, name: str) -> bool:
-        """Whether a program is there."""
+        """True if a program is there."""
         try:
             self.program(name)
         except InputError:
@@ -114,7 +114,7 @@ class Engine:
         return found.removeprefix("version:").strip() or "unknown"
 
 
-def engine_at(folder: str | Path | None = None) -> Engine:
+def engine_at(folder: str | Path | None = None) -> Programs:
     """The engine in a folder, else in the folder that the environment names, else on the path.
 
     Raises:
@@ -122,11 +122,11 @@ def engine_at(folder: str | Path | None = None) -> Engine:
     """
     chosen = folder or os.environ.get(FOLDER)
     if chosen is None or not str(chosen):
-        return Engine()
+        return Programs()
     if not Path(chosen).is_dir():
         which = "argument `engine_folder`" if folder else f"variable {FOLDER}"
         raise InputError(f"{which}: there is no folder '{chosen}'")
-    return Engine(Path(chosen))
+    return Programs(Path(chosen))
 
 
 def long(option: str) -> str:

@@ -15,7 +15,7 @@ from typing import IO
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.engine.programs import (
     SERVER,
-    Engine,
+    Programs,
     ending,
     ends_with_parent,
     last_error,
@@ -62,7 +62,7 @@ class Servers:
 
 @contextmanager
 def running_servers(
-    engine: Engine, addresses: Mapping[str, int | None], *, may_answer: bool
+    engine: Programs, addresses: Mapping[str, int | None], *, may_answer: bool
 ) -> Iterator[Servers]:
     """Servers at addresses, for a block.
 
@@ -98,7 +98,7 @@ def running_servers(
 
 
 @contextmanager
-def _server(engine: Engine, address: str, threads: int | None) -> Iterator[_Started]:
+def _server(engine: Programs, address: str, threads: int | None) -> Iterator[_Started]:
     host, port = _parts(address)
     words = [engine.program(SERVER), "-H", host, "-p", str(port)]
     words += [] if threads is None else ["-t", str(threads)]

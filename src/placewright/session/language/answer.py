@@ -109,7 +109,7 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
 
 
 def _costs_line(plan: Plan) -> str:
-    """Where the costs come from."""
+    """The source of the costs, in a sentence."""
     measured = _sources_of_measurements(physical_cluster(plan.problem))
     if measured:
         return f"costs were measured by `placewright profile`: {'; '.join(measured)}"

@@ -14,7 +14,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError, RuntimeFailure
-from placewright.execution.engine.programs import BENCH, FIT, Engine, long
+from placewright.execution.engine.programs import BENCH, FIT, Programs, long
 from placewright.session.language.layer_runs import layer_runs
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
@@ -136,7 +136,7 @@ def _contender(name: str, plan: Plan, options: EngineOptions, path: str) -> Engi
 
 
 def fitted_words(
-    engine: Engine, plan: Plan, path: str, free: dict[str, float], explain: Callable[[], None]
+    engine: Programs, plan: Plan, path: str, free: dict[str, float], explain: Callable[[], None]
 ) -> list[str]:
     """The options that the engine's fitting tool prints, with limits as its margins.
 
@@ -145,7 +145,7 @@ def fitted_words(
         plan: whose devices, limits and sizes are taken.
         path: of the model.
         free: device of the engine -> bytes that it reports as free.
-        explain: see `Engine.run`.
+        explain: see `Programs.run`.
 
     Raises:
         InexpressibleError: no card has a limit that margins can express.

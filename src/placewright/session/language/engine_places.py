@@ -1,4 +1,4 @@
-"""Whether tensors, layers and caches lie where a plan has them, by the engine's own print."""
+"""Places of tensors, layers and caches, of a plan and by the engine's own print."""
 
 from __future__ import annotations
 

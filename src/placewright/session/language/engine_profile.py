@@ -19,7 +19,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
-from placewright.execution.engine.programs import BENCH, ENGINE, Engine, long
+from placewright.execution.engine.programs import BENCH, ENGINE, Programs, long
 from placewright.execution.engine.servers import running_servers
 from placewright.profiling.token_fit import (
     ROWS,
@@ -38,11 +38,11 @@ from placewright.session.models import Model
 from placewright.session.request import Request
 from placewright.writers.llama_cpp import NAME
 
-_HIDDEN, _FEED, _TINY = 1024, 2816, 64
+HIDDEN, FEED, _TINY = 1024, 2816, 64
 _LAYERS, _TINY_LAYERS = (1, 3), (2, 6)
 _STEPS, _TINY_STEPS = 8, 32  # of decode in a test
 _DEPTH, _DEEP_ROWS = 512, 64
-_ROUNDS = 3
+PROBE_ROUNDS = 3
 _HOST = "cpu"
 
 Formats = Mapping[str, bool]  # format -> whether routed experts have it, too
@@ -76,7 +76,7 @@ def formats_of_model(read: Model, request: Request) -> dict[str, bool]:
 
 def profile_engine(
     formats: Formats,
-    engine: Engine,
+    engine: Programs,
     *,
     servers: Sequence[str] = (),
     threads: int | None = None,
@@ -108,7 +108,7 @@ def profile_engine(
 class _Session:
     def __init__(
         self,
-        engine: Engine,
+        engine: Programs,
         formats: Formats,
         servers: Sequence[str],
         threads: int,
@@ -135,9 +135,9 @@ class _Session:
     def _probes(self) -> Iterator[dict[Probe, Path]]:
         found = [Probe(n, _TINY, 2 * _TINY, "f32") for n in _TINY_LAYERS]
         for dtype, has_experts in self._formats.items():
-            found += [Probe(n, _HIDDEN, _FEED, dtype) for n in _LAYERS]
+            found += [Probe(n, HIDDEN, FEED, dtype) for n in _LAYERS]
             if has_experts:
-                found += [Probe(n, _HIDDEN, _HIDDEN, dtype, has_experts=True) for n in _LAYERS]
+                found += [Probe(n, HIDDEN, HIDDEN, dtype, has_experts=True) for n in _LAYERS]
         with tempfile.TemporaryDirectory() as folder:
             paths = {each: Path(folder) / f"probe-{at}" for at, each in enumerate(found)}
             for each, path in paths.items():
@@ -155,9 +155,9 @@ class _Session:
         deep = self._deep(probes)
         jobs = [(at, probe, depth) for probe in probes for at in devices
                 for depth in ((0, _DEPTH) if probe in deep else (0,))]  # fmt: skip
-        for number in range(_ROUNDS):
+        for number in range(PROBE_ROUNDS):
             for index, (at, probe, depth) in enumerate(jobs):
-                part = (number + index / len(jobs)) / _ROUNDS
+                part = (number + index / len(jobs)) / PROBE_ROUNDS
                 report(part, f"measuring {probe.dtype} on '{at.name}'")
                 rows = self._rows(probe, depth)
                 measured = self._bench(probes[probe], at.words, rows, depth, probe)
@@ -170,7 +170,7 @@ class _Session:
 
     def _deep(self, probes: Mapping[Probe, Path]) -> list[Probe]:
         """Probes that are measured with tokens in their caches: those of the first format."""
-        return [each for each in probes if each.hidden == _HIDDEN][: len(_LAYERS)]
+        return [each for each in probes if each.hidden == HIDDEN][: len(_LAYERS)]
 
     def _rows(self, probe: Probe, depth: int) -> tuple[int, ...]:
         if probe.hidden == _TINY:
@@ -209,7 +209,7 @@ class _Session:
             two = "/".join(each.name for each in cards[:2])
             ways["two"] = ["-dev", two, "-ngl", "99", "-ts", "1/1"]
         samples: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(_ROUNDS):
+        for _ in range(PROBE_ROUNDS):
             for name, words in ways.items():
                 samples[name].append(self._bench(path, words, (1,), 0, probe)[1])
         least = {name: min(row) for name, row in samples.items()}
@@ -250,7 +250,7 @@ class _Session:
             pairs[first, False, 0],
             pairs[first, False, _DEPTH],
             _DEPTH,
-            4.0 * _HIDDEN,
+            4.0 * HIDDEN,
             products[first],
         )
         per_pass = max(0.0, tiny.fixed(1) - extra)
@@ -287,7 +287,7 @@ def _per_byte(card: ProbePair, host: ProbePair) -> float:
     """Seconds per byte of a hidden state on its way to a card."""
     many, one = ROWS[-1], ROWS[0]
     extra = (card.fixed(many) - host.fixed(many)) - (card.fixed(one) - host.fixed(one))
-    return max(1e-10, extra / (4.0 * _HIDDEN * (many - one)))
+    return max(1e-10, extra / (4.0 * HIDDEN * (many - one)))
 
 
 def _device(

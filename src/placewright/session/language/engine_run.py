@@ -23,7 +23,7 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, RuntimeFailure
 from placewright.execution.engine.printed import printed_places, session_tokens
-from placewright.execution.engine.programs import BENCH, COMPLETION, Engine, long
+from placewright.execution.engine.programs import BENCH, COMPLETION, Programs, long
 from placewright.execution.engine.servers import Servers, running_servers
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
 from placewright.profiling.token_costs import token_problem
@@ -127,7 +127,7 @@ class EngineRun:
 
 def run_on_engine(
     plan: Plan,
-    engine: Engine,
+    engine: Programs,
     *,
     servers: Sequence[str] = (),
     runs: int | None = None,
@@ -201,7 +201,7 @@ def with_servers(plan: Plan, servers: Sequence[str]) -> Plan:
 
 
 @contextmanager
-def engine_servers(problem: Problem, engine: Engine, *, may_answer: bool) -> Iterator[Servers]:
+def engine_servers(problem: Problem, engine: Programs, *, may_answer: bool) -> Iterator[Servers]:
     """The servers that a problem's cards name, for a block; see `running_servers`."""
     addresses = {}
     for device in problem.cluster.devices:
@@ -217,7 +217,7 @@ class _Session:
     """The programs that run a plan, with the options that they share."""
 
     def __init__(
-        self, plan: Plan, engine: Engine, servers: Servers, works: Works, request: TokenRequest
+        self, plan: Plan, engine: Programs, servers: Servers, works: Works, request: TokenRequest
     ) -> None:
         assert plan.problem.source is not None
         self._plan, self._engine, self._servers = plan, engine, servers
