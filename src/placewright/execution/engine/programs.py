@@ -135,7 +135,7 @@ def long(option: str) -> str:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """The end of a process, in words."""
     if code >= 0:
         return f"ended with code {code}"
     try:
