@@ -21,8 +21,13 @@ from placewright.suites.llm_ab.costs import (
     options_of,
     seconds_of,
 )
-from placewright.suites.llm_ab.documents import Comparison, Shapes, read_comparisons
-from placewright.suites.llm_ab.judging import fitted, held_out, judge, scored_rows
+from placewright.suites.llm_ab.documents import PublishedComparison, Shapes, read_comparisons
+from placewright.suites.llm_ab.judging import (
+    fitted_constants,
+    held_out,
+    judge_comparisons,
+    scored_rows,
+)
 from placewright.suites.llm_ab.models import language_model
 from placewright.suites.llm_ab.optimum import best_rates, columns_beside, problem_of
 
@@ -78,8 +83,8 @@ SPLIT = {
 }
 
 
-def row_of(parts: dict[str, list[dict[str, Any]]], **more: Any) -> Comparison:
-    return Comparison.model_validate(comparison(parts, **more))
+def row_of(parts: dict[str, list[dict[str, Any]]], **more: Any) -> PublishedComparison:
+    return PublishedComparison.model_validate(comparison(parts, **more))
 
 
 def options(parts: dict[str, list[dict[str, Any]]], **more: Any) -> list[Option]:
@@ -155,7 +160,7 @@ def test_copied_weights_cross_the_link() -> None:
     stream = {"what": "ffn", "from": "cpu0", "to": "gpu0"}
     rows = comparison(SPLIT, phase="prefill", context_tokens=512, batch=512)
     rows["options"][2]["plan"]["stream"] = stream
-    found = {each.key: each for each in options_of(Comparison.model_validate(rows))}
+    found = {each.key: each for each in options_of(PublishedComparison.model_validate(rows))}
     constants = Constants("llama.cpp")
     network = 4 * (3 * 1024 * 4096 * 4.5 / 8 + 4096)
     copies = network / 32e9 + 4 * 10e-6
@@ -174,7 +179,7 @@ def test_options_that_cannot_be_told_apart() -> None:
         options(SPLIT, usable=False)
 
 
-def three_sources(factor: float) -> list[Comparison]:
+def three_sources(factor: float) -> list[PublishedComparison]:
     """Three sources whose speeds are those of a memory that is slower by a factor."""
     rows = []
     for number in range(3):
@@ -185,16 +190,19 @@ def three_sources(factor: float) -> list[Comparison]:
                 str(each["layers"]), each["layers"]
             )
         slow = Constants("llama.cpp", bandwidth=factor)
-        rates = {each.key: each.rate(slow) for each in options_of(Comparison.model_validate(raw))}
+        rates = {
+            each.key: each.rate(slow)
+            for each in options_of(PublishedComparison.model_validate(raw))
+        }
         for each in raw["options"]:
             each["measured"] = rates[each["key"]]
-        rows.append(Comparison.model_validate(raw))
+        rows.append(PublishedComparison.model_validate(raw))
     return rows
 
 
 def test_fitted_factors_are_those_that_made_the_speeds() -> None:
     scored, _ = scored_rows(three_sources(0.5))
-    assert fitted(scored, "llama.cpp").bandwidth == pytest.approx(0.5, rel=0.1)
+    assert fitted_constants(scored, "llama.cpp").bandwidth == pytest.approx(0.5, rel=0.1)
 
 
 def test_constants_do_not_see_the_source_that_they_judge() -> None:
@@ -208,7 +216,7 @@ def test_constants_do_not_see_the_source_that_they_judge() -> None:
 
 
 def test_results_hold_none_of_the_sources_figures() -> None:
-    found = judge(three_sources(0.7))
+    found = judge_comparisons(three_sources(0.7))
     text = json.dumps(found.data())
     assert len(found.rows) == 3
     assert all(row.right for row in found.rows)

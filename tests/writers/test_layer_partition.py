@@ -19,7 +19,7 @@ from placewright.session.export import printed
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
-from placewright.writers.layer_partition import ENGINES, ranks_of
+from placewright.writers.layer_partition import ENGINES, pipeline_ranks
 
 CARDS = "rtx-4090,rtx-3090,rtx-3060"
 
@@ -47,8 +47,8 @@ def test_one_line_by_hand(engine: str, tmp_path: Path) -> None:
     variable, ranks = ENGINES[engine].variable, ENGINES[engine].ranks
     words = shlex.split(printed(plan, engine))
     assert words[:2] == ["CUDA_VISIBLE_DEVICES=0,2", f"{variable}=2,1"]
-    assert words[words.index(ranks) + 1] == "2"
-    assert words[words.index(ENGINES[engine].context) + 1] == "256"
+    assert words[words.index(f"--{ranks}") + 1] == "2"
+    assert words[words.index(f"--{ENGINES[engine].context}") + 1] == "256"
     assert str(tmp_path / "a.gguf") in words
 
 
@@ -61,7 +61,7 @@ def test_partition_is_that_of_the_function_of_vllm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     utils = pytest.importorskip("vllm.distributed.utils", reason="vLLM is not here: untested")
-    ranks = ranks_of(plan_with(problem_of(tmp_path), [0, 2, 2]))
+    ranks = pipeline_ranks(plan_with(problem_of(tmp_path), [0, 2, 2]))
     monkeypatch.setenv("VLLM_PP_LAYER_PARTITION", ",".join(map(str, ranks.layers)))
     assert [utils.get_pp_indices(3, rank, 2) for rank in range(2)] == [(0, 1), (1, 3)]
 

@@ -275,9 +275,9 @@ def llm_ab(
         table,
     )
     from placewright.suites.llm_ab.documents import read_comparisons
-    from placewright.suites.llm_ab.judging import judge
+    from placewright.suites.llm_ab.judging import judge_comparisons
 
-    found = judge(read_comparisons(data), on_row=print_note)
+    found = judge_comparisons(read_comparisons(data), on_row=print_note)
     document = found.data()
     write_text(results, json.dumps(document, indent=1) + "\n")
     if as_json:

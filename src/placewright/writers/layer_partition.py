@@ -23,12 +23,14 @@ class Engine:
 
     Attributes:
         variable: of the environment, for the numbers of layers.
-        words: of the command, before the path of the model.
-        ranks, context, sequences: options.
+        words: of the command.
+        model: option of the model's path; "" if it needs none.
+        ranks, context, sequences: options, without their dashes.
     """
 
     variable: str
     words: tuple[str, ...]
+    model: str
     ranks: str
     context: str
     sequences: str
@@ -38,16 +40,18 @@ ENGINES = {
     "vllm": Engine(
         "VLLM_PP_LAYER_PARTITION",
         ("vllm", "serve"),
-        "--pipeline-parallel-size",
-        "--max-model-len",
-        "--max-num-seqs",
+        "",
+        "pipeline-parallel-size",
+        "max-model-len",
+        "max-num-seqs",
     ),
     "sglang": Engine(
         "SGLANG_PP_LAYER_PARTITION",
-        ("python", "-m", "sglang.launch_server", "--model-path"),
-        "--pp-size",
-        "--context-length",
-        "--max-running-requests",
+        ("python", "-m", "sglang.launch_server"),
+        "model-path",
+        "pp-size",
+        "context-length",
+        "max-running-requests",
     ),
 }
 
@@ -65,7 +69,7 @@ class Ranks:
     layers: tuple[int, ...]
 
 
-def ranks_of(plan: Plan) -> Ranks:
+def pipeline_ranks(plan: Plan) -> Ranks:
     """The ranks of a plan.
 
     Raises:
@@ -116,7 +120,7 @@ def command_line(plan: Plan, engine: str) -> str:
     Raises:
         InexpressibleError: the engine cannot express the plan.
     """
-    ranks, how, source = ranks_of(plan), ENGINES[engine], plan.problem.source
+    ranks, how, source = pipeline_ranks(plan), ENGINES[engine], plan.problem.source
     assert source is not None, "a plan of a language model has a source"
     asked = source.options
     if asked["cache"] not in _CACHES:
@@ -127,16 +131,15 @@ def command_line(plan: Plan, engine: str) -> str:
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, ranks.devices)),
         how.variable: ",".join(map(str, ranks.layers)),
     }
-    words = [
-        *how.words,
-        source.path.removeprefix("hf:"),
-        how.ranks,
-        str(len(ranks.layers)),
-        how.context,
-        asked["context"],
-        how.sequences,
-        asked["sequences"],
-    ]
+    sizes = {
+        how.ranks: str(len(ranks.layers)),
+        how.context: asked["context"],
+        how.sequences: asked["sequences"],
+    }
+    words = [*how.words, *([f"--{how.model}"] if how.model else [])]
+    words.append(source.path.removeprefix("hf:"))
+    for option, value in sizes.items():
+        words += [f"--{option}", value]
     if len(ranks.layers) == 1:
         del variables[how.variable]
     settings = [f"{name}={value}" for name, value in variables.items()]

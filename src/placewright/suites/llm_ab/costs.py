@@ -30,12 +30,12 @@ from placewright.profiling.catalogue import (
 )
 from placewright.profiling.token_costs import resident_seconds
 from placewright.suites.llm_ab.documents import (
-    Comparison,
     DeviceFields,
     LinkFields,
     OptionFields,
     PartFields,
     PlanFields,
+    PublishedComparison,
 )
 from placewright.suites.llm_ab.models import language_model
 
@@ -101,7 +101,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Way:
+class DeviceWay:
     """A link, or several in a row.
 
     Attributes:
@@ -138,7 +138,7 @@ class Option:
     columns: tuple[Column, ...]
     replicas: int
     work: RequestedWork
-    ways: Mapping[tuple[str, str], Way]
+    ways: Mapping[tuple[str, str], DeviceWay]
     copies: tuple[str, str] | None = None
     devices: Mapping[str, CatalogueDevice] = field(default_factory=dict)
     splits: int = 0
@@ -302,7 +302,7 @@ def message_seconds(
     return max(ways, default=0.0)
 
 
-def options_of(row: Comparison) -> list[Option]:
+def options_of(row: PublishedComparison) -> list[Option]:
     """The options of a comparison that can be scored against each other.
 
     Raises:
@@ -337,7 +337,7 @@ def options_of(row: Comparison) -> list[Option]:
     return found
 
 
-def _request(row: Comparison, plan: PlanFields, replicas: int) -> TokenRequest:
+def _request(row: PublishedComparison, plan: PlanFields, replicas: int) -> TokenRequest:
     if row.is_prefill:
         prompt = row.context_tokens or _PROMPT
         batch = row.batch if isinstance(row.batch, int) else min(prompt, 512)
@@ -351,7 +351,7 @@ class _Reader:
     """Reads the placement of an option."""
 
     def __init__(
-        self, row: Comparison, option: OptionFields, plan: PlanFields, work: RequestedWork
+        self, row: PublishedComparison, option: OptionFields, plan: PlanFields, work: RequestedWork
     ) -> None:
         self._row, self._option, self._plan, self._work = row, option, plan, work
 
@@ -368,7 +368,7 @@ class _Reader:
             raise NotExpressible(f"it has no device '{missing[0]}'")
         return Option(
             self._option.key,
-            family_of(self._row.engine, self._plan.engine_flags or ""),
+            engine_family(self._row.engine, self._plan.engine_flags or ""),
             columns,
             replicas,
             self._work,
@@ -456,7 +456,7 @@ def _expert_share(part: PartFields) -> float:
     return part.experts if isinstance(part.experts, float) else 1.0
 
 
-def family_of(engine: str, flags: str) -> str:
+def engine_family(engine: str, flags: str) -> str:
     """The engine of the catalogue whose constants hold.
 
     Raises:
@@ -476,10 +476,10 @@ def family_of(engine: str, flags: str) -> str:
 
 def ways_between(
     links: Sequence[LinkFields], devices: Sequence[DeviceFields], kind: str | None
-) -> dict[tuple[str, str], Way]:
+) -> dict[tuple[str, str], DeviceWay]:
     """The quickest way between every two devices, by small messages; through others if needed."""
     names = [each.id for each in devices]
-    found = {(name, name): Way(0.0, 0.0) for name in names}
+    found = {(name, name): DeviceWay(0.0, 0.0) for name in names}
     pairs: dict[tuple[str, str], list[LinkFields]] = {}
     for link in links:
         pairs.setdefault((min(link.a, link.b), max(link.a, link.b)), []).append(link)
@@ -487,13 +487,15 @@ def ways_between(
         named = [link for link in parallel if kind is not None and link.kind.startswith(kind)]
         chosen = (named or parallel)[0]
         latency = _PCIE_LATENCY if chosen.latency_us is None else chosen.latency_us * 1e-6
-        found[a, b] = found[b, a] = Way(latency, 1e-9 / chosen.GBps)
+        found[a, b] = found[b, a] = DeviceWay(latency, 1e-9 / chosen.GBps)
     for middle in names:
         for a in names:
             for b in names:
                 if (a, middle) in found and (middle, b) in found:
                     first, second = found[a, middle], found[middle, b]
-                    through = Way(first.latency + second.latency, first.per_byte + second.per_byte)
+                    through = DeviceWay(
+                        first.latency + second.latency, first.per_byte + second.per_byte
+                    )
                     if (a, b) not in found or through.latency < found[a, b].latency:
                         found[a, b] = through
     return found

@@ -152,7 +152,7 @@ class Expected(_Read):
     same_plan: list[list[str]] = []
 
 
-class Comparison(_Read):
+class PublishedComparison(_Read):
     """Options that one source measured on the same hardware."""
 
     id: str
@@ -177,7 +177,7 @@ class Comparison(_Read):
         return self.phase.startswith("prefill")
 
 
-def read_comparisons(path: Path) -> list[Comparison]:
+def read_comparisons(path: Path) -> list[PublishedComparison]:
     """The comparisons of a file, a JSON list.
 
     Raises:
@@ -191,7 +191,7 @@ def read_comparisons(path: Path) -> list[Comparison]:
     rows: Any = json_object(f'{{"rows": {text}}}', path)["rows"]
     cleaned = [_cleaned(row) for row in rows]
     try:
-        found = TypeAdapter(list[Comparison]).validate_python(cleaned)
+        found = TypeAdapter(list[PublishedComparison]).validate_python(cleaned)
     except Invalid as error:
         first = error.errors(include_url=False)[0]
         field = shown_name(".".join(str(part) for part in first["loc"]))

@@ -25,7 +25,7 @@ from placewright.suites.llm_ab.costs import (
     bandwidth_of,
     options_of,
 )
-from placewright.suites.llm_ab.documents import Comparison
+from placewright.suites.llm_ab.documents import PublishedComparison
 from placewright.suites.llm_ab.optimum import best_rates
 
 FORMAT = "placewright.llm-ab/1"
@@ -49,7 +49,7 @@ class Scored:
         measured: option -> tokens per second.
     """
 
-    row: Comparison
+    row: PublishedComparison
     options: tuple[Option, ...]
     measured: Mapping[str, float]
 
@@ -102,7 +102,7 @@ class JudgedRow:
     bound: float = math.nan
 
 
-def scored_rows(rows: Iterable[Comparison]) -> tuple[list[Scored], dict[str, str]]:
+def scored_rows(rows: Iterable[PublishedComparison]) -> tuple[list[Scored], dict[str, str]]:
     """Comparisons that can be scored, and the reason of each other one."""
     found, reasons = [], {}
     for row in rows:
@@ -117,12 +117,12 @@ def scored_rows(rows: Iterable[Comparison]) -> tuple[list[Scored], dict[str, str
     return found, reasons
 
 
-def _rate(row: Comparison, value: float) -> float:
+def _rate(row: PublishedComparison, value: float) -> float:
     """Tokens per second, from a row that may state milliseconds of a token."""
     return value if row.higher_is_better else 1000.0 / value
 
 
-def fitted(rows: Sequence[Scored], engine: str) -> Constants:
+def fitted_constants(rows: Sequence[Scored], engine: str) -> Constants:
     """Factors of an engine that fit all of these rows; sources count alike."""
     from scipy.optimize import least_squares
 
@@ -168,7 +168,7 @@ def held_out(rows: Sequence[Scored]) -> Held:
             key = option.engine, row.row.source
             if key not in found:
                 others = [other for other in rows if other.row.source != row.row.source]
-                found[key] = fitted(others, option.engine)
+                found[key] = fitted_constants(others, option.engine)
     return found
 
 
@@ -205,7 +205,7 @@ def _chance(row: Scored, score: Mapping[str, float]) -> float:
     return sum(row.is_right(key) for key in chosen) / len(chosen)
 
 
-def _bandwidth(row: Comparison, option: Option) -> float:
+def _bandwidth(row: PublishedComparison, option: Option) -> float:
     return sum(bandwidth_of(each) for each in row.devices if each.id in option.used())
 
 
@@ -219,7 +219,7 @@ def _ratio_error(predicted: Mapping[str, float], measured: Mapping[str, float]) 
 
 
 @dataclass(frozen=True)
-class Interval:
+class SpeedInterval:
     """Factors of a predicted speed between which nine of ten measured speeds lie.
 
     Attributes:
@@ -235,7 +235,7 @@ class Interval:
     held_out: int
 
 
-def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> Interval | None:
+def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> SpeedInterval | None:
     """The interval of a phase, from options within a machine; None without two sources.
 
     Options of a source resemble each other, so that each source counts once, by its mean. Means of
@@ -261,7 +261,7 @@ def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> Interval |
     for source in sources:
         a, b = _of_a_further_source([each for each in own if each[0] != source])
         held_out += sum(a <= value <= b for other, value in own if other == source)
-    return Interval(math.exp(low), math.exp(high), len(own), len(sources), held_out)
+    return SpeedInterval(math.exp(low), math.exp(high), len(own), len(sources), held_out)
 
 
 def _of_a_further_source(samples: Sequence[tuple[str, float]]) -> tuple[float, float]:
@@ -300,7 +300,7 @@ class EngineErrors:
     sources: int
     error: float
     factors: Mapping[str, float]
-    intervals: Mapping[str, Interval]
+    intervals: Mapping[str, SpeedInterval]
 
 
 def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
@@ -314,7 +314,7 @@ def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
             if each.engine == engine
         ]
         logarithms = np.log([ratio for _, ratio in samples])
-        fit = fitted(rows, engine)
+        fit = fitted_constants(rows, engine)
         found.append(
             EngineErrors(
                 engine,
@@ -351,8 +351,8 @@ class Judgement:
         }
 
 
-def judge(
-    rows: Sequence[Comparison], on_row: Callable[[str], None] = lambda name: None
+def judge_comparisons(
+    rows: Sequence[PublishedComparison], on_row: Callable[[str], None] = lambda name: None
 ) -> Judgement:
     """Predict and judge comparisons; `on_row` is called with the name of each that is scored."""
     scored, reasons = scored_rows(rows)
