@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from suites.test_llm_ab import SPLIT, comparison
 from support import toys
 from support.gguf_files import MADE, write_gguf
 from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, has_engine
@@ -40,6 +42,7 @@ PAGES = {
     "how-to/training.md": (),
     "how-to/decode.md": (),
     "how-to/costs-without-hardware.md": ("model.onnx",),
+    "how-to/published-comparisons.md": ("comparisons.json",),
     "how-to/export.md": ("model.onnx", "model.gguf"),
     "how-to/run-language-models.md": (),
     "how-to/report.md": ("model.onnx", "plan.json", "other.json"),
@@ -141,6 +144,8 @@ def test_a_page_runs_as_it_is_written(
     for name in PAGES[page]:
         if name.endswith(".gguf"):
             write_language_model(folder / name)
+    if "comparisons.json" in PAGES[page]:
+        (folder / "comparisons.json").write_text(json.dumps([comparison(SPLIT)]))
     if "plan.json" in PAGES[page]:
         run_command("placewright place model.onnx --devices cpu:0,cpu:1 --placer single", folder)
     if "other.json" in PAGES[page]:

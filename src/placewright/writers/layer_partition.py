@@ -18,7 +18,7 @@ _CACHES = {"f16": "auto", "bf16": "auto"}  # formats of caches that both take wi
 
 
 @dataclass(frozen=True)
-class Engine:
+class PipelineEngine:
     """Command that starts an engine with a partition.
 
     Attributes:
@@ -37,7 +37,7 @@ class Engine:
 
 
 ENGINES = {
-    "vllm": Engine(
+    "vllm": PipelineEngine(
         "VLLM_PP_LAYER_PARTITION",
         ("vllm", "serve"),
         "",
@@ -45,7 +45,7 @@ ENGINES = {
         "max-model-len",
         "max-num-seqs",
     ),
-    "sglang": Engine(
+    "sglang": PipelineEngine(
         "SGLANG_PP_LAYER_PARTITION",
         ("python", "-m", "sglang.launch_server"),
         "model-path",
