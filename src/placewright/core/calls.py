@@ -31,7 +31,7 @@ class Call:
         return f"{self.times:g} x {shapes or 'the example inputs'}"
 
 
-def option_of(calls: Sequence[Call]) -> dict[str, str]:
+def calls_option(calls: Sequence[Call]) -> dict[str, str]:
     """The calls as an option of a source."""
     rows = [[call.times, {name: list(row) for name, row in call.shapes.items()}] for call in calls]
     return {OPTION: json.dumps(rows)} if rows else {}

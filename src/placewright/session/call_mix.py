@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from placewright.core.arrays import FloatArray, frozen_floats
-from placewright.core.calls import Call, calls_of, option_of
+from placewright.core.calls import Call, calls_of, calls_option
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
@@ -106,7 +106,7 @@ def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measur
     parts = tuple(replace(one.problem, cluster=cluster) for one in found)
     mean = _mean(parts, shares)
     assert mean.source is not None
-    options = {**mean.source.options, **option_of(stored)}
+    options = {**mean.source.options, **calls_option(stored)}
     problem = replace(mean, source=replace(mean.source, options=options))
     return Measured(problem, tuple(dict.fromkeys(left_out)), parts=parts)
 
