@@ -79,7 +79,7 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
 
 
 def _share_weights(devices: Sequence[Device], runtime: Runtime) -> bool:
-    """Whether several devices hold a weight once in the runtime."""
+    """True if several devices hold a weight once in the runtime."""
     if len(devices) == 1 or not isinstance(runtime, SharesWeights):
         return False
     return runtime.shares_weights(devices)

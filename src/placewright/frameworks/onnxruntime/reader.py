@@ -123,7 +123,7 @@ def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
 
 
 def _is_small(graph: Any) -> bool:
-    """Whether no value of a known shape has more elements than may be computed."""
+    """True if no value of a known shape has more elements than may be computed."""
     values = (*graph.value_info, *graph.output)
     return all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
 

@@ -124,7 +124,7 @@ def first_budget(problem: Problem, budget: Budget) -> Budget:
 
 
 def rest_budget(budget: Budget, plan: Plan) -> Budget:
-    """What the search of a plan, within `first_budget`, has left of a budget, but the first share.
+    """The rest of a budget after the search of a plan within `first_budget`.
 
     A search that took longer than its share takes nothing from the rest.
     """
@@ -193,7 +193,7 @@ def _clocks() -> tuple[float, float]:
 
 
 def _left(budget: Budget, began: tuple[float, float], evaluations: int) -> Budget | None:
-    """What is left of a budget; None if that is too little for a search."""
+    """The rest of a budget; None if that is too little for a search."""
     wall, core = (now - then for now, then in zip(_clocks(), began, strict=True))
     seconds = None if budget.seconds is None else budget.seconds - wall
     core_seconds = None if budget.core_seconds is None else budget.core_seconds - core
