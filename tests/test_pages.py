@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from suites.test_llm_ab import SPLIT, comparison
 from support import toys
+from support.comparisons import SPLIT, comparison
 from support.gguf_files import MADE, write_gguf
 from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, has_engine
 
