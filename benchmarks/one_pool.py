@@ -3,7 +3,7 @@
 The model has two towers with the same weights, as networks that compare two inputs have. If each
 core runs a tower and has copies of its own, both keep 1.1 GiB, and the pool has 1 GiB. A search
 finds a placement within the pool, and a process of its own loads it. Its proportional set size,
-above that of a process with a tiny plan of this kind, must stay below the limit of the pool.
+above that of a process with a tiny plan of this kind, should stay below the limit of the pool.
 """
 
 from __future__ import annotations
