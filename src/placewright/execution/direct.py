@@ -135,9 +135,11 @@ class _Copy:
                 self._tensors.run_segment(request, 0)
                 self._tensors.settle(request)
                 execution = self._tensors.execution(request)
-            except Exception as cause:  # libraries raise any type
+            except BaseException as cause:  # libraries raise any type
                 if self._keeps_state:
                     self._idle.append(slot)  # its caller resets the state
+                if not isinstance(cause, Exception):
+                    raise
                 raise RuntimeFailure(f"the model on '{self._name}' failed: {cause}") from cause
         slot.inputs = None
         slot.tensors.clear()

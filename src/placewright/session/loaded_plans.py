@@ -206,7 +206,7 @@ class LoadedPlan:
         in_flight: int | None = None,
         errors: Literal["raise", "yield"] = "raise",
     ) -> Generator[Any, None, None]:
-        """Run a stream of samples, several of them in flight.
+        """Run a stream of samples, several in flight; with state, one call after the other.
 
         Segments and threads stay for the next stream. With F in flight, sample k + F is taken
         after output k was taken and the next is asked for; outputs that are fed back need F = 1.
@@ -225,8 +225,9 @@ class LoadedPlan:
             RuntimeFailure: a sample failed; the message names it and its segment.
         """
         require_stream(self.plan, in_flight, errors)
-        wanted = 1 if self._one_by_one else in_flight
-        return self._streamed(samples, wanted, keeps_going=errors == "yield")
+        if self._one_by_one:
+            return self._called(samples, errors == "yield")
+        return self._streamed(samples, in_flight, keeps_going=errors == "yield")
 
     def random_inputs(self) -> list[HostArray]:
         """Valid values for all inputs, the same in every call."""
@@ -286,6 +287,17 @@ class LoadedPlan:
             devices = devices[:1]  # each device would have a state of its own
         at_once = in_flight or max(len(usable_cores()), len(devices))
         return DirectRunner(model, devices, at_once=at_once)
+
+    def _called(self, samples: Iterable[GivenInputs], keeps_going: bool) -> Generator[Any]:
+        for number, given in enumerate(samples):
+            try:
+                answer = self.run(_inputs((given,), {}))
+            except PlacewrightError as error:
+                self._require_open()
+                answer = type(error)(f"sample {number}: {error}")
+                if not (keeps_going and isinstance(error, RuntimeFailure)):
+                    raise answer from None
+            yield answer
 
     def _streamed(
         self, samples: Iterable[GivenInputs], in_flight: int | None, *, keeps_going: bool
@@ -519,11 +531,7 @@ def _companions(path: Path, status: tuple[object, ...]) -> tuple[Path, ...]:
 
 
 def _limit() -> float:
-    """Bytes that plans may take.
-
-    Raises:
-        InputError: the variable holds no number of bytes.
-    """
+    """Bytes that plans may take; raises InputError if the variable holds no number of bytes."""
     text = os.environ.get(LIMIT_VARIABLE)
     return _DEFAULT_BYTES if text is None else parse_bytes(text)
 

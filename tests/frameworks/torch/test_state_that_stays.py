@@ -28,6 +28,7 @@ from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import MeasuresMemory
 from placewright.frameworks.torch.decoders import cached_decoder
 from placewright.frameworks.torch.reading.state import changes_in_place
+from placewright.frameworks.torch.running.instances import TorchInstance
 from placewright.session.models import loaded_model
 from placewright.simulation.model import Simulator
 
@@ -165,6 +166,71 @@ def test_a_call_that_fails_leaves_no_half_state() -> None:
             step(torch.zeros(1, 1, dtype=torch.long), torch.tensor([0]))
         step.reset()
         assert tokens_of(lambda *given: step(*given)["scores"], 9) == expected
+
+
+def test_a_call_that_is_interrupted_leaves_no_half_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes after the caches have changed."""
+    decoding = own_decoder(2)
+    with pw.load(plan_on_cores(decoding, None)) as step:
+        expected = tokens_of(decoding.plain(), 9)
+        whole = TorchInstance._call
+
+        def interrupted(instance: TorchInstance, entering: list[torch.Tensor]) -> Any:
+            whole(instance, entering)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(TorchInstance, "_call", interrupted)
+        given = torch.zeros(1, 1, dtype=torch.long), torch.tensor([0])
+        with pytest.raises(KeyboardInterrupt):
+            step(*given)
+        monkeypatch.undo()
+        with pytest.raises(RuntimeFailure, match=r"KeyboardInterrupt.*reset\(\)"):
+            step(*given)
+        step.reset()
+        assert tokens_of(lambda *given: step(*given)["scores"], 9) == expected
+
+
+class Delayed(nn.Module):
+    """What came in two calls before: each state takes the value of the one before it."""
+
+    def forward(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": a + 2 * x, "new_a": b.view(3, 1).view(3), "new_b": x}
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_openvino_reads_the_old_value_if_the_new_one_is_an_input(
+    seed: int | None, tmp_path: Path
+) -> None:
+    """Its compiled models do so only if they copy the input before they assign it."""
+    given = torch.ones(3), torch.zeros(3), torch.zeros(3)
+    decoding = Decoding(Delayed(), given, {"new_*": "*"}, lambda: lambda *_: _[0])
+    with pw.load(plan_on_cores(decoding, seed, tmp_path / "d.pt2")) as step:
+        found = [float(step(np.full(3, k, np.float32))["y"][0]) for k in (1, 2, 3, 4)]
+    assert found == [2.0, 4.0, 1 + 6.0, 2 + 8.0]
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_stream_goes_on_from_the_state_of_the_calls(seed: int | None) -> None:
+    class Summing(nn.Module):
+        def forward(self, x: torch.Tensor, held: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"y": held + x, "new_held": held + x}
+
+    decoding = Decoding(
+        Summing(), (torch.ones(2), torch.zeros(2)), {"new_held": "held"}, lambda: lambda *_: _[0]
+    )
+    one = [torch.ones(2)]
+    with pw.load(plan_on_cores(decoding, seed)) as step:
+
+        def streamed(count: int) -> list[float]:
+            return [float(made["y"][0]) for made in step.stream([one] * count)]
+
+        assert float(step(*one)["y"][0]) == 1.0
+        assert streamed(2) == [2.0, 3.0]
+        assert streamed(1) == [4.0]
+        step.reset()
+        assert streamed(2) == [1.0, 2.0]
+        with pytest.raises(InputError, match="sample 1: "):
+            list(step.stream([one, [torch.ones(5)]]))
 
 
 def test_a_product_with_the_old_state_is_no_update_in_place() -> None:

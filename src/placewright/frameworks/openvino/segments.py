@@ -12,6 +12,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import StalePlanError
 from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
+from placewright.frameworks.openvino.state import copy_inputs
 
 _NO_VALUES = ("Parameter", "Constant", "Result", "ReadValue", "Assign")
 
@@ -128,6 +129,7 @@ def _sub_model(
     results = [openvino.opset13.result(port) for port in outputs]
     sinks = [node for node in nodes if node.get_type_name() == "Assign"]
     if sinks:
+        copy_inputs(sinks)
         return openvino.Model(results, sinks, parameters, "segment")
     return openvino.Model(results, parameters, "segment")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,10 @@ from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
 from placewright.frameworks.openvino.devices import openvino_library
 from placewright.frameworks.openvino.flops import static_shape
+
+# Kinds of ops whose outputs may lie in the memory of their inputs.
+_VIEWS = ("Convert", "Reshape", "Squeeze", "Unsqueeze", "Split", "VariadicSplit", "Slice",
+          "StridedSlice")  # fmt: skip
 
 
 def keep_state(model: Any, asked: Mapping[str, str], named: Interface) -> Interface:
@@ -51,12 +55,34 @@ def keep_state(model: Any, asked: Mapping[str, str], named: Interface) -> Interf
         model.add_sinks([assign])
         model.remove_result(result)
         model.remove_parameter(parameter)
+    copy_inputs(sink for sink in model.get_sinks() if sink.get_type_name() == "Assign")
     gone, kept = {output for output, _ in pairs}, {at for _, at in pairs}
     return Interface(
         tuple(name for at, name in enumerate(named.inputs) if at not in kept),
         tuple(name for at, name in enumerate(named.outputs) if at not in gone),
         named.state,
     )
+
+
+def copy_inputs(assigns: Iterable[Any]) -> None:
+    """Let assignments take copies of what is an input of the model, in place.
+
+    OpenVINO 2026.4 gives readers of a variable wrong values if an input is assigned to it as it is.
+
+    Args:
+        assigns: nodes of kind ``Assign``.
+    """
+    opset = openvino_library("keeping state").opset13
+    for assign in assigns:
+        made = assign.input_value(0)
+        node = made.get_node()
+        while node.get_type_name() in _VIEWS:
+            node = node.input_value(0).get_node()
+        if node.get_type_name() == "Parameter":
+            is_truth = made.get_element_type().get_type_name() == "boolean"
+            copy = (opset.logical_or if is_truth else opset.maximum)(made, made)
+            copy.set_friendly_name(f"{assign.get_friendly_name()}/copy")
+            assign.input(0).replace_source_output(copy.output(0))
 
 
 def _ports(names: tuple[str, ...], ports: Any) -> list[Port]:
