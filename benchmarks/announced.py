@@ -69,7 +69,7 @@ class Announced:
 
 def announced(
     model: Annotated[str, typer.Option(help="Model of the commands.")] = "zoo:inception_v3",
-    only: Annotated[str, typer.Option(help="Part of the words of the commands to run.")] = "",
+    only: Annotated[str, typer.Option(help="A word of the commands to run.")] = "",
     as_json: opt.Json = False,
 ) -> None:
     """Run commands with an empty store, one after the other, and compare times.
@@ -86,7 +86,7 @@ def announced(
             (home / "cache" / "placewright" / kept).symlink_to(ours)
         for words in COMMANDS:
             command = [word.replace(MODEL, model) for word in words]
-            if only in " ".join(command):
+            if not only or only in command:
                 rows.append(_timed(command, home))
                 print_note(f"{rows[-1].command}: announced {_range(rows[-1])} s, took "
                            f"{rows[-1].taken:.0f} s")  # fmt: skip
