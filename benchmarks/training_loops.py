@@ -243,13 +243,13 @@ def _bytes_in_use() -> float:
 def training_loops(
     request: Request,
     steps: Annotated[int, typer.Option(min=1, help="In which contenders take turns.")] = 100,
-    calls: Annotated[int, typer.Option(min=0, help="Over which memory must not grow.")] = 2000,
+    repeats: Annotated[int, typer.Option(min=0, help="Calls over which memory must not grow.")] = 2000,
     results: Results = Path("training-loops.json"),
 ) -> None:
     """Time steps of plans beside PyTorch's own loop and beside DDP with gloo."""
     rows: list[LoopRow] = []
     for kind in KINDS:
-        row = loop_row(kind, steps, calls)
+        row = loop_row(kind, steps, repeats)
         rows.append(row)
         write_rows(results, FORMAT, rows)
         print_line(
