@@ -243,7 +243,9 @@ def _bytes_in_use() -> float:
 def training_loops(
     request: Request,
     steps: Annotated[int, typer.Option(min=1, help="In which contenders take turns.")] = 100,
-    repeats: Annotated[int, typer.Option(min=0, help="Calls over which memory must not grow.")] = 2000,
+    repeats: Annotated[
+        int, typer.Option(min=0, help="Calls over which memory must not grow.")
+    ] = 2000,
     results: Results = Path("training-loops.json"),
 ) -> None:
     """Time steps of plans beside PyTorch's own loop and beside DDP with gloo."""

@@ -81,7 +81,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.failure: RuntimeFailure | None = None
+        self.failure: BaseException | None = None
 
 
 class LoadedPlan:
@@ -190,12 +190,12 @@ class LoadedPlan:
         with self._turns.lock:
             if self._turns.failure is not None:
                 raise RuntimeFailure(
-                    f"a call failed half-way ({self._turns.failure}), so that the model's state is "
-                    "that of no call; reset() starts again"
+                    f"a call failed half-way ({self._turns.failure!r}), so that the model's "
+                    "state is that of no call; reset() starts again"
                 )
             try:
                 return self._runner.run(values).outputs
-            except RuntimeFailure as failure:
+            except BaseException as failure:  # Ctrl-C leaves half a call, too
                 self._turns.failure = failure
                 raise
 
@@ -291,7 +291,7 @@ class LoadedPlan:
     def _called(self, samples: Iterable[GivenInputs], keeps_going: bool) -> Generator[Any]:
         for number, given in enumerate(samples):
             try:
-                answer = self.run(_inputs((given,), {}))
+                answer = self.run(given_inputs((given,), {}))
             except PlacewrightError as error:
                 self._require_open()
                 answer = type(error)(f"sample {number}: {error}")
