@@ -9,6 +9,7 @@ from textwrap import wrap
 
 import numpy as np
 
+from placewright.core.calls import calls_of, calls_text
 from placewright.core.contender_names import PLAN, contender_of
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -149,11 +150,12 @@ def _summary(plan: Plan) -> str:
     """Verdict, value, gap, devices, segments and measurement, as `print` shows them."""
     problem = plan.problem
     model = "" if problem.source is None else f"{problem.source.path}: "
-    size = f"{problem.graph.n_ops} ops in {problem.n_units} units"
+    size, calls = f"{problem.graph.n_ops} ops in {problem.n_units} units", calls_of(problem.source)
     lines = [
         f"{model}{size}, {problem.objective} under '{problem.execution_model.name}'",
         f"verdict    {_verdict(plan)}",
         f"value      {_value(plan, plan.value)} predicted",
+        *([f"           mean of calls: {calls_text(calls)}"] if calls else []),
         f"bound      {_bound(plan)}",
         f"measured   {_measured(plan)}",
         f"found by   {search_text(plan.placer)}",
