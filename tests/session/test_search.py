@@ -25,7 +25,7 @@ from placewright.placers.portfolio import lanes, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.deadline import NEVER
-from placewright.report.time_left import CHECKING, Report, Steps, no_report
+from placewright.report.time_left import CHECKING, SEARCHING, Report, Steps, no_report
 from placewright.session import search as searching
 from placewright.session.measuring import Measured
 from placewright.session.request import request_of
@@ -273,21 +273,22 @@ def test_sigterm_ends_a_script(what: str, tmp_path: Path) -> None:
 
 
 def test_the_check_on_the_hardware_tells_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first report is of nothing done: what was announced is left, not five times as much."""
-    told = list[str]()
+    """What was announced is left while nothing is done, and then what the pace leaves."""
+    told, now = list[str](), 0.0
 
     def check(plan: object, model: object, report: Report, **_: object) -> tuple[str, str]:
+        nonlocal now
         report(0.0, "checking")
-        report(1.0, "checked")
+        now = 10.0
+        report(0.5, "checking")
         return "plan", "table"
 
     monkeypatch.setattr(searching, "check_on_hardware", check)
-    steps = Steps(lambda fraction, what: told.append(what), clock=lambda: 0.0)
+    steps = Steps(lambda fraction, what: told.append(what), clock=lambda: now)
     steps.expect({CHECKING: 50.0}, "5 units")
     anything: Any = MagicMock()
     searching._checked(anything, anything, Measured(anything, check_seconds=50.0), steps, NEVER)
-    assert told[0] == "checking, about 50 s left"
-    assert told[1] in ("checked, about 1 s left", "checked, about 0 s left")
+    assert told == ["checking, about 50 s left", "checking, about 10 s left"]
 
 
 @pytest.mark.parametrize(
@@ -300,9 +301,12 @@ def test_the_check_on_the_hardware_tells_its_own_seconds(monkeypatch: pytest.Mon
     ],
 )
 def test_a_search_without_a_clock_is_announced_by_its_own_size(
-    limits: dict[str, Any], uncounted: str
+    limits: dict[str, Any], uncounted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What two hundred evaluations take nobody knows: exact methods ask for few."""
     steps = searching.steps_of(request_of("m.onnx", limits), no_report)
-    assert steps.uncounted == uncounted
+    with caplog.at_level("INFO"):
+        steps.expect({SEARCHING: steps.search_seconds}, "5 units")
+    assert ("without" in caplog.text) == (uncounted != "")
+    assert uncounted in caplog.text
     assert (steps.search_seconds > 0) == (uncounted == "")
