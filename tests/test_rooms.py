@@ -221,7 +221,7 @@ def test_no_file_and_no_function_grows_too_long() -> None:
     long: list[str] = []
     for path in FILES:
         text = path.read_text()
-        if text.count("\n") > 620:  # a cap that never cuts one idea in two
+        if text.count("\n") > 600:  # a cap that never cuts one idea in two
             long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -266,3 +266,19 @@ class Outputs(Sequence[HostArray]):
     def by_name(self) -> dict[str, HostArray]:
         """Output name -> value; a repeated output is there once."""
         return named_outputs(self._signature, self._values)
+
+
+def given_inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
+    """The inputs of a call, as `checked_inputs` takes them."""
+    if named:
+        if given:
+            raise InputError("inputs are given by position or by name, not both")
+        return named
+    if len(given) == 1 and isinstance(given[0], Mapping | list | tuple | Outputs):
+        return given[0]
+    return given
+
+
+def flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
+    """Inputs without nesting, and whether tensors of the runtime's library are among them."""
+    return model.flattened(inputs) if isinstance(model, TakesOwnTensors) else (inputs, False)

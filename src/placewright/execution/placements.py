@@ -11,10 +11,10 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
     LoadedModel,
     OpSegment,
-    SharesState,
     segments_of_units,
     whole_segment,
 )
+from placewright.execution.sharing import SharesState
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 

@@ -15,7 +15,8 @@ from queue import SimpleQueue
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.errors import ClusterError, UnknownNameError
-from placewright.execution.runtime import MeasuresTransfers, Runtime, SharesWeights
+from placewright.execution.runtime import MeasuresTransfers, Runtime
+from placewright.execution.sharing import SharesWeights
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}

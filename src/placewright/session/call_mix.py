@@ -19,7 +19,8 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
 from placewright.execution.comparing import compare_outputs
-from placewright.execution.runtime import LoadedModel, LoadsBeside
+from placewright.execution.runtime import LoadedModel
+from placewright.execution.sharing import LoadsBeside
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
 from placewright.report.values import value_text

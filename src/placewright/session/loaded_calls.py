@@ -11,10 +11,10 @@ import numpy as np
 from placewright.core.calls import Call
 from placewright.core.plan import Plan
 from placewright.errors import InputError
-from placewright.execution.inputs import GivenInputs
+from placewright.execution.inputs import GivenInputs, flattened, given_inputs
 from placewright.execution.runtime import HostArray
 from placewright.session.call_mix import models_of_calls
-from placewright.session.loaded_plans import LoadedPlan, TensorInfo, Turns, flattened, given_inputs
+from placewright.session.loaded_plans import LoadedPlan, TensorInfo, Turns
 
 Shapes = dict[str, tuple[int, ...]]
 

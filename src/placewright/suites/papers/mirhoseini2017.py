@@ -6,9 +6,9 @@ from placewright.suites.papers.models import training_cases
 from placewright.suites.papers.suite import (
     Headline,
     PaperSuite,
-    Published,
     Stage,
     equal_budgets,
+    recalled_cells,
 )
 
 MODELS = ("RNNLM-2", "NMT", "Inception-V3")
@@ -66,16 +66,6 @@ MISSING = (
 )
 
 
-def published() -> list[Published]:
-    """The cells of Table 2."""
-    return [
-        Published(f"{model} {cluster}", method, seconds, "recalled")
-        for (model, cluster), row in TABLE.items()
-        for method, seconds in zip(METHODS, row, strict=True)
-        if seconds is not None
-    ]
-
-
 def mirhoseini2017_suite() -> PaperSuite:
     """The suite of Mirhoseini et al. 2017."""
     cases = training_cases(MODELS, CLUSTERS)
@@ -88,7 +78,7 @@ def mirhoseini2017_suite() -> PaperSuite:
         cases=cases,
         baseline="1 GPU",
         stages=STAGES,
-        published=published(),
+        published=recalled_cells(TABLE, METHODS),
         claims=CLAIMS,
         missing=MISSING,
         headline=Headline(

@@ -7,9 +7,9 @@ from placewright.suites.papers.models import training_cases
 from placewright.suites.papers.suite import (
     Headline,
     PaperSuite,
-    Published,
     Stage,
     equal_budgets,
+    recalled_cells,
 )
 
 EVALUATIONS = 500
@@ -56,16 +56,6 @@ MISSING = (
 )
 
 
-def published() -> list[Published]:
-    """The cells of its table."""
-    return [
-        Published(f"{model} {cluster}", method, seconds, "recalled")
-        for (model, cluster), row in TABLE.items()
-        for method, seconds in zip(METHODS, row, strict=True)
-        if seconds is not None
-    ]
-
-
 def mirhoseini2018_suite() -> PaperSuite:
     """The suite of Mirhoseini et al. 2018."""
     cases = [training_cases((model,), (cluster,))[0] for model, cluster in TABLE]
@@ -77,7 +67,7 @@ def mirhoseini2018_suite() -> PaperSuite:
         cases=cases,
         baseline="expert",
         stages=STAGES,
-        published=published(),
+        published=recalled_cells(TABLE, METHODS),
         claims=CLAIMS,
         missing=MISSING,
         headline=Headline(

@@ -6,9 +6,9 @@ from placewright.suites.papers.models import training_cases
 from placewright.suites.papers.suite import (
     Headline,
     PaperSuite,
-    Published,
     Stage,
     equal_budgets,
+    recalled_cells,
 )
 
 MODELS = ("Inception-V3", "NMT", "NASNet-A")
@@ -88,16 +88,6 @@ MISSING = (
 )
 
 
-def published() -> list[Published]:
-    """The cells of Table 1."""
-    return [
-        Published(f"{model} {cluster}", method, seconds, "recalled")
-        for (model, cluster), row in TABLE.items()
-        for method, seconds in zip(METHODS, row, strict=True)
-        if seconds is not None
-    ]
-
-
 def placeto_suite() -> PaperSuite:
     """The suite of Placeto."""
     cases = training_cases(MODELS, CLUSTERS)
@@ -110,7 +100,7 @@ def placeto_suite() -> PaperSuite:
         cases=cases,
         baseline="single GPU",
         stages=STAGES,
-        published=published(),
+        published=recalled_cells(TABLE, METHODS),
         claims=CLAIMS,
         missing=MISSING,
         headline=Headline(

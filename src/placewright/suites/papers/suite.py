@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -74,6 +74,18 @@ class Stage:
     evaluations: int
     seeds: int = 5
     cases: Sequence[str] = ()
+
+
+def recalled_cells(
+    table: Mapping[tuple[str, str], Sequence[float | None]], methods: Sequence[str]
+) -> list[Published]:
+    """Published seconds of a table of problems by methods; None is a cell without a figure."""
+    return [
+        Published(f"{model} {cluster}", method, seconds, "recalled")
+        for (model, cluster), row in table.items()
+        for method, seconds in zip(methods, row, strict=True)
+        if seconds is not None
+    ]
 
 
 def equal_budgets(

@@ -172,7 +172,7 @@ class TorchRuntime:
     def load_beside(
         self, source: ModelSource, graph: ComputationGraph, first: LoadedModel
     ) -> TorchModel:
-        """See `execution.runtime.LoadsBeside`."""
+        """See `execution.sharing.LoadsBeside`."""
         assert isinstance(first, TorchModel)
         program = self.load_program(source)
         shared = replace(program, state=_values_of(first.program, program))
@@ -258,7 +258,7 @@ class TorchModel:
 
     @contextlib.contextmanager
     def one_state(self) -> Iterator[None]:
-        """See `execution.runtime.SharesState`."""
+        """See `execution.sharing.SharesState`."""
         self._shared = {}
         try:
             yield

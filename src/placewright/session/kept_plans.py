@@ -1,0 +1,142 @@
+"""Plans that `pw.run` keeps loaded, within a limit of bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from placewright.core.plan import Plan
+from placewright.core.source import ModelSource
+from placewright.errors import InputError
+from placewright.execution.direct import KeepsState
+from placewright.execution.runtime import LoadedModel
+from placewright.files.problem_file import content_sha256
+from placewright.files.quantities import parse_bytes
+from placewright.session.loaded_plans import LoadedPlan
+from placewright.session.models import companions_of_model
+
+LIMIT_VARIABLE = "PLACEWRIGHT_KEPT_PLANS"  # bytes, as in "2GiB"; 0 keeps none
+_DEFAULT_BYTES = float(2**30)
+
+_Key = tuple[str, object]
+
+
+class KeptPlans:
+    """Loaded plans within a limit of bytes; the least recently used are closed first.
+
+    The key of a plan is its content, with time, size and place of its model's files. Plans that
+    change state as they run are loaded for each use.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._plans: dict[_Key, LoadedPlan] = {}  # the one used last stands last
+        self._hashes: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
+
+    @contextmanager
+    def using(self, plan: Plan, load: Callable[[], LoadedModel]) -> Iterator[LoadedPlan]:
+        """The loaded plan, which nobody closes meanwhile.
+
+        Args:
+            plan: to run.
+            load: gives its model, where the plan is not kept.
+        """
+        with ExitStack() as closing, ExitStack() as held:
+            with self._lock:
+                key = (self._hash(plan), _stamp(plan.problem.source))
+                loaded, is_kept = self._loaded(key, plan, load)
+                held.enter_context(loaded.in_use())
+            if not is_kept:
+                closing.callback(loaded.close)
+            try:
+                yield loaded
+            except (InputError, GeneratorExit):
+                raise  # the plan is as good as before
+            except BaseException:
+                with self._lock:
+                    if self._plans.get(key) is loaded:
+                        del self._plans[key]
+                        closing.callback(loaded.close)
+                raise
+
+    def clear(self) -> None:
+        """Close all plans that are kept."""
+        with self._lock:
+            plans = list(self._plans.values())
+            self._plans.clear()
+        for loaded in plans:
+            loaded.close()
+
+    def _loaded(
+        self, key: _Key, plan: Plan, load: Callable[[], LoadedModel]
+    ) -> tuple[LoadedPlan, bool]:
+        """The loaded plan, and whether it stays for the next call."""
+        known = self._plans.pop(key, None)
+        if known is not None:
+            self._plans[key] = known
+            return known, True
+        for other in [other for other in self._plans if other[0] == key[0]]:
+            self._plans.pop(other).close()  # its model has changed
+        model = load()
+        loaded = LoadedPlan(plan, model)
+        changes = isinstance(model, KeepsState) and model.keeps_state
+        if changes or plan.problem.objective == "training" or loaded.weight > _limit():
+            return loaded, False
+        self._plans[key] = loaded
+        self._shrink()
+        return loaded, True
+
+    def _shrink(self) -> None:
+        """Close plans beyond the limit, except for the newest and for those in use."""
+        held = sum(plan.weight for plan in self._plans.values())
+        for key in list(self._plans)[:-1]:
+            if held > _limit() and not self._plans[key].is_in_use:
+                loaded = self._plans.pop(key)
+                held -= loaded.weight
+                loaded.close()
+
+    def _hash(self, plan: Plan) -> str:
+        if plan not in self._hashes:
+            placement, measured = plan.placement, plan.measured
+            order = None if placement.order is None else placement.order.tolist()
+            recommended = None if measured is None else measured.recommendation
+            asked = (placement.device_of.tolist(), order, plan.runtime, recommended, plan.in_flight)
+            text = f"{content_sha256(plan.problem)} {asked!r}"
+            self._hashes[plan] = hashlib.sha256(text.encode()).hexdigest()
+        return self._hashes[plan]
+
+
+def _stamp(source: ModelSource | None) -> object:
+    """A value that changes whenever the files of the model may have changed."""
+    path = Path("" if source is None else source.path)
+    own = _status(path)
+    return (str(path), *map(_status, (path, *_companions(path, own)))) if own else str(path)
+
+
+def _status(file: Path) -> tuple[object, ...]:
+    try:
+        status = file.stat()
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache
+def _companions(path: Path, status: tuple[object, ...]) -> tuple[Path, ...]:
+    """Other files of a model; it is read for their names once for each `status`."""
+    return companions_of_model(path)
+
+
+def _limit() -> float:
+    """Bytes that plans may take; raises InputError if the variable holds no number of bytes."""
+    text = os.environ.get(LIMIT_VARIABLE)
+    return _DEFAULT_BYTES if text is None else parse_bytes(text)
+
+
+KEPT = KeptPlans()
