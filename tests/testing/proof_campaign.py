@@ -13,13 +13,13 @@ from simulation.oracle import Reference
 from testing.event_truth import legal_placements, makespan, told, topological_orders
 from testing.plain_truth import least_value, plain_value
 from testing.proof_methods import METHODS, Claim, faults
-from testing.proof_problems import EVENT, drawn_features, features_of, proof_problem
+from testing.proof_problems import EVENT, FIFO, drawn_features, features_of, proof_problem
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.model import Simulator
 
-ORDERS = "orders"  # a feature of its own: rank dispatch alone is left without it
+ORDERS = "orders"  # a feature of its own: the rule of dispatch alone is left without it
 
 
 @dataclass
@@ -82,7 +82,7 @@ def is_worth_it(problem: Problem, claim: Claim) -> bool:
     if problem.execution_model.name != EVENT:
         value = plain_value(problem, claim.device_of)
     elif claim.order is None:
-        return True  # by rank dispatch: an order, which the brute force has tried
+        return True  # by dispatch: an order, which the brute force has tried
     else:
         value = makespan(problem, claim.device_of, claim.order)
     return math.isclose(value, claim.value, rel_tol=1e-9)
@@ -127,15 +127,22 @@ def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, int, list
 
 
 def changes(model: str, seeds: Sequence[int]) -> dict[str, float]:
-    """Share of problems whose best value is another without a feature, by feature."""
+    """Share of problems whose best value is another without a feature, by feature.
+
+    A rule of dispatch counts if it changes the value of a placement without an order.
+    """
     found: Counter[str] = Counter({name: 0 for name in features_of(model)})
     for seed in seeds:
         problem = proof_problem(seed, model)
         best = least_value(problem)
         for name in drawn_features(seed, model):
-            found[name] += differs(best, least_value(proof_problem(seed, model, {name})))
+            other = proof_problem(seed, model, {name})
+            if name == FIFO:
+                found[name] += not np.allclose(by_dispatch(problem), by_dispatch(other), 1e-9, 0.0)
+            else:
+                found[name] += differs(best, least_value(other))
         if model == EVENT:
-            found[ORDERS] += math.isfinite(best) and differs(best, by_rank_dispatch(problem))
+            found[ORDERS] += math.isfinite(best) and differs(best, by_dispatch(problem).min())
     return {name: count / len(seeds) for name, count in found.items()}
 
 
@@ -144,6 +151,6 @@ def differs(one: float, other: float) -> bool:
     return one != other and not math.isclose(one, other, rel_tol=1e-9)
 
 
-def by_rank_dispatch(problem: Problem) -> float:
-    """The best value without an order, as the simulator has it."""
-    return float(np.min(Simulator(problem).values(legal_placements(problem))))
+def by_dispatch(problem: Problem) -> np.ndarray:
+    """The value of every placement without an order, as the simulator has it."""
+    return np.array(Simulator(problem).values(legal_placements(problem)))

@@ -34,6 +34,7 @@ from placewright.errors import InputError
 MOST_OPS, MOST_DEVICES = 6, 3
 EVENT, LOAD, PIECES, SERIAL, PLACETO = "event", "max-load", "subgraph", "subgraph-ip", "placeto"
 MODELS = (EVENT, LOAD, PIECES, SERIAL, PLACETO)
+FIFO = "first in, first out"  # changes values without an order, never the best one of all orders
 _PLAYED = (EVENT, LOAD)  # models that know links
 _ALL = MODELS
 
@@ -94,6 +95,7 @@ FEATURES: dict[str, Feature] = {
     "numbers of segments": Feature(0.5, (EVENT,), later=3),
     "sizes of segments": Feature(0.5, (EVENT,), later=3),
     "weights held once": Feature(0.8, (EVENT, LOAD, PIECES, SERIAL), later=4),
+    FIFO: Feature(0.5, (EVENT,), later=5),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -127,7 +129,7 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2, 3, 4)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2, 3, 4, 5)]
         drawn = {
             name: bool((later[one.later - 1] if one.later else rng).random() < one.chance)
             for name, one in FEATURES.items()
@@ -167,7 +169,8 @@ class _Draw:
         self.draw_segment_limits(later[2])
         self.draw_pools(later[0])
         ends = (MOST_DEVICES + 1, MOST_DEVICES + 1)
-        self.occupant = later[1].choice(["receiver", "sender", "both", "both", "both"], ends)
+        self.occupant = later[1].choice(["receiver", "sender", "both", "both", "nobody"], ends)
+        self.leave_free(int(later[1].choice([-1, 0, 1, 2])))
         if not self.has["unlike links"]:
             self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
         if self.has["alike devices"]:
@@ -183,6 +186,12 @@ class _Draw:
                 self.streams[end] = 1
         if model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
             self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
+
+    def leave_free(self, device: int) -> None:
+        """No copy occupies the device, which may then have streams; -1 is no device."""
+        for end in range(MOST_DEVICES) if device >= 0 else ():
+            for at, left in ((device, end), "receiver"), ((end, device), "sender"):
+                self.occupant[at] = left if self.occupant[at] in (left, "both") else "nobody"
 
     def make_alike(self, one: int, other: int) -> None:
         """The second device is as the first one, with links as that one has."""
@@ -309,7 +318,7 @@ class _Draw:
         """With its parameters."""
         has = self.has
         return {
-            EVENT: Event(),
+            EVENT: Event("fifo" if has[FIFO] else "rank"),
             LOAD: MaxLoad(
                 samples_in_flight=self.samples if has["samples in flight"] else 0,
                 split_phases=has["split phases"],
@@ -475,9 +484,9 @@ class _Draw:
         return ends[str(self.occupant[source, target])]
 
     def may_occupy(self, source: int, target: int, host: str) -> bool:
-        """Links between devices that are not the host."""
+        """Links between devices that are not the host, unless nobody is drawn for them."""
         is_at_host = MOST_DEVICES in (source, target) or (host == "d0" and 0 in (source, target))
-        return self.copies and not is_at_host
+        return self.copies and not is_at_host and self.occupant[source, target] != "nobody"
 
     def channel(self, source: int, target: int) -> str | None:
         """One bus; cards of senders, or of receivers; two names, some links apart."""
