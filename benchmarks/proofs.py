@@ -9,7 +9,8 @@ method that proves something must agree. The results file is written during the 
 same command resumes it. `--changes N` counts, over N problems, those whose best value changes
 without a feature. `--mutations N` breaks each implication of a program in turn, and counts the
 problems until a false claim appears, at most N. `--simulator N` compares the simulator with plain
-references (`tests/simulation/oracle.py`, `published_oracles.py`) on placements of N problems.
+references (`tests/simulation/oracle.py`, `published_oracles.py`,
+`tests/testing/sequential_truth.py`) on placements of N problems.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+MODELS = "event,max-load,subgraph,subgraph-ip,placeto,sequential"
 BATCH = 20  # problems between two writes
 
 
 def main() -> None:
     """Run the campaign; exit with 1 if a claim is false."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default="event,max-load,subgraph,subgraph-ip,placeto")
+    parser.add_argument("--models", default=MODELS)
     parser.add_argument("--problems", type=int, default=0, help="of each execution model, in all")
     parser.add_argument("--changes", type=int, default=0, help="problems without each feature")
     parser.add_argument("--mutations", type=int, default=0, help="problems at most for each")

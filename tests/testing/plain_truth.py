@@ -8,8 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from simulation.published_oracles import MaxLoadReference, PlacetoReference, SubgraphReference
 from testing.event_truth import least_makespan, legal_placements
+from testing.sequential_truth import plain_sum
 
-from placewright.core.execution_models import Event, MaxLoad, Placeto, Subgraph, SubgraphIP
+from placewright.core.execution_models import (
+    Event,
+    MaxLoad,
+    Placeto,
+    Sequential,
+    Subgraph,
+    SubgraphIP,
+)
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 
@@ -23,6 +31,8 @@ _REFERENCES: dict[type, Callable[[Problem, Placement], object]] = {
 
 def plain_value(problem: Problem, device_of: np.ndarray) -> float:
     """Of one placement."""
+    if isinstance(problem.execution_model, Sequential):
+        return plain_sum(problem, device_of.tolist())
     reference = _REFERENCES[type(problem.execution_model)]
     return float(reference(problem, Placement.of(device_of)).value())  # type: ignore[attr-defined]
 

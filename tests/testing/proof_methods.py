@@ -21,6 +21,7 @@ from placewright.placers.exact.parts.programs import part_programs
 from placewright.placers.exact.parts.search import search_parts
 from placewright.placers.exact.schedule_program.model import ScheduleProgram
 from placewright.placers.exact.schedule_program.variables import Ticks
+from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.pipedream import Pipedream
@@ -126,6 +127,7 @@ METHODS: dict[str, Method] = {
     "cp-sat": _of_placer(lambda: CpSat(deterministic_seconds=_WORK)),
     "latency-ip": _of_placer(lambda: LatencyIp(annealing_rounds=2, max_nodes=10, max_columns=500)),
     "maxload-ip": _of_placer(lambda: MaxloadIp(annealing_rounds=2)),
+    "sequential-ip": _of_placer(SequentialIp),
     "ideal-dp": _of_placer(IdealDp),
     "dpl": _of_placer(Dpl),
     "pipedream": _of_placer(Pipedream),

@@ -13,11 +13,13 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from testing.proof_problems import EVENT, LOAD, PIECES, SERIAL, problem_of_later_readers
+from testing.proof_problems import EVENT, LOAD, PIECES, SERIAL, SUMS, problem_of_later_readers
 
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.exact import latency_ip, maxload_ip
+from placewright.placers.exact import latency_ip, maxload_ip, sequential_ip
+from placewright.placers.exact.counted import kinds as counted_kinds
+from placewright.placers.exact.counted import program as counted_program
 from placewright.placers.exact.max_load import program as load_program
 from placewright.placers.exact.parts import bound as parts_bound
 from placewright.placers.exact.parts import problems as part_problems
@@ -35,6 +37,7 @@ from placewright.simulation.bounds import feasibility, lower
 from placewright.simulation.bounds.relaxation import RelaxedProgram
 from placewright.simulation.event.relaxation import LatencyRelaxation
 from placewright.simulation.max_load.relaxation import LoadRelaxation
+from placewright.simulation.sequential.model import Sums
 
 Patch = Callable[[], AbstractContextManager[object]]
 Change = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -382,6 +385,7 @@ def _mutations() -> dict[str, Mutation]:
     )
     _add_loads(add)
     _add_pieces(add)
+    _add_sums(add)
     return found
 
 
@@ -500,6 +504,59 @@ def _add_pieces(add: Callable[..., None]) -> None:
         SERIAL,
         solved,
         _patched(pieces_program._Builder, "_turns", _in_one_row),
+    )
+
+
+def _dearer_ways(arrivals: float, exits: float) -> Change:
+    def change(of: Callable[..., Any]) -> Callable[..., Any]:
+        def rates(*args: Any) -> Any:
+            found = of(*args)
+            return found[0] * arrivals, found[1] * exits
+
+        return rates
+
+    return change
+
+
+def _slower_items(of: Callable[..., Any]) -> Callable[..., Any]:
+    def symmetry(problem: Any) -> Any:
+        found = of(problem)
+        return replace(found, seconds=found.seconds * 1.1)
+
+    return symmetry
+
+
+def _as_many_as_the_mean(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda named, items: np.full(len(items), of(named, items).mean())
+
+
+def _lower_limits(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, terms, limit: of(self, terms, limit * 0.7)
+
+
+def _add_sums(add: Callable[..., None]) -> None:
+    owners: dict[str, tuple[object, str, Change]] = {
+        "arrivals take half as much again": (counted_kinds, "_rates", _dearer_ways(1.5, 1.0)),
+        "outputs take half as much again": (counted_kinds, "_rates", _dearer_ways(1.0, 1.5)),
+        "items take a tenth longer": (sequential_ip, "symmetry_of", _slower_items),
+        "alike items read and make equally many tensors": (
+            *(counted_program, "_per_item", _as_many_as_the_mean),
+        ),
+        "seven tenths of the memory for items": (
+            *(counted_program._Builder, "_at_most", _lower_limits),
+        ),
+        "devices in use are always connected": (
+            *(counted_program, "_hangs_together", _always(True)),
+        ),
+    }
+    for name, (owner, attribute, change) in owners.items():
+        add(name, SUMS, ("sequential-ip",), _patched(owner, attribute, change))
+    dearer = {name: _scaled(1.1)(of) for name, of in Sums.bounds.items()}
+    add(
+        "cheapest units are a tenth dearer",
+        SUMS,
+        ("general bounds",),
+        lambda: mock.patch.dict(Sums.bounds, dearer),
     )
 
 

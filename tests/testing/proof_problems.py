@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from placewright.core.execution_models import (
     ExecutionModel,
     MaxLoad,
     Placeto,
+    Sequential,
     Subgraph,
     SubgraphIP,
 )
@@ -33,9 +34,12 @@ from placewright.errors import InputError
 
 MOST_OPS, MOST_DEVICES = 6, 3
 EVENT, LOAD, PIECES, SERIAL, PLACETO = "event", "max-load", "subgraph", "subgraph-ip", "placeto"
-MODELS = (EVENT, LOAD, PIECES, SERIAL, PLACETO)
+SUMS = "sequential"
+MODELS = (EVENT, LOAD, PIECES, SERIAL, PLACETO, SUMS)
 FIFO = "first in, first out"  # changes values without an order, never the best one of all orders
-_PLAYED = (EVENT, LOAD)  # models that know links
+_QUEUES = (EVENT, LOAD)  # models that know channels
+_PLAYED = (EVENT, LOAD, SUMS)  # models that know links
+_KEEPS = (EVENT, LOAD, PIECES, SERIAL, SUMS)  # models that count bytes
 _ALL = MODELS
 
 
@@ -48,41 +52,43 @@ class Feature:
         models: execution models under which it may change a value.
         later: 0, or the number of the generator of a feature that was added later, so that problems
             of a seed are as before in all else.
+        under: chances under single execution models, where they are others.
     """
 
     chance: float
     models: tuple[str, ...]
     later: int = 0
+    under: Mapping[str, float] = field(default_factory=dict)
 
 
 # What docs/reference/simulation.md knows, by name. `without` takes these names.
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
-    "shared channels": Feature(0.6, _PLAYED),
+    "shared channels": Feature(0.6, _QUEUES),
     "routes through the host": Feature(0.85, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
     "links that do not queue": Feature(0.95, (EVENT,)),
-    "streams": Feature(0.97, _PLAYED),
-    "dispatch": Feature(0.12, (EVENT,)),
-    "cuts": Feature(0.35, (EVENT,)),
+    "streams": Feature(0.97, _QUEUES),
+    "dispatch": Feature(0.12, (EVENT, SUMS), under={SUMS: 0.4}),
+    "cuts": Feature(0.35, (EVENT, SUMS)),
     "layouts": Feature(0.42, (EVENT,)),
     "contention": Feature(0.3, (EVENT,)),
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
     "unsupported ops": Feature(0.35, _ALL),
-    "memory limits": Feature(0.55, (EVENT, LOAD, PIECES, SERIAL)),
+    "memory limits": Feature(0.55, _KEEPS),
     "working bytes": Feature(0.9, (EVENT,)),
-    "shared weights": Feature(0.95, (EVENT, LOAD, PIECES, SERIAL)),
+    "shared weights": Feature(0.95, _KEEPS),
     "resident inputs": Feature(0.4, _PLAYED),
     "graph inputs": Feature(0.6, _PLAYED),
     "graph outputs": Feature(0.6, _PLAYED),
     "outputs of inner ops": Feature(0.9, _PLAYED),
     "ops of several outputs": Feature(0.7, _ALL),
-    "own transfer seconds": Feature(0.24, (EVENT, LOAD)),
+    "own transfer seconds": Feature(0.24, _PLAYED),
     "zero-second ops": Feature(0.4, _ALL),
-    "zero-byte tensors": Feature(0.4, (EVENT, LOAD, PLACETO)),
-    "units of several ops": Feature(0.3, _ALL),
+    "zero-byte tensors": Feature(0.4, (*_PLAYED, PLACETO)),
+    "units of several ops": Feature(0.3, _ALL, under={SUMS: 0.6}),
     "training phases": Feature(0.5, (LOAD,)),
     "split phases": Feature(0.5, (LOAD,)),
     "replicas": Feature(0.25, (LOAD,)),
@@ -90,12 +96,14 @@ FEATURES: dict[str, Feature] = {
     "overlap": Feature(0.5, (LOAD,)),
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
-    "memory pools": Feature(0.5, (EVENT, LOAD, PIECES, SERIAL), later=1),
+    "memory pools": Feature(0.5, _KEEPS, later=1),
     "occupying copies": Feature(0.62, (EVENT,), later=2),
     "numbers of segments": Feature(0.5, (EVENT,), later=3),
     "sizes of segments": Feature(0.5, (EVENT,), later=3),
-    "weights held once": Feature(0.8, (EVENT, LOAD, PIECES, SERIAL), later=4),
+    "weights held once": Feature(0.8, _KEEPS, later=4),
     FIFO: Feature(0.5, (EVENT,), later=5),
+    "messages": Feature(0.5, (SUMS,), later=6),
+    "alike ops": Feature(0.5, (SUMS,), later=6),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -129,9 +137,12 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2, 3, 4, 5)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 7)]
         drawn = {
-            name: bool((later[one.later - 1] if one.later else rng).random() < one.chance)
+            name: bool(
+                (later[one.later - 1] if one.later else rng).random()
+                < one.under.get(model, one.chance)
+            )
             for name, one in FEATURES.items()
         }
         absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
@@ -166,11 +177,22 @@ class _Draw:
         self.wish = rng.random(shape)
         self.is_shuffled, self.number = rng.random() < 0.5, rng.random(MOST_OPS)
         self.draw_cluster(rng)
+        self.draw_what_came_later(later)
+        self.relate(drawn, without)
+
+    def draw_what_came_later(self, later: list[np.random.Generator]) -> None:
+        """From generators of their own, so that problems of a seed are as before in all else."""
         self.draw_segment_limits(later[2])
         self.draw_pools(later[0])
         ends = (MOST_DEVICES + 1, MOST_DEVICES + 1)
         self.occupant = later[1].choice(["receiver", "sender", "both", "both", "nobody"], ends)
         self.leave_free(int(later[1].choice([-1, 0, 1, 2])))
+        self.messages, self.period = int(later[5].integers(2, 4)), int(later[5].integers(1, 3))
+
+    def relate(self, drawn: dict[str, bool], without: Collection[str]) -> None:
+        """Numbers that follow from others by the features that the problem has."""
+        if self.has["alike ops"]:
+            self.repeat(self.period)
         if not self.has["unlike links"]:
             self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
         if self.has["alike devices"]:
@@ -178,13 +200,13 @@ class _Draw:
         # Links that may occupy wait for no channel, and occupied devices have one stream, even if
         # the feature is left out.
         has_own = drawn["own transfer seconds"]
-        self.copies = drawn["occupying copies"] and model == EVENT and not has_own
+        self.copies = drawn["occupying copies"] and self.model == EVENT and not has_own
         if self.copies and "host that is no device" not in without:
             self.has["host that is no device"] = True
         for ends in itertools.permutations(range(MOST_DEVICES), 2) if self.copies else ():
             for end in self.occupied_ends(*ends):
                 self.streams[end] = 1
-        if model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
+        if self.model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
             self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
 
     def leave_free(self, device: int) -> None:
@@ -192,6 +214,17 @@ class _Draw:
         for end in range(MOST_DEVICES) if device >= 0 else ():
             for at, left in ((device, end), "receiver"), ((end, device), "sender"):
                 self.occupant[at] = left if self.occupant[at] in (left, "both") else "nobody"
+
+    def repeat(self, period: int) -> None:
+        """Ops are as those so many before them: layers of a language model."""
+        for op in range(period, MOST_OPS):
+            for array in (self.seconds, self.unsupported, self.is_zero, self.weights,
+                          self.keeps_shared, self.has_second):  # fmt: skip
+                array[op] = array[op - period]
+            for array in (self.sizes, self.is_empty, self.own):
+                array[2 + 2 * op : 4 + 2 * op] = array[
+                    2 + 2 * (op - period) : 4 + 2 * (op - period)
+                ]
 
     def make_alike(self, one: int, other: int) -> None:
         """The second device is as the first one, with links as that one has."""
@@ -214,7 +247,7 @@ class _Draw:
         """Which device is in which pool, and the share of all bytes that fits into each."""
         self.pool = rng.choice(["left", "left", "right", ""], MOST_DEVICES)
         self.pool_room = rng.uniform(0.5, 1.1, 2)
-        if self.model in (PIECES, SERIAL):  # tensors take no memory
+        if self.model in (PIECES, SERIAL, SUMS):  # tensors take no memory
             self.pool_room *= 0.7
 
     def draw_segment_limits(self, rng: np.random.Generator) -> None:
@@ -326,6 +359,7 @@ class _Draw:
             PIECES: Subgraph(),
             SERIAL: SubgraphIP(self.per_accelerator if has["several subgraphs"] else 1),
             PLACETO: Placeto(),
+            SUMS: Sequential(self.messages if has["messages"] else 1),
         }[self.model]
 
     def graph(self) -> ComputationGraph:

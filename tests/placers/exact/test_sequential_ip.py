@@ -1,7 +1,6 @@
 """Execution model `sequential` and the program that counts alike items.
 
-The independent side is `plain_value`, which adds up a placement from dictionaries and the links of
-the cluster, and shares no code with the package.
+The independent side is `testing.sequential_truth`, which shares no code with the package.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from testing.sequential_truth import plain_sum
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
@@ -35,69 +35,9 @@ def solved(problem: Problem, name: str = "sequential-ip", **budget: float) -> So
     return make_placer(name).place(problem, evaluator, np.random.default_rng(0))
 
 
-def hop(problem: Problem, tensor: int, source: str, target: str) -> float:
-    """Seconds on the way from one name to another, through the host if there is no link."""
-    if source == target:
-        return 0.0
-    links = {(link.source, link.destination): link for link in problem.cluster.links}
-    host = problem.cluster.host
-    ways = [(source, target)] if (source, target) in links else [(source, host), (host, target)]
-    if not all(way in links for way in ways):
-        return math.inf
-    if problem.transfer_seconds is not None:
-        return float(problem.transfer_seconds[tensor]) * len(ways)
-    size = float(problem.graph.tensor_bytes[tensor])
-    times = messages(problem)
-    return sum(times * links[way].latency_seconds + size / links[way].bandwidth for way in ways)
-
-
-def messages(problem: Problem) -> int:
-    model = problem.execution_model
-    assert isinstance(model, Sequential)
-    return model.messages
-
-
-def plain_value(problem: Problem, chosen: tuple[int, ...]) -> float:
-    """The value of a placement of ops (each a unit), inf if it breaks a constraint."""
-    graph, devices, host = problem.graph, problem.cluster.devices, problem.cluster.host
-    of_class: dict[int, int] = {}
-    for op, at in enumerate(chosen):
-        if problem.pins.get(op, at) != at:
-            return math.inf
-        group = int(graph.op_colocation[op])
-        if group >= 0 and of_class.setdefault(group, at) != at:
-            return math.inf
-    total = sum(float(problem.costs.seconds[op, at]) for op, at in enumerate(chosen))
-    for tensor in range(graph.n_tensors):
-        producer = int(graph.tensor_producers[tensor])
-        home = host if producer < 0 else devices[chosen[producer]].name
-        size = float(graph.tensor_bytes[tensor])
-        readers = {chosen[op] for op in graph.tensor_consumers.row(tensor).tolist()}
-        for at in readers:
-            to = devices[at]
-            if to.name != home:
-                times = messages(problem)
-                total += hop(problem, tensor, home, to.name) + times * to.dispatch_seconds
-                total += times * to.cut_seconds + to.cut_seconds_per_byte * size
-        if graph.tensor_is_output[tensor] and producer >= 0:
-            total += hop(problem, tensor, home, host)
-    kept: dict[str, set[int]] = {device.name: set() for device in devices}
-    for op, at in enumerate(chosen):
-        kept[devices[at].name] |= set(graph.op_weights.row(op).tolist())
-    pools: dict[str, float] = {}
-    for device in devices:
-        size = sum(float(graph.weight_bytes[weight]) for weight in kept[device.name])
-        if size > device.memory_bytes:
-            return math.inf
-        if device.pool is not None:
-            pools[device.pool] = pools.get(device.pool, 0.0) + size
-    fits = all(size <= problem.cluster.pools[name] for name, size in pools.items())
-    return total if fits else math.inf
-
-
 def plain_best(problem: Problem) -> float:
     every = itertools.product(range(problem.n_devices), repeat=problem.graph.n_ops)
-    return min(plain_value(problem, chosen) for chosen in every)
+    return min(plain_sum(problem, chosen) for chosen in every)
 
 
 def drawn(seed: int) -> Problem:
@@ -124,7 +64,7 @@ def test_values_and_the_best_one_are_those_of_plain_sums(seed: int) -> None:
     simulator = Simulator(problem)
     for chosen in itertools.islice(itertools.product(range(problem.n_devices), repeat=5), 32):
         value = simulator.value(Placement.of(chosen))
-        assert value == pytest.approx(plain_value(problem, chosen))
+        assert value == pytest.approx(plain_sum(problem, chosen))
     best, found = plain_best(problem), solved(problem)
     assert found.value == pytest.approx(best)
     assert found.lower_bound <= best * (1 + 1e-9)
