@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from placewright.core.arrays import BoolArray, IntArray, frozen_ints
 from placewright.core.problem import Problem
@@ -37,6 +35,10 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
 
 def _joined(classes: IntArray, reader: IntArray, weight: IntArray) -> IntArray:
     """Components of units over common classes and common weights, shape (n_units,)."""
+    # SciPy takes long to import, and few commands come here.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     n_units, n_classes = len(classes), int(classes.max()) + 1
     units = np.concatenate([np.arange(n_units), reader])
     others = n_units + np.concatenate([classes, n_classes + weight])

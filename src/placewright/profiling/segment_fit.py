@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
@@ -218,6 +217,8 @@ def non_negative_fit(matrix: FloatArray, target: FloatArray) -> FloatArray:
     Deviations are absolute, because a few segments that the system disturbed, or a few very large
     tensors, must not decide the cost of an ordinary cut.
     """
+    from scipy.optimize import nnls  # takes long to import, and only calibration needs it
+
     length = np.linalg.norm(matrix, axis=0)
     length[length == 0] = 1.0
     scaled = matrix / length

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
@@ -67,6 +65,10 @@ def _acyclic(graph: ComputationGraph, labels: IntArray) -> IntArray:
 def _components(
     ends: tuple[IntArray, IntArray], n_nodes: int, connection: Literal["weak", "strong"]
 ) -> IntArray:
+    # SciPy takes long to import, and a command that only refuses its input never comes here.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     matrix = coo_array((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(n_nodes, n_nodes))
     _, component_of = connected_components(matrix.tocsr(), directed=True, connection=connection)
     return np.asarray(component_of, dtype=np.int64)

@@ -202,13 +202,13 @@ def fingerprint(solution: Solution) -> tuple[object, ...]:
 
 
 def fingerprints(names: Sequence[str], evaluations: int = 40) -> dict[str, list[str]]:
-    """Fingerprints of registered placers on their problems, as text for other processes."""
-    from placewright.placers.registry import make_placer
+    """Fingerprints of placers, ``NAME:key=value``, on their problems, to compare processes."""
+    from placewright.session.comparison import named_placer
 
     return {
         name: [
-            repr(fingerprint(run(make_placer(name), problem, evaluations)))
-            for problem in contract_problems(make_placer(name), 2)
+            repr(fingerprint(run(named_placer(name, {}), problem, evaluations)))
+            for problem in contract_problems(named_placer(name, {}), 2)
         ]
         for name in names
     }
