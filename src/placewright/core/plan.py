@@ -155,7 +155,7 @@ def _summary(plan: Plan) -> str:
         f"{model}{size}, {problem.objective} under '{problem.execution_model.name}'",
         f"verdict    {_verdict(plan)}",
         f"value      {_value(plan, plan.value)} predicted",
-        *([f"           mean of calls: {calls_text(calls)}"] if calls else []),
+        *([f"           mean call of {calls_text(calls)}"] if calls else []),
         f"bound      {_bound(plan)}",
         f"measured   {_measured(plan)}",
         f"found by   {search_text(plan.placer)}",

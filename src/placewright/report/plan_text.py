@@ -62,7 +62,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         f"predicted {value_text(plan.value, unit)}; {_proven(plan)}",
     ]
     if calls := calls_of(problem.source):
-        lines.append(f"the value is the mean of calls: {calls_text(calls)}; memory fits each")
+        lines.append(f"the value is that of the mean call of {calls_text(calls)}; memory fits each")
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
     if plan.placer.settings:
         lines.append(f"settings: {plan.placer.settings_text}")

@@ -38,6 +38,7 @@ from placewright.simulation.model import Simulator
 
 _log = logging.getLogger(__name__)
 UNMEASURED = "check on the hardware: calls of several shapes were not measured beside simpler ways"
+_SAME = 0.01  # relative difference of two values that is not worth a clause
 
 
 class Measure(Protocol):
@@ -258,14 +259,15 @@ def checked_calls(
         MismatchError: outputs differ from the unsplit model's.
     """
     calls = calls_of(plan.problem.source)
+    own_values = []
     for at, (call, part) in enumerate(zip(calls, parts, strict=True)):
         own = _part_of(plan.problem, part)
         simulator = Simulator(own)
         violation = simulator.violation(plan.placement)
         if violation is not None:
             raise InfeasibleError(f"the placement does not fit {call}: {violation.message}")
-        value = value_text(simulator.value(plan.placement), own.time_unit)
-        _log.info("%s: each predicted %s", call, value)
+        own_values.append(simulator.value(plan.placement))
+        _log.info("%s: each predicted %s", call, value_text(own_values[-1], own.time_unit))
         if not compares:
             continue
         loaded = (model if at == 0 else _with_shapes(model, call)).loaded(plan.runtime)
@@ -277,7 +279,22 @@ def checked_calls(
                 "not written"
             )
     clause = UNMEASURED if compares else f"{UNMEASURED}, nor were outputs compared"
-    return replace(plan, left_out=(*plan.left_out, clause))
+    return replace(plan, left_out=(*plan.left_out, clause, *_apart(plan, calls, own_values)))
+
+
+def _apart(plan: Plan, calls: Sequence[Call], values: Sequence[float]) -> list[str]:
+    """A clause if the mean of the calls' own values is not the value of the mean call.
+
+    Devices that overlap in the mean call may wait for each other in every single one.
+    """
+    own = float(np.average(values, weights=[call.times for call in calls]))
+    if abs(own - plan.value) <= _SAME * plan.value:
+        return []
+    unit = plan.problem.time_unit
+    return [
+        f"the calls' own values: their mean is {value_text(own, unit)}, while value and bound are "
+        f"those of the mean call ({value_text(plan.value, unit)})"
+    ]
 
 
 def models_of_calls(plan: Plan) -> list[tuple[Plan, LoadedModel]]:

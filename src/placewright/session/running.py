@@ -178,7 +178,7 @@ def _why_not(problem: Problem) -> str:
 
 
 def require_one_shape(plan: Plan) -> None:
-    """Refuse a plan whose value is the mean of calls of several shapes.
+    """Refuse a plan whose value is that of a mean call.
 
     Raises:
         InputError: it has several.
@@ -186,7 +186,7 @@ def require_one_shape(plan: Plan) -> None:
     if calls := calls_of(plan.problem.source):
         raise InputError(
             f"this plan is for calls of several shapes ({calls_text(calls)}), and its value is "
-            "their mean; load it (pw.load), or pw.run it with inputs of one of them"
+            "that of their mean; load it (pw.load), or pw.run it with inputs of one of them"
         )
 
 

@@ -164,7 +164,7 @@ def test_a_plan_file_holds_the_calls(tmp_path: Path) -> None:
         "1 x x [32, 8]",
         "20 x x [5, 8]",
     ]
-    assert "mean of calls: 1 x x [32, 8]; 20 x x [5, 8]" in str(read)
+    assert "mean call of 1 x x [32, 8]; 20 x x [5, 8]" in str(read)
     with pw.load(tmp_path / "plan.json") as loaded:
         for count in (5, 32, 5):
             x = torch.randn(count, 8)
