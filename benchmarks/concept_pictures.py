@@ -61,7 +61,7 @@ def timeline() -> str:
         shapes.append(_box(70 + hop.start * scale, 80, width, 40, ORANGE, ""))
     end = 70 + 560
     shapes.append(f'<path d="M{end} 10V190" stroke="{GREY}" stroke-dasharray="4 4"/>')
-    shapes.append(_label(end - 120, 205, f"makespan {played.value * 1e3:.1f} ms"))
+    shapes.append(_label(end, 206, f"makespan {played.value * 1e3:.1f} ms", "end"))
     return _picture(660, 215, "Timeline of five units on two devices", shapes)
 
 
@@ -90,10 +90,10 @@ def gap() -> str:
         f'<polyline points="{line}" fill="none" stroke="{BLUE}" stroke-width="2.5"/>',
         f'<path d="M70 180H630" stroke="{ORANGE}" stroke-width="2.5"/>',
         f'<path d="M600 {low + 3:.1f}V177" stroke="{GREY}" stroke-width="2"/>',
-        _label(548, (low + 184) / 2, "gap"),
-        _label(76, 24, "incumbent"),
-        _label(76, 174, "lower bound"),
-        _label(260, 205, "evaluations (logarithmic)"),
+        _label(590, (low + 186) / 2, "gap", "end"),
+        _label(points[0][0], points[0][1] - 8, "incumbent"),
+        _label(76, 172, "lower bound"),
+        _label(350, 206, "evaluations (logarithmic)", "middle"),
     ]
     return _picture(660, 215, "The incumbent falls towards the lower bound", shapes)
 
@@ -132,13 +132,15 @@ def ideals() -> str:
             (x, y), (to_x, to_y) = at[small], at[large]
             shapes.append(f'<path d="M{x} {y}L{to_x} {to_y}" stroke="{GREY}"/>')
             (added,) = large - small
-            shapes.append(_label((x + to_x) / 2 - 14, (y + to_y) / 2 - 6, f"+{added}"))
+            middle = (y + to_y) / 2
+            away = -8 if y == to_y else -16 if middle < 100 else 28
+            shapes.append(_label((x + to_x) / 2, middle + away, f"+{added}", "middle"))
     for x, y in at.values():
         shapes.append(f'<circle cx="{x}" cy="{y}" r="9" fill="{BLUE}"/>')
-    shapes.append(_label(40, 190, "nothing"))
-    shapes.append(_label(570, 190, "all ops"))
+    shapes.append(_label(60, 134, "nothing", "middle"))
+    shapes.append(_label(600, 134, "all ops", "middle"))
     return _picture(
-        660, 205, "Ideals: sets that contain every predecessor of their members", shapes
+        660, 185, "Ideals: sets that contain every predecessor of their members", shapes
     )
 
 
@@ -150,17 +152,19 @@ def _box(x: float, y: float, width: float, height: float, color: str, text: str)
         return shape
     middle = x + width / 2
     return (
-        f'{shape}<text x="{middle:.1f}" y="{y + height / 2 + 5}" text-anchor="middle" '
+        f'{shape}<text x="{middle:.1f}" y="{y + height / 2 + 6}" text-anchor="middle" '
         f'fill="#fff">{escape(text)}</text>'
     )
 
 
-def _label(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{TEXT}">{escape(text)}</text>'
+def _label(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{TEXT}">{escape(text)}</text>'
+    )
 
 
 def _picture(width: int, height: int, title: str, shapes: list[str]) -> str:
-    style = "font:14px system-ui,sans-serif;background:#fff;border-radius:6px"
+    style = "font:18px system-ui,sans-serif;background:#fff;border-radius:6px"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'style="{style}" role="img"><title>{escape(title)}</title>\n'

@@ -77,7 +77,7 @@ def test_a_help_page_has_panels_and_examples(name: str, cli: InProcess, tmp_path
     assert page.startswith(f"Usage: placewright {name}")
     assert "\nExamples:\n  placewright " in page
     assert not re.search(r"<\w+|\{[A-Z]+\}|\[str\]", page), "a type of Python"
-    assert max(map(len, page.splitlines())) <= 100
+    assert max(map(len, page.splitlines())) <= 80
 
 
 def test_the_first_page_leads_to_commands_and_to_all_options(
@@ -89,6 +89,7 @@ def test_the_first_page_leads_to_commands_and_to_all_options(
         words = shlex.split(line)
         command_named(words[0]).make_context(words[0], words[1:])
     assert "placewright COMMAND --help-all" in page
+    assert "...\n" not in page.partition("Commands:")[2], "a description that is too long"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

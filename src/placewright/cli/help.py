@@ -135,19 +135,19 @@ EXAMPLES = {
     "graph": ("graph model.onnx", "graph model.onnx --ops 'layers.0.*'"),
     "profile": (
         "profile model.onnx --devices cpu:0,cpu:1",
-        "profile m.gguf --engine llama.cpp --servers 127.0.0.1:50052,127.0.0.1:50053",
+        "profile model.gguf --engine llama.cpp --servers 127.0.0.1:50052",
     ),
     "placers": ("placers",),
     "place": (
         "place model.onnx --devices cpu:0,cpu:1 --report plan.html",
-        "place model.onnx --devices cpu:0,cpu:1 --memory cpu:0=400MiB --quick",
+        "place model.onnx --devices cpu:0,cpu:1 --memory cpu:0=400MiB",
         "place model.onnx --devices catalogue:4gpu --objective throughput",
-        "place model.gguf --devices rtx-4090,cpu --prompt 2000 --generate 300 --context 32k",
+        "place model.gguf --devices rtx-4090,cpu --context 32k",
     ),
     "advise": (
         "advise model.gguf --devices rtx-4090,rtx-3060,cpu",
-        "advise model.gguf --devices rtx-4090,cpu --sweep context=4k,32k,128k",
-        "advise model.gguf --devices rtx-4090,rtx-4090,rtx-3060,cpu --reach 20",
+        "advise model.gguf --devices rtx-4090,cpu --sweep context=4k,32k",
+        "advise model.gguf --devices rtx-4090,rtx-3060,cpu --reach 20",
     ),
     "simulate": ("simulate plan.json --set 'layers.0.*=cpu:1'",),
     "run": (
@@ -162,7 +162,7 @@ EXAMPLES = {
     "export": ("export plan.json --to onnx-segments -o segments",),
     "compare": ("compare model.onnx --placers auto,heft,hsdag --evaluations 500",),
     "replay": ("replay phone.json", "replay phone.json --copies both --json"),
-    "train": ("train --graphs zoo:rnnlm/tiny --placer zero-shot -o policy.safetensors",),
+    "train": ("train --graphs zoo:rnnlm --placer zero-shot -o policy.safetensors",),
     "tarnawski": ("bench tarnawski --fetch workloads",),
     "suite": ("bench suite --problems inception --placers auto,heft",),
     "auto": ("bench auto --seconds 20",),

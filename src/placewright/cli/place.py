@@ -138,9 +138,9 @@ def advise(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Say what each device brings to a language model, and which change helps most.
+    """Show what each device brings to a language model.
 
-    Every variant gets a plan of its own. --sweep and --reach answer their questions instead.
+    A line names the change of the devices that helps most. Every variant gets a plan of its own. --sweep and --reach answer their questions instead.
     """
     from placewright.cli.output import print_shown, recorded
     from placewright.cli.report import write_tables_report

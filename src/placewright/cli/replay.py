@@ -30,7 +30,7 @@ def replay(
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Predict the plans in DATA, which somebody measured, and show the errors.
+    """Predict plans that others have measured, and show the errors.
 
     DATA has operator times, copies, and plans with their measured latency.
     """
