@@ -140,7 +140,8 @@ def advise(
 ) -> None:
     """Show what each device brings to a language model.
 
-    A line names the change of the devices that helps most. Every variant gets a plan of its own. --sweep and --reach answer their questions instead.
+    A line names the change of the devices that helps most. Every variant gets a plan of its own.
+    --sweep and --reach answer their questions instead.
     """
     from placewright.cli.output import print_shown, recorded
     from placewright.cli.report import write_tables_report
