@@ -22,6 +22,7 @@ from placewright.errors import InputError
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 
 
+@pytest.mark.slow
 def test_contenders_are_measured_and_those_that_break_a_limit_are_told() -> None:
     program, graph, source = step_program()
     runtime = TorchRuntime(lambda _: program)

@@ -16,6 +16,7 @@ from placewright.placers.learned.hsdag.graph import GraphView
 from placewright.testing.problems import random_problem
 
 
+@pytest.mark.slow
 def test_kernel_rows_beside_plain_python(tmp_path: Path, benchmark: Benchmark) -> None:
     """Rates of what was asked for; rows of other sizes stay in the file."""
     for sizes in ("50", "100,200"):
@@ -39,6 +40,7 @@ def test_sizes_are_numbers(sizes: str, tmp_path: Path, benchmark: Benchmark) -> 
     assert f"got '{sizes}'" in done.stderr
 
 
+@pytest.mark.slow
 def test_updates_of_hsdag_are_timed_on_any_problem(tmp_path: Path, benchmark: Benchmark) -> None:
     problem = random_problem(np.random.default_rng(0), n_ops=12, n_devices=2, constrained=False)
     write_problem(tmp_path / "own.json", problem)
@@ -56,6 +58,7 @@ def test_a_search_goes_on_beside_a_long_kernel(monkeypatch: pytest.MonkeyPatch) 
     assert searches_at_once.ratio(searches_at_once.chains()) > 0
 
 
+@pytest.mark.slow
 def test_two_workers_are_timed_beside_one(tmp_path: Path, benchmark: Benchmark) -> None:
     """The values are equal, and this process may run on all its cores again."""
     cores = os.sched_getaffinity(0)
@@ -71,6 +74,7 @@ def test_two_workers_are_timed_beside_one(tmp_path: Path, benchmark: Benchmark) 
     assert os.sched_getaffinity(0) == cores
 
 
+@pytest.mark.slow
 def test_serving_measures_all_contenders_in_one_loop(tmp_path: Path, benchmark: Benchmark) -> None:
     """A row for each runtime that was asked for; timings are never asserted."""
     words = ("--models", "zoo:rnnlm/tiny", "--runtime", "onnxruntime", "--rounds", 3)

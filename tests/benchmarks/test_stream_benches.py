@@ -42,6 +42,7 @@ def equality(results: Path | None = None, **options: Any) -> stream_equality.Str
     return row
 
 
+@pytest.mark.slow
 def test_equal_samples_are_kept_in_a_file(tmp_path: Path) -> None:
     row = equality(tmp_path / "equality.json")
     assert (row.equal, row.kept, row.message) == (True, True, "")
@@ -71,6 +72,7 @@ def test_outputs_of_another_sample_and_lost_samples_are_told(
     assert row.message == ("24 of 25 samples came back" if change == "lost" else "")
 
 
+@pytest.mark.slow
 def test_a_stream_under_a_limit_keeps_it_and_is_predicted() -> None:
     session = Session(MODEL, devices="cpu:0,cpu:1", runtime="torch", objective="throughput",
                       calibrate=False, quick=True)  # fmt: skip

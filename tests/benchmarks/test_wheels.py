@@ -77,6 +77,7 @@ def test_a_list_that_is_none(text: str, tmp_path: Path) -> None:
         listed_models(path)
 
 
+@pytest.mark.slow
 def test_a_row_has_all_its_steps(tmp_path: Path) -> None:
     install(tmp_path, "m.onnx")
     protocol = Protocol("cpu:0,cpu:1", budget=0.2, total=20.0, rounds=9, measuring_seconds=1.0)

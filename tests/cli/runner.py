@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support.warm import COMMAND, run_warm
 
 
 def placewright(
@@ -27,9 +28,11 @@ def placewright(
         cache: the user's cache folder, where another than this user's.
         largest_file: bytes; no file can grow beyond, as on a disk that is full.
     """
-    command = [sys.executable, "-m", "placewright"]
     words = [str(argument) for argument in arguments]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
+    if cache is None and largest_file is None:
+        return run_warm(COMMAND, words, cwd=cwd, environment=environment)
+    command = [sys.executable, "-m", "placewright"]
     if cache is not None:
         environment["XDG_CACHE_HOME"] = str(cache)
 

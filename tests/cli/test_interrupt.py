@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 from cli.runner import the_line
+from support.warm import run_warm
 
 from placewright.files.problem_file import write_problem
 from placewright.testing.problems import random_problem
@@ -30,11 +30,8 @@ def run(folder: Path, **names: str) -> subprocess.CompletedProcess[str]:
     rng = np.random.default_rng(4)
     problem = random_problem(rng, n_ops=8, n_devices=2, constrained=False)
     write_problem(folder / "p.json", problem)
-    command = [sys.executable, "-c", INTERRUPTED.format(**names), "place", "p.json"]
-    options = ["--placer", "random", "-o", "plan.json"]
-    return subprocess.run(
-        [*command, *options], capture_output=True, text=True, cwd=folder, check=False
-    )
+    words = ["place", "p.json", "--placer", "random", "-o", "plan.json"]
+    return run_warm(INTERRUPTED.format(**names), words, cwd=folder)
 
 
 def test_before_the_search_one_line_says_so(tmp_path: Path) -> None:

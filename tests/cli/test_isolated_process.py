@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from cli.runner import InProcess
 from support.model_files import make_onnx
+from support.warm import COMMAND, run_warm
 
 from placewright.isolation import confined
 from placewright.isolation.call_filter import lacks_call_filter
@@ -56,21 +57,10 @@ def do_harm():
 """
 
 
-def taken_over(
-    folder: Path, harm: str, *words: str
-) -> tuple[list[str], dict[str, str], subprocess.CompletedProcess[str]]:
+def taken_over(folder: Path, harm: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run ``graph m.onnx --isolate`` with a reader that does `harm`."""
     command, environment = prepared(folder, harm, *words)
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    return command, environment, done
+    return run_warm(COMMAND, command[3:], cwd=folder, environment=environment)
 
 
 def prepared(folder: Path, harm: str, *words: str) -> tuple[list[str], dict[str, str]]:
@@ -163,7 +153,7 @@ def test_a_reader_that_was_taken_over_reaches_nothing(
     monkeypatch.setenv("MY_TOKEN", "secret")
     with socket.create_server(("127.0.0.1", 0)) as server:
         harm = TRIES.format(home=str(tmp_path), port=server.getsockname()[1])
-        done = taken_over(tmp_path, harm)[2]
+        done = taken_over(tmp_path, harm)
         assert the_line(done, 2) == "placewright: did: []\n"
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -209,7 +199,7 @@ def test_a_reader_that_was_taken_over_reaches_nothing(
 def test_its_end_is_told_in_one_line(
     harm: str, words: tuple[str, ...], code: int, told: str, tmp_path: Path
 ) -> None:
-    done = taken_over(tmp_path, harm, *words)[2]
+    done = taken_over(tmp_path, harm, *words)
     assert told in the_line(done, code)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
 

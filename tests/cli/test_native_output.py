@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.runner import placewright, the_line
+from support.warm import run_warm
 
 from placewright.files.problem_file import write_problem
 from placewright.testing.problems import random_problem
@@ -51,13 +52,8 @@ def test_partitioners_print_nothing_beside_the_document(problem: Path) -> None:
 
 
 def test_what_native_code_prints_goes_to_standard_error(problem: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", NOISY, "place", problem, "--placer", "heft", "--json"],
-        capture_output=True,
-        text=True,
-        cwd=problem.parent,
-        check=False,
-    )
+    words = ["place", str(problem), "--placer", "heft", "--json"]
+    result = run_warm(NOISY, words, cwd=problem.parent)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["placer"]["name"] == "heft"
     assert "native noise" in result.stderr

@@ -10,19 +10,13 @@ from pathlib import Path
 
 import pytest
 from cli.runner import InProcess
+from support.warm import run_warm
 
 
 def placing_ends_by(signal: str, program: str, folder: Path, seconds: float) -> None:
     """`place`, in a program that sends itself a signal, says so in one line and by its code."""
     (folder / "m.onnx").write_bytes(b"never read")
-    result = subprocess.run(
-        [sys.executable, "-c", program, "place", "m.onnx"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=seconds,
-    )
+    result = run_warm(program, ["place", "m.onnx"], cwd=folder, timeout=seconds)
     code, word = (130, "interrupted") if signal == "SIGINT" else (143, "terminated")
     assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
 
@@ -97,14 +91,8 @@ main()
 def test_a_stuck_segment_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     for name in ("lost.json", "lost.problem.json", "branching.onnx"):
         shutil.copy(Path(__file__).parents[1] / "data" / "plans" / name, tmp_path)
-    result = subprocess.run(
-        [sys.executable, "-c", STUCK, "run", "lost.json", "--timeout", "1s", "--quiet"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    words = ["run", "lost.json", "--timeout", "1s", "--quiet"]
+    result = run_warm(STUCK, words, cwd=tmp_path)
     assert result.returncode == 1, result.stderr
     assert result.stderr.startswith("placewright: segment 3 on 'cpu:0' [a, b] has not returned")
 
@@ -185,10 +173,7 @@ main()
 @pytest.mark.parametrize("step", ["telling", "exiting", "threads", "last function", "objects"])
 @pytest.mark.parametrize(("first", "second"), [("SIGINT", "SIGTERM"), ("SIGTERM", "SIGINT")])
 def test_a_second_signal_at_the_end(step: str, first: str, second: str, tmp_path: Path) -> None:
-    text = AT_THE_END.format(step=step, first=first, second=second)
-    result = _as_module(tmp_path, text, "place", "m.onnx")
-    code, word = (130, "interrupted") if first == "SIGINT" else (143, "terminated")
-    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+    placing_ends_by(first, AT_THE_END.format(step=step, first=first, second=second), tmp_path, 600)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

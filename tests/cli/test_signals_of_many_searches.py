@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.warm import run_warm
 
 # The signal comes within the second search of the process; `searches` has one letter for each.
 WITHIN_A_SEARCH = """
@@ -51,14 +50,8 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_first_signal_ends_them_all(command: str, name: str, tmp_path: Path) -> None:
     shutil.copy(Path(__file__).parents[1] / "data" / "plans" / "branching.onnx", tmp_path)
-    result = subprocess.run(
-        [sys.executable, "-c", WITHIN_A_SEARCH.format(signal=name), *COMMANDS[command]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    program = WITHIN_A_SEARCH.format(signal=name)
+    result = run_warm(program, list(COMMANDS[command]), cwd=tmp_path)
     code, word = (130, "interrupted") if name == "SIGINT" else (143, "terminated")
     assert result.returncode == code, result.stderr
     assert result.stderr.endswith(f"placewright: {word}\n")

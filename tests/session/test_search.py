@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from support.warm import COMMAND, run_warm
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
@@ -200,18 +200,9 @@ def test_a_solver_is_interrupted_while_it_solves(monkeypatch: pytest.MonkeyPatch
 def test_the_command_writes_its_plan(number: int, tmp_path: Path) -> None:
     (tmp_path / "signalled.py").write_text(PLACER)
     write_problem(tmp_path / "p.json", open_problem())
-    command = [sys.executable, "-m", "placewright", "place", "p.json", "--placer"]
-    command += ["signalled:Signalled", "--set-placer", f"number={int(number)}", "--budget", "3600s"]
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*command, "-o", "plan.json", "--json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,  # a net against hanging
-    )
+    words = ["place", "p.json", "--placer", "signalled:Signalled", "--budget", "3600s", "--json"]
+    words += ["--set-placer", f"number={int(number)}", "-o", "plan.json"]
+    done = run_warm(COMMAND, words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     plan = json.loads((tmp_path / "plan.json").read_text())
@@ -244,16 +235,7 @@ def run_script(folder: Path, number: int, what: str) -> subprocess.CompletedProc
     """A user's script, whose call gets a signal in the middle."""
     (folder / "signalled.py").write_text(PLACER)
     write_problem(folder / "p.json", open_problem())
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(number), what],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,  # a net against hanging
-    )
+    return run_warm(SCRIPT, [str(number), what], cwd=folder)
 
 
 @pytest.mark.parametrize(

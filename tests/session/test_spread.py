@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.warm import COMMAND, run_warm
 from workers.searches import Searches, found_by, problem_of
 
 import placewright as pw
@@ -130,15 +128,7 @@ def test_place_takes_workers() -> None:
 def test_the_command_ends_by_core_seconds(tmp_path: Path) -> None:
     """As `placewright place p.json --core-seconds 2 --workers 2`; no clock but the processors'."""
     write_problem(tmp_path / "p.json", problem_of(40))
-    command = ["place", "p.json", "--core-seconds", "2", "--workers", "2", "-o", "plan.json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "placewright", *command],
-        cwd=tmp_path,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,  # a net against hanging
-    )
+    words = ["place", "p.json", "--core-seconds", "2", "--workers", "2", "-o", "plan.json"]
+    done = run_warm(COMMAND, words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "plan.json").exists()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
+from support.warm import run_warm
 
 import placewright
 from placewright import simulation
@@ -90,8 +89,9 @@ def test_evaluating_compiles_nothing_that_is_not_there(model: ExecutionModel) ->
 
 
 _SCRIPT = """
-import contextlib, random, signal, sys, time
+import contextlib, faulthandler, random, signal, sys, time
 import numpy as np
+faulthandler.enable()
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -133,14 +133,8 @@ print("alive")
 
 
 @pytest.mark.parametrize("call", ["timeline", "value", "stream", "heft"])
-def test_the_process_lives_on(call: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", _SCRIPT, call],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def test_the_process_lives_on(call: str, tmp_path: Path) -> None:
+    done = run_warm(_SCRIPT, [call], cwd=tmp_path, timeout=300)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2000:]
 
 

@@ -19,9 +19,9 @@ COMMAND = [
 
 @pytest.mark.parametrize(
     ("number", "code", "what"),
-    [
-        (signal.SIGTERM, 143, "Agent"),
-        (signal.SIGTERM, 143, "perform"),
+    [  # each starts a cluster; one of them stands for all that is tried with every change
+        pytest.param(signal.SIGTERM, 143, "Agent", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, "perform", marks=pytest.mark.slow),
         (signal.SIGINT, 130, "perform"),
     ],
 )

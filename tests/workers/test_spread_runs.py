@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.warm import run_warm
 from workers.searches import problem_of
 
 import placewright as pw
@@ -144,9 +143,7 @@ def test_a_driver_that_is_killed_goes_on_from_its_file(kills: int, tmp_path: Pat
     points = np.random.default_rng(1).integers(1, 3, size=kills).tolist()
     known = 0
     for last in [*points, 0]:
-        done = subprocess.run(
-            [sys.executable, "-c", DRIVER, str(tmp_path), str(last)], timeout=600, check=False
-        )
+        done = run_warm(DRIVER, [str(tmp_path), str(last)], cwd=tmp_path)
         runs = read_runs(tmp_path / "runs")
         finished = done.returncode == 0
         assert finished or done.returncode == -signal.SIGKILL
@@ -157,7 +154,10 @@ def test_a_driver_that_is_killed_goes_on_from_its_file(kills: int, tmp_path: Pat
     assert rows_of(tmp_path / "runs") == rows_of(tmp_path / "quiet")
 
 
-@pytest.mark.parametrize("placer", ["placeto", "hsdag", "zero-shot"])
+@pytest.mark.parametrize(  # they share `spread_rollouts`, which spreads episodes
+    "placer",
+    ["placeto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("hsdag", "zero-shot"))],
+)
 def test_a_policy_is_the_same_for_any_number_of_workers(
     placer: str, tmp_path: Path, two: Workers
 ) -> None:

@@ -61,6 +61,7 @@ def test_the_optimal_action_becomes_likely(
     assert share > 0.95
 
 
+@pytest.mark.slow  # that each learns is tested above and below; this takes five long runs of each
 @pytest.mark.parametrize(("placer", "evaluations"), TWO_CLUSTERS, ids=name_of)
 def test_the_optimum_of_two_clusters_is_found_from_four_of_five_seeds(
     placer: Placer, evaluations: int
@@ -94,6 +95,7 @@ def test_with_default_settings_the_policy_gets_better_on_two_clusters(placer: st
     assert better.pvalue < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_random_search_does_not_find_the_optimum_of_two_clusters(seed: int) -> None:
     """Of 2^16 placements one is best: what the learners find, chance does not."""

@@ -1,0 +1,112 @@
+"""Runs programs in processes that are forked from one that has imported the package.
+
+A new interpreter imports the package for seconds, which is most of what a short command takes. A
+fork has imported it, and is else a process like any other: with its own files, limits, signals and
+end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+COMMAND = "from placewright.cli import main\nmain()"
+# The child leaves the loop and ends as a program does, not inside a call of ours.
+_SERVER = """
+import json, os, socket, sys
+import placewright.cli.app, placewright.session.session
+channel = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    message, files, *_ = socket.recv_fds(channel, 1 << 20, 3)
+    if not message:
+        os._exit(0)
+    child = os.fork()
+    if child == 0:
+        break
+    for file in files:
+        os.close(file)
+    channel.send(b"%d" % child)
+    channel.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+channel.close()
+for number, file in enumerate(files):
+    os.dup2(file, number)
+    os.close(file)
+asked = json.loads(message)
+os.chdir(asked["cwd"])
+os.environ.clear()
+os.environ.update(asked["environment"])
+sys.argv[:] = ["placewright", *asked["words"]]
+program = compile(asked["program"], "<string>", "exec")
+del child, files, file, message, number, channel, asked
+exec(program)
+"""
+_ENVIRONMENT = dict(os.environ)  # before any test changes it
+_server: list[socket.socket] = []  # it ends when this process does, which closes the socket
+
+
+def run_warm(
+    program: str,
+    words: list[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str] = os.environ,
+    timeout: float = 600.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as ``python -c PROGRAM WORDS`` does.
+
+    Args:
+        program: its text.
+        words: its arguments.
+        cwd: the folder that it runs in.
+        environment: all its variables; compiled kernels stay where this run of tests has them.
+        timeout: seconds until it is killed.
+
+    Raises:
+        TimeoutError: it was killed.
+    """
+    asked = {"program": program, "words": words, "cwd": str(cwd)}
+    message = json.dumps({**asked, "environment": dict(environment)}).encode()
+    channel = _channel()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with open(os.devnull, "rb") as nothing:
+            socket.send_fds(channel, [message], [nothing.fileno(), out.fileno(), err.fileno()])
+        child = int(channel.recv(64))
+        channel.settimeout(timeout)
+        try:
+            code = int(channel.recv(64))
+        except TimeoutError:
+            os.kill(child, signal.SIGKILL)
+            channel.settimeout(None)
+            channel.recv(64)
+            raise
+        channel.settimeout(None)
+        told = [_text(file) for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *told)
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return bytes(file.read()).decode().replace("\r\n", "\n")
+
+
+def _channel() -> socket.socket:
+    """The connection to the process that forks, which is started once."""
+    if not _server:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=dict(_ENVIRONMENT, OMP_NUM_THREADS="1"),
+                start_new_session=True,
+            )
+        _server.append(ours)
+    return _server[0]
