@@ -80,7 +80,7 @@ def test_the_optimum_of_two_clusters_is_found_from_four_of_five_seeds(
         "grouper-placer-mi",
         "hierarchical-mi",
         "hsdag-corrected",
-        "placeto",
+        pytest.param("placeto", marks=pytest.mark.slow),
     ],
 )
 def test_with_default_settings_the_policy_gets_better_on_two_clusters(placer: str) -> None:
