@@ -70,12 +70,6 @@ class HardwareTable:
     equal: bool
     error: float
 
-    @property
-    def best_other(self) -> ContenderRow | None:
-        """The fastest measured contender except the chosen placement."""
-        measured = [r for r in self.rows if r.measured is not None and r.name != CHOSEN]
-        return min(measured, key=lambda row: row.measured or 0.0, default=None)
-
 
 def compare_on_hardware(
     name: str,

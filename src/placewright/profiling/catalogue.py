@@ -176,11 +176,6 @@ def speed_interval(engine: str, phase: str) -> tuple[float, float] | None:
     return None if found is None else (found[phase][0], found[phase][1])
 
 
-def engine_names() -> tuple[str, ...]:
-    """Names of all engines of language models."""
-    return tuple(_document()["engines"])
-
-
 def between_devices(engine: str) -> Between:
     """Sums that an engine of the catalogue makes over devices."""
     entry = _document()["engines"][engine]["between"]
