@@ -17,6 +17,7 @@ from own_order.models import OUTPUTS, SHAPE, WRITERS, by_hand, values
 from own_order.plans import for_throughput, own_order, split_plan, unsplit
 
 import placewright as pw
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
@@ -39,8 +40,16 @@ def replicated(plan: Plan) -> Plan:
     return plan_of(problem, found, plan.placer, plan.runtime)
 
 
+def with_seconds(plan: Plan, seconds: float) -> Plan:
+    """Every unit takes so long: 0 for nothing to gain by overlap, 1 for much."""
+    costs = CostTable(np.full_like(plan.problem.costs.seconds, seconds))
+    found = Solution(plan.placement, 0.0, "feasible", 0.0)
+    return plan_of(replace(plan.problem, costs=costs), found, plan.placer, plan.runtime)
+
+
 PLANS: dict[str, Callable[[Plan], Plan]] = {
-    "split": lambda plan: plan,
+    "split": lambda plan: with_seconds(plan, 1.0),
+    "serial split": lambda plan: with_seconds(plan, 0.0),
     "unsplit": unsplit,
     "all cores": lambda plan: recommended(plan, "all cores"),
     "one device": lambda plan: recommended(plan, plan.problem.cluster.device_names[0]),
@@ -157,7 +166,16 @@ def test_streams_are_warm_and_calls_go_on_beside_them(split: Plan, kind: str) ->
         assert len(list(model.stream(values(at) for at in range(5)))) == 5
 
 
-@pytest.mark.parametrize("kind", ["split", "unsplit"])
+def test_a_call_in_which_nothing_overlaps_wakes_no_worker(split: Plan) -> None:
+    """And one in which units overlap has a worker for each device."""
+    for kind, workers in (("serial split", 0), ("split", 2)):
+        before = _own_threads()
+        with pw.load(PLANS[kind](split)) as model:
+            require_right(model(**values(3)), values(3), names_of(split)[1])
+            assert len(_own_threads() - before) == workers
+
+
+@pytest.mark.parametrize("kind", ["split", "serial split", "unsplit"])
 def test_close_frees_threads_files_and_memory(split: Plan, kind: str) -> None:
     plan = PLANS[kind](split)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Runner of the unsplit model in the threads of its callers, without workers."""
+"""Runner in the threads of its callers, for the unsplit model and for splits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from placewright.execution.requests import (
     new_slot,
 )
 from placewright.execution.runtime import (
+    CompiledSegment,
     HostArray,
     LoadedModel,
+    OpSegment,
     graph_inputs,
     whole_segment,
 )
@@ -49,23 +51,20 @@ class KeepsState(Protocol):
 
 
 class DirectRunner:
-    """Runs single requests on copies of the unsplit model, one per device.
+    """Runs single requests in the threads of their callers.
 
-    Any number of threads may call. A call takes the device with the fewest calls under way, and
+    Any number of threads may call. A call takes the copy with the fewest calls under way, and
     buffers of its own, which are made when they are needed and used again.
 
     Args:
         model: loaded by its runtime.
-        devices: at least one, each with a copy of the model.
+        copies: of the model, at least one; see `whole_copies` and `split_copy`.
         at_once: most calls under way, >= 1; further callers wait.
-
-    Raises:
-        RuntimeFailure: the runtime refuses the model.
     """
 
-    def __init__(self, model: LoadedModel, devices: Sequence[Device], *, at_once: int) -> None:
+    def __init__(self, model: LoadedModel, copies: Sequence[Copy], *, at_once: int) -> None:
         self._model = model
-        self._copies = [_Copy(model, device) for device in devices]
+        self._copies = list(copies)
         self._n_inputs = len(graph_inputs(model.graph))
         self._allowed = threading.BoundedSemaphore(at_once)
         self._lock = threading.Lock()
@@ -95,7 +94,7 @@ class DirectRunner:
         self._copies = []
 
     @contextmanager
-    def _freest(self) -> Iterator[_Copy]:
+    def _freest(self) -> Iterator[Copy]:
         with self._lock:
             if not self._copies:
                 raise RuntimeFailure("the runner is closed; make a new one")
@@ -108,48 +107,119 @@ class DirectRunner:
                 copy.under_way -= 1
 
 
-class _Copy:
-    """The model on one device, with buffers for its calls."""
+class Copy:
+    """Segments that run one after the other, with buffers for the calls that execute them.
 
-    def __init__(self, model: LoadedModel, device: Device) -> None:
-        segment = whole_segment(model.graph)
+    Args:
+        model: from which `segments` were cut.
+        segments: in the order in which they run.
+        devices: ``segments[i].device`` indexes it.
+        compiled: the segments.
+        takes_turns: whether a device runs one segment at a time.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        compiled: Sequence[CompiledSegment],
+        *,
+        takes_turns: bool,
+    ) -> None:
         self.under_way = 0
-        self._name = device.name
-        self._compiled = [[model.reference(device)]]
-        self._tensors = RequestTensors(model, [segment], Members.of([device]))
+        self._compiled = [[made] for made in compiled]
+        self._tensors = RequestTensors(model, segments, Members.of(devices))
         self._numbers = itertools.count()
         self._idle: list[Slot] = []
-        self._model, self._device = model, device
+        self._model, self._device = model, devices[segments[0].device]
+        locks = [threading.Lock() if takes_turns else nullcontext() for _ in devices]
+        self._turns = [locks[segment.device] for segment in segments]
         self._keeps_state = isinstance(model, KeepsState) and model.keeps_state
 
     def run(self, inputs: list[HostArray]) -> Execution:
+        """Execute a request; `inputs` are the runtime's own tensors, ascending.
+
+        Raises:
+            RuntimeFailure: a segment failed; the message names it.
+        """
         try:
             slot = self._idle.pop()
         except IndexError:
             slot = new_slot(self._compiled)
         slot.inputs = inputs
-        request = RequestProgress(slot, next(self._numbers), [0], [0], [(0.0, 0.0)], 1)
+        n = len(self._turns)
+        request = RequestProgress(slot, next(self._numbers), [], [], [(0.0, 0.0)] * n, n)
         with self._prepared():
             try:
-                self._tensors.send_inputs(request)
-                self._tensors.run_segment(request, 0)
-                self._tensors.settle(request)
-                execution = self._tensors.execution(request)
+                execution = self._executed(request)
             except BaseException as cause:  # libraries raise any type
                 if self._keeps_state:
                     self._idle.append(slot)  # its caller resets the state
                 if not isinstance(cause, Exception):
                     raise
-                raise RuntimeFailure(f"the model on '{self._name}' failed: {cause}") from cause
+                at = self._tensors.describe(n - request.left, request.number)
+                name = at if n > 1 else f"the model on '{self._device.name}'"
+                raise RuntimeFailure(f"{name} failed: {cause}") from cause
         slot.inputs = None
         slot.tensors.clear()
         self._idle.append(slot)  # only after success: a failure leaves it in an unknown state
         return execution
 
     def reset_state(self) -> None:
+        """Give all state its initial value."""
         for slot in self._idle:
             slot.reset_state()
+
+    def _executed(self, request: RequestProgress) -> Execution:
+        self._tensors.send_inputs(request)
+        for index, turn in enumerate(self._turns):
+            with turn:
+                self._tensors.run_segment(request, index)
+            request.left -= 1
+        self._tensors.settle(request)
+        return self._tensors.execution(request)
 
     def _prepared(self) -> AbstractContextManager[None]:
         model = self._model
         return model.prepared(self._device) if isinstance(model, PreparesCallers) else nullcontext()
+
+
+def whole_copies(model: LoadedModel, devices: Sequence[Device]) -> list[Copy]:
+    """A copy of the unsplit model on each device.
+
+    Raises:
+        RuntimeFailure: the runtime refuses the model.
+    """
+    whole = whole_segment(model.graph)
+    return [
+        Copy(model, [whole], [device], [model.reference(device)], takes_turns=False)
+        for device in devices
+    ]
+
+
+def split_copy(
+    model: LoadedModel, segments: Sequence[OpSegment], devices: Sequence[Device]
+) -> Copy:
+    """The segments of a split, one after the other; a device runs one of them at a time.
+
+    A call then needs no other thread, and to wake one can take longer than a small segment.
+
+    Args:
+        model: from which `segments` were cut.
+        segments: of one request, in plan order.
+        devices: ``segments[i].device`` indexes it; see `are_equal_cores`.
+
+    Raises:
+        RuntimeFailure: the runtime refuses a segment.
+    """
+    return Copy(model, segments, devices, model.compile(segments, devices), takes_turns=True)
+
+
+def are_equal_cores(devices: Sequence[Device], segments: Sequence[OpSegment]) -> bool:
+    """True if any thread may run the segments: their devices are equal parts of the processor."""
+    used = [devices[index] for index in dict.fromkeys(segment.device for segment in segments)]
+    return all(
+        device.kind == "cpu" and device.replicas == 1 and device.fingerprint == used[0].fingerprint
+        for device in used
+    )

@@ -319,6 +319,14 @@ class RequestTensors:
         )
         return Execution(outputs, boundary, done.seconds, tuple(done.spans), done.start)
 
+    def describe(self, index: int, request: int = 0) -> str:
+        """Text of a segment for messages: number, device that runs it for a request, and ops."""
+        segment, names = self.segments[index], self.model.graph.op_names
+        shown = ", ".join(names[op] for op in segment.ops[:3])
+        more = f", ... ({len(segment.ops)} ops)" if len(segment.ops) > 3 else ""
+        device = self.members.devices[self.members.serving(segment.device, request)].name
+        return f"segment {index} on '{device}' [{shown}{more}]"
+
     def _constant(self, at: int) -> HostArray:
         """Value of an output that depends on no input and that no op makes."""
         if self._plain_outputs is None:

@@ -268,14 +268,6 @@ class ConcurrentRunner:
         for slot in self._slots:
             slot.reset_state()
 
-    def describe(self, index: int, request: int = 0) -> str:
-        """Text of a segment for messages: number, device that runs it for a request, and ops."""
-        segment, names = self.segments[index], self.model.graph.op_names
-        shown = ", ".join(names[op] for op in segment.ops[:3])
-        more = f", ... ({len(segment.ops)} ops)" if len(segment.ops) > 3 else ""
-        device = self._members.devices[self._members.serving(segment.device, request)].name
-        return f"segment {index} on '{device}' [{shown}{more}]"
-
     def _next_finished(self, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
         """Wait for the caller's next request that is done or has failed and of which nothing runs.
 
@@ -307,7 +299,7 @@ class ConcurrentRunner:
             return
         self._is_stuck = True
         running = [
-            self.describe(index, request.number)
+            self._tensors.describe(index, request.number)
             for request in list(self._under_way.values())
             for index in list(request.running)
         ]
@@ -393,7 +385,9 @@ class ConcurrentRunner:
         try:
             self._tensors.run_segment(request, index)
         except BaseException as cause:  # a worker must never end silently
-            error = RuntimeFailure(f"{self.describe(index, request.number)} failed: {cause}")
+            error = RuntimeFailure(
+                f"{self._tensors.describe(index, request.number)} failed: {cause}"
+            )
             error.__cause__ = cause
             del request.running[index]
             if request.fail(error, running=True):

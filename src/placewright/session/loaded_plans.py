@@ -16,10 +16,17 @@ from placewright.core.contender_names import ALL_CORES, PLAN, UNSPLIT_STREAMS, d
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
+from placewright.core.problem import Problem
 from placewright.core.signature import Port
 from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.allocator import give_back_freed_memory
-from placewright.execution.direct import DirectRunner, KeepsState
+from placewright.execution.direct import (
+    DirectRunner,
+    KeepsState,
+    are_equal_cores,
+    split_copy,
+    whole_copies,
+)
 from placewright.execution.inputs import (
     GivenInputs,
     Outputs,
@@ -29,7 +36,11 @@ from placewright.execution.inputs import (
     given_inputs,
 )
 from placewright.execution.members import Members
-from placewright.execution.placements import placement_runner, whole_model_runner
+from placewright.execution.placements import (
+    placement_runner,
+    placement_segments,
+    whole_model_runner,
+)
 from placewright.execution.processor import usable_cores
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
@@ -44,6 +55,7 @@ from placewright.session.running import limited
 from placewright.session.streams import LEAST_SAMPLES, contender_to_run, require_streamable
 from placewright.simulation.model import Simulator
 
+_ROUNDING = 1e-9  # of sums of seconds in different orders
 _CLOSING_SECONDS = 10.0  # to wait for calls that are under way
 _DTYPES = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -284,7 +296,7 @@ class LoadedPlan:
         if self._one_by_one:
             devices = devices[:1]  # each device would have a state of its own
         at_once = in_flight or max(len(usable_cores()), len(devices))
-        return DirectRunner(model, devices, at_once=at_once)
+        return DirectRunner(model, whole_copies(model, devices), at_once=at_once)
 
     def _called(self, samples: Iterable[GivenInputs], keeps_going: bool) -> Generator[Any]:
         for number, given in enumerate(samples):
@@ -428,16 +440,32 @@ def unsplit_devices(plan: Plan, model: LoadedModel) -> tuple[Device, ...]:
     return Members.of([problem.cluster.devices[used[0]]]).devices if len(used) == 1 else ()
 
 
-def call_runner(plan: Plan, model: LoadedModel, *, in_flight: int | None) -> ConcurrentRunner:
+def call_runner(
+    plan: Plan, model: LoadedModel, *, in_flight: int | None
+) -> DirectRunner | ConcurrentRunner:
     """Make the runner of a split plan's single calls; None in flight is as many as pay."""
-    problem, placement = plan.problem, plan.placement
+    problem, placement, devices = plan.problem, plan.placement, plan.problem.cluster.devices
     if problem.objective == "training":
         return placement_runner(problem, placement, model)
     allowed = in_flight or _in_flight(plan)
-    groups = any(device.replicas > 1 for device in problem.cluster.devices)
-    if isinstance(problem.execution_model, Event) and not groups:
-        return placement_runner(problem, placement, model, in_flight=allowed)
-    return stream_runner(problem, placement, model, in_flight=allowed)
+    groups = any(device.replicas > 1 for device in devices)
+    if not isinstance(problem.execution_model, Event) or groups:
+        return stream_runner(problem, placement, model, in_flight=allowed)
+    segments = placement_segments(problem, placement)
+    if _is_serial(problem, placement) and are_equal_cores(devices, segments):
+        copy = split_copy(model, segments, devices)
+        return DirectRunner(model, [copy], at_once=allowed)
+    return ConcurrentRunner(model, segments, devices, in_flight=allowed)
+
+
+def _is_serial(problem: Problem, placement: Placement) -> bool:
+    """True if one unit after the other is predicted to take no longer than the placement.
+
+    So it is for a chain of segments, and for small units, whose cuts cost more than they gain.
+    """
+    units = np.arange(problem.n_units)
+    serial_s = float(problem.costs.seconds[units, placement.device_of].sum())
+    return serial_s <= (1 + _ROUNDING) * Simulator(problem).timeline(placement).value
 
 
 def _in_flight(plan: Plan) -> int:

@@ -1,0 +1,100 @@
+"""The runner in its callers' threads: outputs, turns of devices, errors, equal cores."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from execution.adding import DEVICES, Adding, expected, layered, plans
+from hypothesis import given, settings
+
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.errors import InputError, RuntimeFailure
+from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy
+from placewright.execution.runtime import segments_of_ops
+
+
+@settings(max_examples=60)
+@given(plans())
+def test_any_split_computes_what_the_graph_says(
+    plan: tuple[ComputationGraph, list[tuple[int, list[int]]]],
+) -> None:
+    graph, parts = plan
+    model: Any = Adding(graph)
+    copy = split_copy(model, segments_of_ops(graph, parts), DEVICES)
+    runner = DirectRunner(model, [copy], at_once=2)
+    for x in range(3):
+        outputs = runner.run([np.float64(x)]).outputs
+        assert [float(value) for value in outputs] == expected(graph, float(x))
+    assert set(model.threads.values()) == {threading.current_thread().name}
+
+
+def test_a_device_runs_one_segment_of_many_callers_at_a_time() -> None:
+    """Two devices therefore have two callers at work, and each caller gets its own answer."""
+    graph = layered([(0, 1), (1, 2)], 3)
+    lock, busy, most = threading.Lock(), [0, 0], [0, 0]
+    device_of = [0, 1, 0]
+    both = threading.Event()
+
+    def hook(op: int) -> None:
+        device = device_of[op]
+        with lock:
+            busy[device] += 1
+            most[device] = max(most[device], busy[device])
+            if busy == [1, 1]:
+                both.set()
+        time.sleep(0.001)
+        with lock:
+            busy[device] -= 1
+
+    model: Any = Adding(graph, hook)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1]), (0, [2])])
+    runner = DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=3)
+
+    def call(caller: int) -> list[list[float]]:
+        inputs = [np.float64(100 * caller + x) for x in range(20)]
+        return [[float(v) for v in runner.run([x]).outputs] for x in inputs]
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(call, range(6)))
+    assert found == [[expected(graph, 100.0 * c + x) for x in range(20)] for c in range(6)]
+    assert most == [1, 1]
+    assert both.is_set()
+
+
+def test_an_error_names_the_segment_and_the_next_call_is_another_one() -> None:
+    is_full = True
+
+    def fail(op: int) -> None:
+        if op == 1 and is_full:
+            raise ValueError("no memory left")
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph, hook=fail)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    runner = DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1)
+    with pytest.raises(RuntimeFailure, match=r"segment 1 on 'b' \[op 1\] failed: no memory left"):
+        runner.run([np.float64(0)])
+    is_full = False
+    assert [float(v) for v in runner.run([np.float64(0)]).outputs] == expected(graph, 0.0)
+    with pytest.raises(InputError, match="has 1 inputs, got values for 2"):
+        runner.run([np.float64(0), np.float64(1)])
+    runner.close()
+    with pytest.raises(RuntimeFailure, match="closed"):
+        runner.run([np.float64(0)])
+
+
+def test_accelerators_and_unlike_cores_need_workers() -> None:
+    graph = layered([(0, 1)], 2)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    core = Device("cpu:0", "cpu", fingerprint="large core")
+    assert are_equal_cores([core, core, Device("cuda:0", "gpu")], parts)
+    assert not are_equal_cores([core, replace(core, fingerprint="small core")], parts)
+    assert not are_equal_cores([core, Device("cuda:0", "gpu")], parts)
+    assert not are_equal_cores([core, replace(core, replicas=2)], parts)
