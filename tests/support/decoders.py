@@ -1,18 +1,16 @@
-"""Decoders with a cache that a loaded plan keeps: a module of our own, and Hugging Face's Llama."""
+"""Plans of decoders on two cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from support.training_loops import cores_of
-from torch import nn
 
 import placewright as pw
+from benchmarks.own_decoders import Decoding
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Link
 from placewright.core.costs import CostTable
@@ -27,117 +25,6 @@ from placewright.profiling.units import common_units, light_ops_joined
 from placewright.session.models import runnable_source
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
-
-WORDS, CONTEXT, WIDTH, HEADS = 101, 256, 64, 4
-STATE = {"new_keys_*": "keys_*", "new_values_*": "values_*"}
-Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-class Block(nn.Module):
-    """Attention over the cache, and a feed-forward network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.inner, self.outer = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(
-        self, x: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        parts = self.inner(self.before(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        key = key.index_copy(2, position, parts[1])
-        value = value.index_copy(2, position, parts[2])
-        seen = torch.arange(CONTEXT)[None, :] <= position[:, None]
-        mixed = nn.functional.scaled_dot_product_attention(parts[0], key, value, attn_mask=seen)
-        x = x + self.outer(mixed.transpose(1, 2).flatten(2))
-        return x + self.down(nn.functional.gelu(self.up(self.between(x)))), key, value
-
-
-class Decoder(nn.Module):
-    """One token and its position in, scores of the next one out; caches in and out."""
-
-    def __init__(self, n_layers: int = 4) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.layers = nn.ModuleList(Block() for _ in range(n_layers))
-        self.head = nn.Linear(WIDTH, WORDS)
-
-    def forward(
-        self,
-        token: torch.Tensor,
-        position: torch.Tensor,
-        keys: list[torch.Tensor],
-        values: list[torch.Tensor],
-    ) -> dict[str, Any]:
-        x = self.words(token) + self.places(position)
-        new_keys, new_values = [], []
-        for layer, key, value in zip(self.layers, keys, values, strict=True):
-            x, key, value = layer(x, key, value, position)
-            new_keys.append(key)
-            new_values.append(value)
-        return {"scores": self.head(x), "new_keys": new_keys, "new_values": new_values}
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """A decoder with its example inputs and state, and a new cache of the unsplit model."""
-
-    module: nn.Module
-    example_inputs: tuple[Any, ...]
-    state: Mapping[str, str]
-    plain: Callable[[], Step]
-
-
-def own_decoder(n_layers: int = 4) -> Decoding:
-    """The decoder above; the unsplit model is given the caches that it returned."""
-    torch.manual_seed(1)
-    module = Decoder(n_layers).eval()
-
-    def caches() -> list[list[torch.Tensor]]:
-        shape = (1, HEADS, CONTEXT, WIDTH // HEADS)
-        return [[torch.zeros(shape) for _ in range(n_layers)] for _ in range(2)]
-
-    def plain() -> Step:
-        held = caches()
-
-        def step(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad():
-                made = module(token, position, *held)
-            held[:] = [made["new_keys"], made["new_values"]]
-            return torch.as_tensor(made["scores"])
-
-        return step
-
-    token, position = torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long)
-    return Decoding(module, (token, position, *caches()), STATE, plain)
-
-
-def llama_decoder(n_layers: int = 4) -> Decoding:
-    """Llama with random weights; the unsplit model has a cache of its own that grows."""
-    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-
-    from placewright.frameworks.torch.decoders import cached_decoder
-
-    torch.manual_seed(2)
-    config = LlamaConfig(
-        vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=2 * WIDTH,
-        num_hidden_layers=n_layers, num_attention_heads=HEADS, num_key_value_heads=2,
-        max_position_embeddings=CONTEXT, initializer_range=0.2,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
-
-    def plain() -> Step:
-        cache = DynamicCache()
-
-        def step(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad():
-                made = model(input_ids=token, past_key_values=cache, use_cache=True)
-            return torch.as_tensor(made.logits)
-
-        return step
-
-    return Decoding(*cached_decoder(model, CONTEXT), plain)
 
 
 def plan_on_cores(
@@ -195,13 +82,3 @@ def _within(problem: Problem, share: float, runtime: str) -> Plan:
     assert simulator.violation(Placement.of(alone)) is not None, "it fits on one core"
     found = Solution(Placement.of(split), 1.0, "feasible", 0.0)
     return plan_of(simulator.problem, found, PlacerRecord("manual", "0", 0, 0, 0.0), runtime)
-
-
-def tokens_of(step: Step, count: int, prompt: Sequence[int] = (1, 2, 3)) -> list[int]:
-    """Greedy decoding behind a prompt."""
-    tokens = list(prompt)
-    for position in range(len(prompt) + count - 1):
-        scores = step(torch.tensor([[tokens[position]]]), torch.tensor([position]))
-        if position + 1 == len(tokens):
-            tokens.append(int(scores[0, -1].argmax()))
-    return tokens

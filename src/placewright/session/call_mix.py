@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -15,6 +16,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
@@ -34,9 +36,12 @@ from placewright.session.models import (
 )
 from placewright.session.request import Request
 from placewright.session.running import limited
+from placewright.simulation.bounds.lower import lower_bound
+from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 
 _log = logging.getLogger(__name__)
+_BOUND_SECONDS = 5.0  # of the relaxation of each call
 UNMEASURED = "check on the hardware: calls of several shapes were not measured beside simpler ways"
 _SAME = 0.01  # relative difference of two values that is not worth a clause
 
@@ -248,6 +253,8 @@ def checked_calls(
 ) -> Plan:
     """Check a placement with each shape: limits, and outputs against the unsplit model's.
 
+    Bound and status become those of the calls themselves, which the mean call only approximates.
+
     Args:
         plan: of the mean call.
         parts: problems of the single calls.
@@ -259,15 +266,11 @@ def checked_calls(
         MismatchError: outputs differ from the unsplit model's.
     """
     calls = calls_of(plan.problem.source)
-    own_values = []
-    for at, (call, part) in enumerate(zip(calls, parts, strict=True)):
-        own = _part_of(plan.problem, part)
-        simulator = Simulator(own)
-        violation = simulator.violation(plan.placement)
+    owns = [_part_of(plan.problem, part) for part in parts]
+    for at, (call, own) in enumerate(zip(calls, owns, strict=True)):
+        violation = Simulator(own).violation(plan.placement)
         if violation is not None:
             raise InfeasibleError(f"the placement does not fit {call}: {violation.message}")
-        own_values.append(simulator.value(plan.placement))
-        _log.info("%s: each predicted %s", call, value_text(own_values[-1], own.time_unit))
         if not compares:
             continue
         loaded = (model if at == 0 else _with_shapes(model, call)).loaded(plan.runtime)
@@ -278,23 +281,56 @@ def checked_calls(
                 f"outputs of {call} differ from the unsplit model: {comparison.text}; the plan was "
                 "not written"
             )
+    checked = proven_of_calls(plan, owns, [call.times for call in calls])
     clause = UNMEASURED if compares else f"{UNMEASURED}, nor were outputs compared"
-    return replace(plan, left_out=(*plan.left_out, clause, *_apart(plan, calls, own_values)))
+    return replace(checked, left_out=(*checked.left_out, clause))
 
 
-def _apart(plan: Plan, calls: Sequence[Call], values: Sequence[float]) -> list[str]:
-    """A clause if the mean of the calls' own values is not the value of the mean call.
+def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[int]) -> Plan:
+    """The plan with the bound and status of the calls themselves; the log gives their values.
 
-    Devices that overlap in the mean call may wait for each other in every single one.
+    The plan's value is the mean call's. It differs from the mean of the calls' values, because one
+    share stands for the bytes of all tensors, and each call has a critical path of its own.
+    A bound of the mean call is therefore no bound of the calls. The weighted sum of their own
+    bounds is, and the gap here is that of the larger of both values.
+
+    Args:
+        plan: of the mean call.
+        owns: the problem of each call, with the plan's units.
+        times: how often each call is made.
     """
-    own = float(np.average(values, weights=[call.times for call in calls]))
-    if abs(own - plan.value) <= _SAME * plan.value:
-        return []
-    unit = plan.problem.time_unit
-    return [
-        f"the calls' own values: their mean is {value_text(own, unit)}, while value and bound are "
-        f"those of the mean call ({value_text(plan.value, unit)})"
-    ]
+    shares = np.array(times) / sum(times)
+    bound = float(shares @ [lower_bound(own, _BOUND_SECONDS).value for own in owns])
+    scale, left_out = 1.0, plan.left_out
+    placements = [plan.placement, *([plan.searched.placement] if plan.searched else [])]
+    simulated = Simulator(plan.problem)
+    for placement in placements:
+        values = [Simulator(own).value(_ordered(placement, simulated)) for own in owns]
+        mean, exact = simulated.value(placement), float(shares @ values)
+        if math.isfinite(exact) and exact > 0:
+            scale = min(scale, mean / exact)
+        *texts, own, other = (
+            value_text(value, plan.problem.time_unit) for value in (*values, exact, mean)
+        )
+        _log.info("calls predicted %s, %s on average", ", ".join(texts), own)
+        if placement is plan.placement and abs(exact - mean) > _SAME * mean:
+            clause = f"the calls' own values: their mean is {own}, and the mean call takes {other}"
+            left_out = (*left_out, clause)
+    is_closed = plan.value <= scale * bound * (1.0 + CLOSED)
+    return replace(
+        plan,
+        lower_bound=min(scale * bound, plan.value),
+        status="optimal" if is_closed else "feasible",
+        bound_method="bounds of each call",
+        left_out=left_out,
+    )
+
+
+def _ordered(placement: Placement, simulated: Simulator) -> Placement:
+    """The placement with the order in which every call runs, which is that of the mean call."""
+    if placement.order is not None or simulated.violation(placement) is not None:
+        return placement
+    return Placement.of(placement.device_of, simulated.timeline(placement).order)
 
 
 def models_of_calls(plan: Plan) -> list[tuple[Plan, LoadedModel]]:

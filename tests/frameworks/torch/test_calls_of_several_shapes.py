@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.decoders import Decoding, Step, llama_decoder, own_decoder
 from torch import nn
 
 import placewright as pw
+from benchmarks.own_decoders import Decoding, Sizes, Step, llama_decoder, own_decoder
 from placewright.core.calls import calls_of
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.placements import placement_segments
 from placewright.frameworks.torch.running.runtime import TorchModel
 from placewright.session.call_mix import models_of_calls
 from placewright.session.loaded_calls import LoadedCalls
-from placewright.session.plans import searched_plan
+from placewright.session.plans import searched_plan, with_placement
 from placewright.simulation.model import Simulator
 
 PROMPT, AFTER = 16, 50
@@ -73,9 +74,10 @@ def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
     assert len(set(expected[PROMPT:])) > 3, "the same token again and again shows nothing"
     plan = placed(decoding)
     assert plan.problem.n_units > 8
-    assert plan.searched is not None
-    for chosen in (plan, searched_plan(plan)):
-        assert len(set(chosen.placement.device_of.tolist())) == (1 if chosen is plan else 2)
+    classes = plan.problem.colocation
+    for devices in ([0], [0, 1]):
+        of_class = np.resize(devices, classes.n_groups)
+        chosen = with_placement(plan, Placement.of(of_class[classes.group_of]))
         with pw.load(chosen) as step:
             assert isinstance(step, LoadedCalls)
             for _ in range(2):
@@ -116,7 +118,7 @@ def test_weights_and_state_are_there_once_and_no_call_takes_more_than_predicted(
 
 def test_the_value_is_the_mean_of_the_calls() -> None:
     """By hand: the costs of each unit are weighted by how often its call is made."""
-    decoding = own_decoder(2)
+    decoding = own_decoder(Sizes(layers=2))
     session = pw.Session(
         decoding.module,
         example_inputs=examples(decoding),
@@ -182,7 +184,7 @@ def test_a_plan_file_holds_the_calls(tmp_path: Path) -> None:
 
 
 def test_a_limit_holds_for_every_call() -> None:
-    decoding = own_decoder(2)
+    decoding = own_decoder(Sizes(layers=2))
     plan = placed(decoding)
     whole = max(plan.memory.values())
     limit = {"cpu:0": 0.7 * whole, "cpu:1": 0.7 * whole}
@@ -222,6 +224,6 @@ def test_wrong_calls_are_refused_in_one_line(said: dict[str, Any], message: str)
 
 
 def test_a_runtime_that_loads_one_shape_refuses_several() -> None:
-    plan = replace(placed(own_decoder(1)), runtime="onnxruntime")
+    plan = replace(placed(own_decoder(Sizes(layers=1))), runtime="onnxruntime")
     with pytest.raises(InputError, match="loads one shape of a model; place these calls for torch"):
         models_of_calls(plan)

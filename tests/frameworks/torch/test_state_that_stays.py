@@ -10,23 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.decoders import (
-    STATE,
-    WORDS,
-    Decoding,
-    llama_decoder,
-    own_decoder,
-    plan_on_cores,
-    tokens_of,
-)
+from support.decoders import plan_on_cores
 from torch import nn
 from transformers import MistralConfig, MistralForCausalLM
 
 import placewright as pw
+from benchmarks.own_decoders import Decoding, Sizes, llama_decoder, own_decoder, tokens_of
 from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import MeasuresMemory
-from placewright.frameworks.torch.decoders import cached_decoder
+from placewright.frameworks.torch.decoders import STATE, cached_decoder
 from placewright.frameworks.torch.reading.state import changes_in_place
 from placewright.frameworks.torch.running.instances import TorchInstance
 from placewright.session.models import loaded_model
@@ -77,7 +70,7 @@ def test_the_cache_counts_once_and_nothing_of_it_is_sent() -> None:
     weights = sum(value.numel() * 4 for value in decoding.module.parameters())
     assert graph.weight_bytes.sum() == pytest.approx(weights + n_bytes, abs=2**13)
     assert graph.tensor_bytes.max() < n_bytes / 8, "a tensor of the size of a cache"
-    assert unit_graph.tensor_bytes[unit_graph.tensor_is_output].sum() == WORDS * 4
+    assert unit_graph.tensor_bytes[unit_graph.tensor_is_output].sum() == Sizes().words * 4
     kinds = np.array(graph.op_kinds)
     for layer in range(4):
         mine = [f"layers.{layer}" in path for path in graph.op_modules]
@@ -140,13 +133,13 @@ def test_buffers_that_a_module_changes_are_state() -> None:
     ],
 )
 def test_wrong_state_is_refused_by_name(state: dict[str, str], message: str) -> None:
-    decoding = own_decoder(2)
+    decoding = own_decoder(Sizes(layers=2))
     with pytest.raises((FieldError, UnknownNameError), match=message):
         pw.read(decoding.module, decoding.example_inputs, runtime="torch", state=state)
 
 
 def test_state_is_of_inference_and_of_single_requests() -> None:
-    decoding = own_decoder(2)
+    decoding = own_decoder(Sizes(layers=2))
     with pytest.raises(FieldError, match="a training step keeps its own state"):
         pw.read(decoding.module, decoding.example_inputs, objective="training", state=STATE)
     with pytest.raises(FieldError, match="a call waits for the one before; use latency"):
@@ -157,7 +150,7 @@ def test_state_is_of_inference_and_of_single_requests() -> None:
 
 
 def test_a_call_that_fails_leaves_no_half_state() -> None:
-    decoding = own_decoder(2)
+    decoding = own_decoder(Sizes(layers=2))
     with pw.load(plan_on_cores(decoding, None)) as step:
         expected = tokens_of(decoding.plain(), 9)
         with pytest.raises(RuntimeFailure, match="index"):
@@ -170,7 +163,7 @@ def test_a_call_that_fails_leaves_no_half_state() -> None:
 
 def test_a_call_that_is_interrupted_leaves_no_half_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C comes after the caches have changed."""
-    decoding = own_decoder(2)
+    decoding = own_decoder(Sizes(layers=2))
     with pw.load(plan_on_cores(decoding, None)) as step:
         expected = tokens_of(decoding.plain(), 9)
         whole = TorchInstance._call
@@ -250,7 +243,7 @@ def test_a_product_with_the_old_state_is_no_update_in_place() -> None:
 def test_a_window_shorter_than_the_context_is_refused() -> None:
     """The mask of the caches hides no token that a window has left."""
     config = MistralConfig(
-        vocab_size=WORDS, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+        vocab_size=9, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=1, sliding_window=4,
     )  # fmt: skip
     model = MistralForCausalLM(config).eval()
