@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -129,7 +129,7 @@ class Case:
 def case_of(name: str, sizes: Sizes, request: Request, folder: Path) -> Case:
     """Measure a decoder; a runtime other than PyTorch reads it from a file in the folder."""
     decoding = DECODERS[name](sizes)
-    said = {"state": decoding.state, "devices": "cpu:0,cpu:1"}
+    said: dict[str, Any] = {"state": decoding.state, "devices": "cpu:0,cpu:1"}
     if request.runtime == "torch":
         session = Session(
             request, model=decoding.module, example_inputs=decoding.example_inputs, **said

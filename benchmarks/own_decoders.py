@@ -127,7 +127,8 @@ def llama_decoder(sizes: Sizes = Sizes()) -> Decoding:
         num_key_value_heads=sizes.heads // 2, max_position_embeddings=sizes.context,
         initializer_range=0.2,
     )  # fmt: skip
-    model = LlamaForCausalLM(config).eval()
+    model: Any = LlamaForCausalLM(config)
+    model.eval()
 
     def plain() -> Step:
         cache = DynamicCache()

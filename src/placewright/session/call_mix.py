@@ -286,7 +286,7 @@ def checked_calls(
     return replace(checked, left_out=(*checked.left_out, clause))
 
 
-def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[int]) -> Plan:
+def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float]) -> Plan:
     """The plan with the bound and status of the calls themselves; the log gives their values.
 
     The plan's value is the mean call's. It differs from the mean of the calls' values, because one
