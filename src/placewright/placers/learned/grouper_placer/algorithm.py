@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
+from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
 from placewright.placers.learned.shared.encoders import (
     AttentionalDecoder,
@@ -16,9 +17,17 @@ from placewright.placers.learned.shared.encoders import (
     Logits,
     perceptron,
 )
+from placewright.placers.learned.shared.entropy_bonus import joint_bonus
 from placewright.placers.learned.shared.group_inputs import JointSpace
-from placewright.placers.learned.shared.learning_scope import learning_scope
-from placewright.placers.learned.shared.reinforce import Reinforce, joint_bonus
+from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
+from placewright.placers.learned.shared.monitoring import EarlyStop
+from placewright.placers.learned.shared.returns import (
+    MovingAverage,
+    negative_root,
+    over_root_mean_square,
+    reference_value,
+    relative_times,
+)
 from placewright.placers.learned.shared.sampling import as_array, chosen, sample
 from placewright.simulation.evaluator import Evaluator
 
@@ -80,17 +89,37 @@ def learn(
     rng: np.random.Generator,
 ) -> GrouperPlacerPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    problem = joint.space.problem
+    problem, reference = joint.space.problem, reference_value(joint.space.problem)
+    baseline, square = (MovingAverage(settings.baseline_decay) for _ in range(2))
+    stop = EarlyStop(settings.patience)
+    if settings.homogeneous_starts:
+        evaluate_homogeneous(problem, evaluator)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = GrouperPlacerPolicy(joint, settings)
-        run = Reinforce(policy, settings, problem, evaluator, scalars)
-        while run.goes_on:
+        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
+        while not stop(evaluator.best_value, evaluator.evaluations):
+            # 1. Draw groupings, each with a placement, and time them.
             batch = draw(policy, joint, settings.samples_per_update, generator)
-            times = run.time(batch.placements)
-            advantage = run.advantage(times, normalised=settings.normalised)
-            loss, spread = batch_loss(policy, batch, advantage)
-            bonus = joint_bonus(settings, spread, batch.log_groups)
-            run.descend(loss - bonus, spread, times)
+            times = relative_times(evaluator.sample_many(batch.placements), reference)
+            # 2. Compare them with the moving baseline.
+            rewards = negative_root(times)
+            advantage = baseline.advantage(rewards)
+            baseline.update(rewards)
+            if settings.normalised:
+                advantage = over_root_mean_square(advantage, square)
+            # 3. REINFORCE for both networks, with an entropy bonus.
+            weights = torch.tensor(advantage, dtype=torch.float32)
+            loss, spread = batch_loss(policy, batch, weights)
+            loss = loss - joint_bonus(settings, spread, batch.log_groups)
+            if settings.updates:
+                clipped_step(policy, optimiser, loss, settings.clip_norm)
+            scalars(
+                evaluator.evaluations,
+                best=evaluator.best_value,
+                mean_time=float(times.mean()) * reference,
+                loss=loss.item(),
+                entropy=spread.item(),
+            )
     return policy
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
+from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.hierarchical.placer import Hierarchical
 from placewright.placers.learned.shared.encoders import (
     AttentionalDecoder,
@@ -16,9 +17,18 @@ from placewright.placers.learned.shared.encoders import (
     Logits,
     perceptron,
 )
+from placewright.placers.learned.shared.entropy_bonus import joint_bonus
 from placewright.placers.learned.shared.group_inputs import JointSpace
-from placewright.placers.learned.shared.learning_scope import learning_scope
-from placewright.placers.learned.shared.reinforce import Reinforce, joint_bonus
+from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
+from placewright.placers.learned.shared.monitoring import EarlyStop
+from placewright.placers.learned.shared.returns import (
+    FAILING_TIMES,
+    MovingAverage,
+    negative_root,
+    over_root_mean_square,
+    reference_value,
+    relative_times,
+)
 from placewright.placers.learned.shared.sampling import as_array, chosen, sample
 from placewright.simulation.evaluator import Evaluator
 
@@ -77,20 +87,44 @@ def learn(
     rng: np.random.Generator,
 ) -> HierarchicalPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    problem = joint.space.problem
+    problem, reference = joint.space.problem, reference_value(joint.space.problem)
+    baseline, square = (MovingAverage(settings.baseline_decay) for _ in range(2))
+    stop, update = EarlyStop(settings.patience), 0
+    if settings.homogeneous_starts:
+        evaluate_homogeneous(problem, evaluator)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = HierarchicalPolicy(joint, settings)
-        run = Reinforce(policy, settings, problem, evaluator, scalars)
-        while run.goes_on:
-            is_noisy = run.updates < settings.noise_updates
+        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
+        while not stop(evaluator.best_value, evaluator.evaluations):
+            # 1. Draw a grouping and k placements of it, and time them.
+            is_noisy = update < settings.noise_updates
             batch = draw(policy, joint, settings, generator, is_noisy=is_noisy)
-            times = run.time(batch.placements)
-            teaching = run.teaching(times, settings.feasible_only_after)
-            if len(teaching):
-                advantage = run.advantage(times[teaching], normalised=settings.normalised)
-                loss, spread = batch_loss(policy, batch, teaching, advantage, settings)
-                bonus = joint_bonus(settings, spread, batch.log_groups)
-                run.descend(loss - bonus, spread, times)
+            times = relative_times(evaluator.sample_many(batch.placements), reference)
+            # 2. Compare those that teach with the moving baseline.
+            update += 1
+            teaching = np.arange(len(times))
+            if update > settings.feasible_only_after:
+                teaching = np.flatnonzero(times < FAILING_TIMES)
+            if len(teaching) == 0:
+                continue
+            rewards = negative_root(times[teaching])
+            advantage = baseline.advantage(rewards)
+            baseline.update(rewards)
+            if settings.normalised:
+                advantage = over_root_mean_square(advantage, square)
+            # 3. REINFORCE for both networks, with an entropy bonus.
+            weights = torch.tensor(advantage, dtype=torch.float32)
+            loss, spread = batch_loss(policy, batch, teaching, weights, settings)
+            loss = loss - joint_bonus(settings, spread, batch.log_groups)
+            if settings.updates:
+                clipped_step(policy, optimiser, loss, settings.clip_norm)
+            scalars(
+                evaluator.evaluations,
+                best=evaluator.best_value,
+                mean_time=float(times.mean()) * reference,
+                loss=loss.item(),
+                entropy=spread.item(),
+            )
     return policy
 
 

@@ -43,7 +43,11 @@ class Hierarchical(LearningPlacer, JointSettings):
           earlier ones where an op is met again;
         * ``make_grouping_predictions``: no noise on the grouper's logits;
         * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns;
-        * ``encode``, ``decode``: attention sums the encoder's states, the code's its projections;
+        * ``encode``, ``decode``: attention sums the encoder's states, the code's its projections.
+          Memory of group i joins both directions' states of i; the code's joins the forward one of
+          i and the backward one of the i-th group from the end;
+        * ``process_reward``: the loss is of the placement that was timed. The code draws groups and
+          devices again when it computes the loss, from group inputs that are all zero by then;
         * ``get_placements``: the code repeats its last placement after step 500; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
           time, and an infeasible placement counts as ten (the code: 100 s). The baseline starts at

@@ -37,7 +37,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         * ``progressive_placer.py``: all episodes start from one random placement; the baseline
           is the mean return at the same step over the last 10 episodes, the current one included;
         * ``rl_agent.py``, ``hyperparameters.txt``: Adam from 1e-3 linearly to 1e-4, gradient norm
-          at most 1.25, an entropy weight that falls linearly to 0.
+          at most 1.25.
 
     Departures:
         * advantages are divided by their root mean square over the remembered episodes, and the
@@ -53,18 +53,24 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           cycle, those against the order (forward, then backward reversed) are left out;
         * times are divided by the problem's reference time; run time has a column per device, since
           costs are a matrix here: d = 4 + 2 n_devices;
-        * episodes over which learning rate and entropy weight fall follow from the budget;
-        * the code sums gradients over 4 to 8 workers; the default is one, for a budget of 500
-          evaluations is only some eight episodes of 64 nodes;
+        * the entropy weight falls linearly to 0. The code can do so, and by default keeps
+          the weight. Episodes over which it and the learning rate fall follow from the budget;
+        * the code sums gradients over 4 to 8 workers, each with a first placement of its own; the
+          default is one, for a budget of 500 evaluations is only some eight episodes of 64 nodes,
+          and several start from one placement;
         * the loss is divided by the steps of an episode. The largest gradient norm is 1.25 then
           for long and short episodes alike; Adam's steps do not depend on the factor;
         * the entropy is exact (the code adds 1e-3 to probabilities inside the logarithm);
         * infeasible placements take the failing time, in place of 2 s per GB above the limit, and
           memory is no feature;
         * no episode is drawn by argmax for evaluation;
-        * ablations: `embedding=partition` is the code's ``no_msg_passing``, `embedding=sum` its
-          paper's aggregator of all nodes; `reward=terminal` is ``one_shot_episodic_rew``, but here
-          the placements on the way are timed all the same;
+        * rewards are the paper's. The code's branch for them stops with a type error, and its
+          switch ``use_min_runtime`` pays each step the fall to the best time after it;
+        * ablations: `embedding=partition` is the code's ``no_msg_passing``, whose aggregations read
+          the features themselves; here they read the transformed ones, twice side by side.
+          `embedding=sum` is the paper's aggregator of all nodes. `reward=terminal` is
+          ``one_shot_episodic_rew``, which times the last placement only and starts with all nodes
+          on the first device; here every placement is timed and `initial` says the start;
         * `aggregation=mean` is ours, and the default is the published sum: `placeto-mean` has it;
         * outside the execution model ``event`` start times are longest paths;
         * the homogeneous placements are evaluated first, and nothing is learned from them.

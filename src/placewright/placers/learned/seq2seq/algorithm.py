@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.seq2seq.placer import Seq2Seq
 from placewright.placers.learned.shared.encoders import AttentionalDecoder, Logits
 from placewright.placers.learned.shared.features import (
@@ -15,8 +16,15 @@ from placewright.placers.learned.shared.features import (
     output_shapes,
 )
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.learning_scope import learning_scope
-from placewright.placers.learned.shared.reinforce import Reinforce
+from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
+from placewright.placers.learned.shared.monitoring import EarlyStop
+from placewright.placers.learned.shared.returns import (
+    FAILING_TIMES,
+    MovingAverage,
+    negative_root,
+    reference_value,
+    relative_times,
+)
 from placewright.placers.learned.shared.sampling import as_array
 from placewright.simulation.evaluator import Evaluator
 
@@ -59,28 +67,47 @@ def learn(
     settings: Seq2Seq, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> Seq2SeqPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    problem = space.problem
-    allowed = torch.tensor(space.allowed)
+    reference, allowed = reference_value(space.problem), torch.tensor(space.allowed)
+    baseline, stop = MovingAverage(settings.baseline_decay), EarlyStop(settings.patience)
+    if settings.homogeneous_starts:
+        evaluate_homogeneous(space.problem, evaluator)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = Seq2SeqPolicy(space, settings)
-        run = Reinforce(policy, settings, problem, evaluator, scalars)
-        while run.goes_on:
-            logits = logits_of(settings, run.updates)
+        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
+        update = 0
+        while not stop(evaluator.best_value, evaluator.evaluations):
+            # 1. Draw placements and time them.
+            logits = logits_of(settings, update)
             encoded = policy.decoder.encode(policy.groups())
-            actions = policy.decoder.draw(
-                encoded, allowed, settings.samples_per_update, logits, generator
-            )
-            times = run.time(space.expand(as_array(actions)))
-            teaching = run.teaching(times, settings.feasible_only_after)
+            n = settings.samples_per_update
+            actions = policy.decoder.draw(encoded, allowed, n, logits, generator)
+            values = evaluator.sample_many(space.expand(as_array(actions)))
+            times = relative_times(values, reference)
+            # 2. Compare those that teach with the moving baseline.
+            teaching = np.arange(len(times))
+            update += 1
+            if update > settings.feasible_only_after:
+                teaching = np.flatnonzero(times < FAILING_TIMES)
             if len(teaching) == 0:
                 continue
-            advantage = run.advantage(times[teaching], baseline=settings.baseline)
-            scored = policy.decoder.score_actions(
-                encoded, allowed, actions[torch.tensor(teaching)], logits
-            )
+            rewards = negative_root(times[teaching])
+            advantage = baseline.advantage(rewards) if settings.baseline else rewards
+            baseline.update(rewards)
+            # 3. REINFORCE with an entropy bonus.
+            kept = actions[torch.tensor(teaching)]
+            scored = policy.decoder.score_actions(encoded, allowed, kept, logits)
             spread = scored.entropy.mean()
-            loss = -(advantage * scored.log_probability).mean()
-            run.descend(loss - settings.entropy_weight * spread, spread, times)
+            weights = torch.tensor(advantage, dtype=torch.float32)
+            loss = -(weights * scored.log_probability).mean() - settings.entropy_weight * spread
+            if settings.updates:
+                clipped_step(policy, optimiser, loss, settings.clip_norm)
+            scalars(
+                evaluator.evaluations,
+                best=evaluator.best_value,
+                mean_time=float(times.mean()) * reference,
+                loss=loss.item(),
+                entropy=spread.item(),
+            )
     return policy
 
 

@@ -17,6 +17,7 @@ from placewright.core.problem import Problem
 
 # An infeasible placement counts as this many reference times ("a large failing time").
 FAILING_TIMES = 10.0
+SMALLEST_SQUARE = 1e-10  # of advantages
 
 
 def reference_value(problem: Problem) -> float:
@@ -77,6 +78,16 @@ class MovingAverage:
         self.value = (
             mean if self.value is None else self.decay * self.value + (1 - self.decay) * mean
         )
+
+
+def over_root_mean_square(advantage: FloatArray, square: MovingAverage) -> FloatArray:
+    """Advantages, shape (n,), over their moving root mean square, which takes them in first.
+
+    The closer placements come to each other, the smaller plain advantages get relative to an
+    entropy bonus.
+    """
+    square.update(np.square(advantage))
+    return np.asarray(advantage / np.sqrt((square.value or 0.0) + SMALLEST_SQUARE))
 
 
 @dataclass

@@ -42,7 +42,7 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforceSettings(SearchSettings):
-    """Hyperparameters of `reinforce.Reinforce` that have one default for all.
+    """Hyperparameters that all systems with a moving baseline have.
 
     Attributes:
         clip_norm: largest global gradient norm.
