@@ -11,6 +11,7 @@ import pytest
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import read_rows
+from placewright.suites.learned import workload_cases
 from placewright.suites.random_graphs import random_series_parallel_problem
 from placewright.suites.suite.against_auto import comparisons, figures
 from placewright.suites.suite.pictures import draw_over_time, draw_profiles
@@ -48,6 +49,18 @@ def test_workloads_are_added(tmp_path: Path) -> None:
     file.write_text("{}")
     added = suite_problems(tmp_path)[len(suite_problems()) :]
     assert [one.name for one in added] == ["tarnawski throughput/LayerGraphs/one"]
+
+
+def test_workloads_of_learners_are_chosen_by_parts_of_names(tmp_path: Path) -> None:
+    for name in ("latency/LayerGraphs/a", "latency/OperatorGraphs/a", "throughput/LayerGraphs/a"):
+        file = tmp_path / f"{name}.json"
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    every = ["latency/LayerGraphs/a", "latency/OperatorGraphs/a"]
+    assert [case.name for case in workload_cases(tmp_path)] == every
+    assert [case.name for case in workload_cases(tmp_path, ["LayerGraphs/a"])] == every[:1]
+    with pytest.raises(InputError, match="no workloads named like latency/LayerGraphs/b"):
+        workload_cases(tmp_path, ["LayerGraphs/b"])
 
 
 @pytest.mark.parametrize("n_ops", [1, 2, 3, 4, 5, 17, 400])

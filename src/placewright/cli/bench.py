@@ -304,6 +304,9 @@ def learned(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads' latency/.")
     ] = None,
+    workloads: Annotated[
+        str, typer.Option(help="Comma-separated parts of names under latency/; all without.")
+    ] = "",
     placers: Annotated[
         str,
         typer.Option(
@@ -348,7 +351,7 @@ def learned(
         names = [name.removeprefix("zoo:") for name in parse_names(models)]
         cases += zoo_cases(names, parse_names(clusters), parse_objective(objective))
     if data is not None:
-        cases += workload_cases(data)
+        cases += workload_cases(data, parse_names(workloads) if workloads else ())
     chosen = parse_names(placers) if placers else placers_that_learn()
     wanted = with_controls(chosen, controls=controls, starts=starts)
     with progress("learned", hidden=quiet or as_json) as report, _workers(request) as workers:

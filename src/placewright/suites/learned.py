@@ -78,8 +78,12 @@ def zoo_cases(
     return [case(model, cluster) for cluster in clusters for model in models]
 
 
-def workload_cases(data: Path | str) -> list[Case]:
+def workload_cases(data: Path | str, parts: Sequence[str] = ()) -> list[Case]:
     """The latency workloads of Tarnawski et al. 2020, found under `data`.
+
+    Args:
+        data: folder of the workloads.
+        parts: of their names; a workload needs one of them. Empty takes all.
 
     Raises:
         InputError: there are none.
@@ -93,7 +97,8 @@ def workload_cases(data: Path | str) -> list[Case]:
 
         return Case(name, build)
 
-    return [case(name, path) for name, path in find_workloads(data, ["latency/"]).items()]
+    wanted = [f"latency/{part}" for part in parts or ("",)]
+    return [case(name, path) for name, path in find_workloads(data, wanted).items()]
 
 
 def zoo_graph(model: str, objective: Objective = "latency") -> ComputationGraph:
