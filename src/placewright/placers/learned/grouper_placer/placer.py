@@ -11,9 +11,9 @@ from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.searching import (
     JointSettings,
     LearningPlacer,
-    joint_actions,
     require_counts,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class GrouperPlacer(LearningPlacer, JointSettings):
 
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of all ops and devices of all groups: the choices of the policies."""
-        return joint_actions(problem, self.groups)
+        return JointSpace.of(with_shared_weights_tied(problem), self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)

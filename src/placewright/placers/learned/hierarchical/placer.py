@@ -11,10 +11,10 @@ from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.searching import (
     JointSettings,
     LearningPlacer,
-    joint_actions,
     require_counts,
     require_one_of,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 
 SHAPES = ("raw", "log")
 
@@ -97,7 +97,8 @@ class Hierarchical(LearningPlacer, JointSettings):
 
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of all ops and devices of all groups: the choices of the policies."""
-        return joint_actions(problem, self.groups, logarithmic=self.shapes == "log")
+        tied = with_shared_weights_tied(problem)
+        return JointSpace.of(tied, self.groups, logarithmic=self.shapes == "log")
 
 
 @dataclass(frozen=True, kw_only=True)

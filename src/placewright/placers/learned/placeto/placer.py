@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from placewright.core.problem import Problem
 from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.ordered_groups import ordered_space
 from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     SearchSettings,
-    group_actions,
     require_counts,
     require_one_of,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 
 INITIAL = ("random", "zero", "varied")
 REWARDS = ("intermediate", "terminal")
@@ -131,8 +132,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         return self.last_learning_rate + (1.0 - progress) * fall
 
     def actions(self, problem: Problem) -> ActionSpace:
-        """Groups and their devices: the choices of the policy."""
-        return group_actions(problem, self.groups, acyclic=True)
+        """Groups in topological order, no edges of which close a cycle, and their devices."""
+        return ordered_space(with_shared_weights_tied(problem), self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError, Requires
-from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
 from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     SearchSettings,
-    group_actions,
     require_counts,
     require_one_of,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 
 ABLATIONS = ("", "ce_only", "ppo_only")
 
@@ -99,5 +99,5 @@ class Post(LearningPlacer, SearchSettings):
         return "ppo" if self.ablation == "ppo_only" or n % self.ce_every else ""
 
     def actions(self, problem: Problem) -> ActionSpace:
-        """Groups and their devices: the choices of the policy."""
-        return group_actions(problem, self.groups)
+        """Colocation groups, merged to at most `groups`, and their devices."""
+        return merged_space(with_shared_weights_tied(problem), self.groups)

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
 from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     ReinforceSettings,
-    group_actions,
     require_counts,
     require_one_of,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 
 CELLS = ("lstm", "gru")
 
@@ -83,8 +83,8 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
             raise InputError(f"{self.name}: learning_rate and temperature must be > 0")
 
     def actions(self, problem: Problem) -> ActionSpace:
-        """Groups and their devices: the choices of the policy."""
-        return group_actions(problem, self.groups)
+        """Colocation groups, merged to at most `groups`, and their devices."""
+        return merged_space(with_shared_weights_tied(problem), self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)

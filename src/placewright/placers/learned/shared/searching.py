@@ -1,4 +1,4 @@
-"""Settings, action spaces and the search of the placers that learn on one problem."""
+"""Settings and the search of the placers that learn on one problem."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.learned.shared.extra import require_packages
-from placewright.placers.learned.shared.group_inputs import JointSpace
-from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
-from placewright.placers.learned.shared.ordered_groups import ordered_space
-from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -97,26 +93,6 @@ def require_counts(placer: str, settings: object, *names: str, least: int = 1) -
     for what in names:
         if getattr(settings, what) < least:
             raise InputError(f"{placer}: {what} must be >= {least}, got {getattr(settings, what)}")
-
-
-def group_actions(problem: Problem, groups: int, *, acyclic: bool = False) -> ActionSpace:
-    """At most `groups` co-location groups and their devices; tied where weights are shared.
-
-    Args:
-        problem: the problem to solve.
-        groups: largest number of groups.
-        acyclic: refuse merges that close a cycle, and number groups in topological order.
-    """
-    space_of = ordered_space if acyclic else merged_space
-    return space_of(with_shared_weights_tied(problem), groups)
-
-
-def joint_actions(problem: Problem, groups: int, *, logarithmic: bool = True) -> JointSpace:
-    """`groups` groups that each colocation class may join, and devices of the groups.
-
-    Shapes among the features are logarithms or, if not `logarithmic`, extents.
-    """
-    return JointSpace.of(with_shared_weights_tied(problem), groups, logarithmic=logarithmic)
 
 
 class LearningPlacer(ForEveryProblem, ABC):
