@@ -72,7 +72,7 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
         "Every value is over the best single device of the same problem (below 1 beats it), the "
         "median over seeds of the best placement of a run. In brackets: above the problem's proven "
         "lower bound, in per cent. An empty cell was not run. - means that no placement was found "
-        "that fits the rules. Core-seconds are processor time beside other work on the machine.",
+        "that fits the rules. Core-seconds are processor time, and other work ran on the machine.",
         *(["", f"Not run yet: {', '.join(missing)}."] if missing else []),
     ]
     for stage in suite.stages:
