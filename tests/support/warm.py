@@ -21,8 +21,9 @@ from typing import Any
 COMMAND = "from placewright.cli import main\nmain()"
 # The child leaves the loop and ends as a program does, not inside a call of ours.
 _SERVER = """
-import json, os, socket, sys
+import gc, json, os, socket, sys
 import placewright.cli.app, placewright.session.session
+gc.freeze()  # a collection in a fork would copy all pages
 channel = socket.socket(fileno=int(sys.argv[1]))
 while True:
     message, files, *_ = socket.recv_fds(channel, 1 << 20, 3)
