@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from placewright.cli.app import main as placewright
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->"
@@ -60,16 +63,21 @@ def main() -> None:
 def shown_lines(command: str, pattern: str) -> list[str]:
     """Run a command with its progress on the terminal; return the lines that match.
 
+    All steps run in this process, which reads the model once and keeps it for the next step.
+
     Raises:
         SystemExit: the command failed.
     """
-    program = Path(sys.executable).parent / "placewright"
-    words = [str(program), *command.split()]
-    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        sys.stdout.write(done.stdout)
-        raise SystemExit(done.returncode)
-    return [line.rstrip() for line in done.stdout.splitlines() if re.search(pattern, line)]
+    printed = io.StringIO()
+    sys.argv = ["placewright", *command.split()]
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.chdir(ROOT):
+            placewright()
+    except SystemExit as ended:
+        if ended.code:
+            sys.stdout.write(printed.getvalue())
+            raise
+    return [line.rstrip() for line in printed.getvalue().splitlines() if re.search(pattern, line)]
 
 
 def with_block(page: str, block: str) -> str:
