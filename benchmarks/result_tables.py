@@ -39,9 +39,6 @@ def accuracy(document: Any) -> Table:
 
 def memory(document: Any) -> Table:
     """Predicted and measured peaks under a limit."""
-    columns = ["model", "on one device", "limit of each"]
-    columns += ["measured peaks (error of the prediction)", "samples in flight"]
-    columns += ["segments", "outputs equal"]
     columns = [
         "model",
         "on one device",
