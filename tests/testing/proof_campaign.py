@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from simulation.oracle import Reference
+from testing.charged_problems import charged_value
 from testing.event_truth import legal_placements, makespan, told, topological_orders
 from testing.plain_truth import least_value, plain_value
 from testing.proof_methods import METHODS, Claim, faults
@@ -85,6 +86,7 @@ def is_worth_it(problem: Problem, claim: Claim) -> bool:
         return True  # by dispatch: an order, which the brute force has tried
     else:
         value = makespan(problem, claim.device_of, claim.order)
+    value = charged_value(problem, claim.device_of, value)
     return math.isclose(value, claim.value, rel_tol=1e-9)
 
 

@@ -116,7 +116,7 @@ def _program(problem: Problem) -> Claim | None:
     solver.parameters.max_time_in_seconds = 30.0  # there is work that the solver does not count
     if solver.solve(program.model) == cp_model.INFEASIBLE:
         return Claim(0.0, "infeasible")
-    return Claim(max(0.0, solver.best_objective_bound) * ticks.seconds * (1.0 - 1e-9), "unknown")
+    return Claim(max(0.0, solver.best_objective_bound) * program.unit * (1.0 - 1e-9), "unknown")
 
 
 METHODS: dict[str, Method] = {

@@ -32,6 +32,10 @@ def compare(
         str, typer.Option(help="Comma-separated placers; `placewright placers` lists them.")
     ] = "heft,local-search,random",
     seeds: Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")] = 1,
+    pareto: Annotated[
+        int | None,
+        typer.Option(help="Also search N points of the Pareto front of latency and energy."),
+    ] = None,
     output: opt.Output = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,
@@ -40,27 +44,42 @@ def compare(
     """Compare placers on MODEL with one evaluator and equal budgets.
 
     The table has a lower bound, which is computed once, within the seconds of one run. With
-    --seeds, it has the median, the best and the spread of each placer.
+    --seeds, it has the median, the best and the spread of each placer. With --pareto, a second
+    table shows placements that no other one found beats in latency and energy.
     """
     from placewright.report.plan_text import limit_warning
     from placewright.report.tables import ShownTable
+    from placewright.session.pareto import (
+        FRONT_COLUMNS,
+        ParetoPoint,
+        front_data,
+        front_rows,
+        pareto_front,
+    )
     from placewright.session.parsing import parse_names
     from placewright.session.session import Session
 
     with progress("compare", hidden=quiet or as_json) as report:
         session = Session(request, report)
         table = session.compare(parse_names(placers), seeds=seeds, results=output)
+        front: tuple[ParetoPoint, ...] = ()
+        if pareto is not None:
+            limit, seed = request.limit, request.seed
+            front = pareto_front(session.problem, limit, points=pareto, seed=seed, report=report)
     tell_warning(limit_warning(session.problem))
     if output is not None:
         print_note(f"wrote {output}")
     shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
     title = f"{request.name}, {seeds} seed(s)"
     lines = [*table.legend, *table.settings_lines()]
-    write_tables_report(report_file, title, [table.headline, shown, *lines])
+    tables = [ShownTable("Pareto front", FRONT_COLUMNS, front_rows(front))] if front else []
+    write_tables_report(report_file, title, [table.headline, shown, *tables, *lines])
     if as_json:
-        print_json(table.data())
+        print_json({**table.data(), **({"pareto": front_data(front)} if front else {})})
         return
     print_line(table.headline)
     print_table(title, table.columns, table.text_rows())
+    if front:
+        print_table("Pareto front", FRONT_COLUMNS, front_rows(front))
     for line in lines:
         print_line(line)

@@ -80,4 +80,4 @@ def _row(plan: Plan, path: Path) -> list[str]:
     from placewright.report.values import value_text
     from placewright.report.verdict import verdict_lines
 
-    return [value_text(plan.value, plan.problem.time_unit), verdict_lines(plan)[0], str(path)]
+    return [value_text(plan.value, plan.problem.value_unit), verdict_lines(plan)[0], str(path)]

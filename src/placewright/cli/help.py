@@ -71,6 +71,8 @@ OPTIONS = {
     "--precision": Shown(LIMITS, "NAME", "that of the model", is_rare=True),
     "--objective": Shown(GOAL, "NAME", "latency"),
     "--latency-limit": Shown(GOAL, "TIME", "none"),
+    "--limit": Shown(GOAL, "QUANTITY=AMOUNT", "none"),
+    "--pareto": Shown(GOAL, "N", "no front"),
     "--execution-model": Shown(GOAL, "NAME", "event; max-load for throughput", is_rare=True),
     "--copies": Shown(GOAL, "RULE", "the rule that fits best"),
     "--dispatch": Shown(GOAL, "RULE", "rank", is_rare=True),

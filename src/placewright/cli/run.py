@@ -82,7 +82,7 @@ def simulate(
         for line in recommendation_lines(plan):
             print_line(line)
     if pairs and not as_json:
-        print_line(f"before the change: {value_text(answer.before, plan.problem.time_unit)}")
+        print_line(f"before the change: {value_text(answer.before, plan.problem.value_unit)}")
     if samples is not None:
         _print_stream(plan, simulator, (samples, in_flight), as_json)
     elif timeline is not None:

@@ -70,6 +70,9 @@ class Device:
         max_segments: segments that it runs at most, >= 1; None is no limit.
         max_segment_ops: ops of one segment at most, >= 1, after which another segment begins; a
             unit with more ops is a segment by itself. None is no limit.
+        busy_watts: power while all its streams compute; None if it is not known.
+        idle_watts: power at all other times, <= `busy_watts`; None is 0.
+        price_per_hour: of this device, in any currency; None if it is not known.
     """
 
     name: str
@@ -94,6 +97,9 @@ class Device:
     pool: str | None = None
     max_segments: int | None = None
     max_segment_ops: int | None = None
+    busy_watts: float | None = None
+    idle_watts: float | None = None
+    price_per_hour: float | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -128,6 +134,21 @@ class Device:
                 raise ClusterError(f"device '{self.name}': {what} must be >= 0, got {value}")
             if what != "memory_bytes" and math.isinf(value):
                 raise ClusterError(f"device '{self.name}': {what} must be finite, got {value}")
+        self._check_charges()
+
+    def _check_charges(self) -> None:
+        for what in ("busy_watts", "idle_watts", "price_per_hour"):
+            value = getattr(self, what)
+            if value is not None and not 0 <= value < math.inf:
+                raise ClusterError(
+                    f"device '{self.name}': {what} must be >= 0 and finite, got {value}"
+                )
+        busy, idle = self.busy_watts or 0.0, self.idle_watts or 0.0
+        if self.busy_watts is not None and idle > busy:
+            raise ClusterError(
+                f"device '{self.name}': its idle power, {idle:g} W, is above its busy power, "
+                f"{busy:g} W; exchange them"
+            )
 
     @property
     def limits_segments(self) -> bool:

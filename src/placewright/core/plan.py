@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import wrap
 
 import numpy as np
 
 from placewright.core.calls import calls_of, calls_text
+from placewright.core.charges import CHARGED, amounts_text
 from placewright.core.contender_names import PLAN, contender_of
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -107,8 +108,8 @@ class Plan:
     Attributes:
         problem: the problem that was placed.
         placement: devices and order of the problem's units.
-        value: predicted, in the problem's time unit.
-        lower_bound: no placement in any order is faster; 0 where nothing better is known.
+        value: predicted, in the problem's `value_unit`.
+        lower_bound: no placement in any order has a smaller value; 0 where nothing is known.
         status: see `core.solution.Solution`.
         runtime: name of the runtime that executes it.
         memory: device name -> predicted peak bytes.
@@ -119,6 +120,8 @@ class Plan:
         searched: the placement of the search, if it is not `placement`.
         left_out: work that was skipped for want of time, a clause for each.
         in_flight: samples that a stream keeps under way at most; None is as many as pay.
+        amounts: predicted latency in seconds and, as far as the devices' power and prices are
+            known, ``"energy"`` in joules and ``"price"``, of one sample.
     """
 
     problem: Problem
@@ -135,6 +138,22 @@ class Plan:
     searched: Searched | None = None
     left_out: tuple[str, ...] = ()
     in_flight: int | None = None
+    amounts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> Plan:
+        """The plan with time as its value, as a run on hardware measures it."""
+        if self.problem.objective not in CHARGED:
+            return self
+        return replace(
+            self,
+            problem=self.problem.timed,
+            value=self.amounts["latency"],
+            lower_bound=0.0,
+            bound_method="",
+            status="feasible",
+            searched=None,
+        )
 
     @property
     def gap(self) -> float:
@@ -155,6 +174,7 @@ def _summary(plan: Plan) -> str:
         f"{model}{size}, {problem.objective} under '{problem.execution_model.name}'",
         f"verdict    {_verdict(plan)}",
         f"value      {_value(plan, plan.value)} predicted",
+        *([f"amounts    {amounts_text(plan.amounts)}"] if len(plan.amounts) > 1 else []),
         *([f"           mean call of {calls_text(calls)}"] if calls else []),
         f"bound      {_bound(plan)}",
         f"measured   {_measured(plan)}",
@@ -246,8 +266,8 @@ def _devices(plan: Plan) -> list[str]:
 
 
 def _value(plan: Plan, value: float) -> str:
-    unit = plan.problem.time_unit
-    return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
+    unit = plan.problem.value_unit
+    return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
 
 
 def _cut(text: str, width: int) -> str:

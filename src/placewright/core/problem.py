@@ -20,9 +20,20 @@ from placewright.core.arrays import (
     frozen_floats,
     frozen_ints,
 )
+from placewright.core.charges import (
+    CHARGED,
+    QUANTITIES,
+    Charges,
+    amount_text,
+    charges_of,
+    check_joules,
+    check_limits,
+    require_known,
+    unknown,
+)
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import LONGEST, CostTable
-from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
+from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad, Sequential
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.op_patterns import op_named
@@ -34,7 +45,7 @@ from placewright.core.source import ModelSource
 from placewright.core.unit_text import unit_text
 from placewright.errors import CostError, FieldError, InputError, UnknownNameError
 
-Objective = Literal["latency", "throughput", "training"]
+Objective = Literal["latency", "throughput", "training", "energy", "price"]
 Samples = int | Literal["pipeline"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 _MOST_SHOWN = 8  # devices and pins in the text of a problem
@@ -78,6 +89,10 @@ class Problem:
             shape (n_ops,), with `inner_tensors` only; None where that is not known.
         resident_inputs: graph inputs, tensors of `graph` in ascending order, that lie where they
             are used before a run begins: they are weights of `unit_graph`, no tensors.
+        limits: quantity (``"latency"``, ``"energy"``, ``"price"``) -> its largest amount; latency
+            in seconds, energy in joules, each of one sample (see `core.charges`).
+        op_joules: joules of each unit on each device in addition to idle power, shape (n_units,
+            n_devices); None derives them from the power of the devices.
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
@@ -98,6 +113,8 @@ class Problem:
     inner_tensors: bool = False
     op_working_bytes: FloatArray | None = None
     resident_inputs: tuple[int, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    op_joules: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -108,6 +125,7 @@ class Problem:
                 "core.execution_models, such as MaxLoad(samples_in_flight=1)"
             )
         self._check_model()
+        check_limits(self.limits, is_load=isinstance(self.execution_model, MaxLoad))
         shape = (self.units.n_groups, self.cluster.n_devices)
         if self.costs.seconds.shape != shape:
             raise CostError(f"costs have shape {self.costs.seconds.shape}, expected {shape}")
@@ -123,6 +141,7 @@ class Problem:
         if not isinstance(self.execution_model, Event):
             self.cluster.require_no_segment_limits(f"execution model '{self.execution_model.name}'")
         self._check_transfers_end()
+        self._check_charges()
 
     @classmethod
     def of_ops(cls, graph: ComputationGraph, cluster: Cluster, costs: CostTable) -> Problem:
@@ -181,6 +200,35 @@ class Problem:
     def __repr__(self) -> str:
         """Sizes, devices, objective, execution model and constraints, without any array."""
         return _summary(self)
+
+    @property
+    def value_unit(self) -> str:
+        """Unit of the value: `time_unit`, ``"J"`` of energy, ``"per run"`` of a price."""
+        return {"energy": "J", "price": "per run"}.get(self.objective, self.time_unit)
+
+    @cached_property
+    def timed(self) -> Problem:
+        """The same problem with time as its value, and without limits of `core.charges`."""
+        if not self.limits and self.objective not in CHARGED:
+            return self
+        objective = "latency" if self.objective in CHARGED else self.objective
+        return replace(self, objective=objective, limits={})
+
+    @cached_property
+    def charges(self) -> Mapping[str, Charges]:
+        """Charges of the objective, if it is not time, and of the limited quantities."""
+        counted = [name for name in QUANTITIES if name in self.limits or name == self.objective]
+        charged = [name for name in counted if name in self.limits or name in CHARGED]
+        return {name: self.charges_of(name) for name in charged}
+
+    def charges_of(self, quantity: str) -> Charges:
+        """The charges of a quantity of `core.charges`."""
+        return charges_of(quantity, self.cluster, self.costs.seconds, self.op_joules)
+
+    def counts(self, quantity: str) -> bool:
+        """True if the problem has what it takes to count a quantity."""
+        has_table = quantity == "energy" and self.op_joules is not None
+        return self.time_unit == "s" and (has_table or unknown(self.cluster, quantity) is None)
 
     @property
     def n_units(self) -> int:
@@ -351,10 +399,15 @@ class Problem:
         """
         seconds = np.zeros((grouping.n_groups, self.n_devices))
         np.add.at(seconds, grouping.group_of, self.costs.seconds)
+        joules = None
+        if self.op_joules is not None:
+            joules = np.zeros_like(seconds)
+            np.add.at(joules, grouping.group_of, self.op_joules)
         coarse = replace(
             self,
             units=self.units.then(grouping),
             costs=CostTable(frozen_floats(seconds), self.costs.source),
+            op_joules=None if joules is None else frozen_floats(joules),
         )
         coarse.unit_quotient  # noqa: B018 - raises where the grouping is not convex
         return coarse
@@ -369,6 +422,26 @@ class Problem:
             )
         if self.objective == "latency" and is_load:
             raise FieldError("objective", "latency is not valued by max-load; give throughput")
+        if self.objective in CHARGED and not isinstance(self.execution_model, Event | Sequential):
+            raise FieldError(
+                "objective",
+                f"{self.objective} is of one sample, under event or sequential, not under "
+                f"'{self.execution_model.name}'; limit it instead",
+            )
+
+    def _check_charges(self) -> None:
+        """Refuse quantities that are limited or minimised and cannot be counted."""
+        if self.op_joules is not None:
+            check_joules(self.op_joules, self.costs.seconds)
+        for quantity in (*self.limits, self.objective):
+            if quantity not in CHARGED or self.counts(quantity):
+                continue
+            if self.time_unit != "s":
+                raise FieldError(
+                    "limits" if quantity in self.limits else "objective",
+                    f"{quantity} needs costs in seconds, and these are in {self.time_unit}",
+                )
+            require_known(self.cluster, quantity)
 
     def _check_transfer_seconds(self, seconds: FloatArray) -> None:
         if seconds.shape != (self.graph.n_tensors,):
@@ -457,7 +530,7 @@ def _summary(problem: Problem) -> str:
         f"Problem: {graph.n_ops} ops in {problem.n_units} units, {graph.n_tensors} tensors, "
         f"{problem.n_devices} devices",
         f"objective    {problem.objective} under '{problem.execution_model.name}', in "
-        f"{problem.time_unit}",
+        f"{problem.value_unit}",
         f"devices      {_listed(list(map(_device, cluster.devices)))}; host '{cluster.host}'",
     ]
     if cluster.pools:
@@ -474,6 +547,9 @@ def _summary(problem: Problem) -> str:
         lines.append(f"colocation   {problem.colocation.n_groups} classes of units")
     if problem.resident_inputs:
         lines.append(f"resident     {len(problem.resident_inputs)} inputs")
+    if problem.limits:
+        limits = [f"{name} <= {amount_text(most, name)}" for name, most in problem.limits.items()]
+        lines.append(f"limits       {_listed(limits)}")
     return "\n".join(lines)
 
 

@@ -15,11 +15,11 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def format_duration(seconds: float) -> str:
-    """Seconds with a fitting unit and three digits: ``"12.3 ms"``."""
+def format_duration(seconds: float, unit: str = "s") -> str:
+    """Seconds, or joules, with a fitting prefix and three digits: ``"12.3 ms"``."""
     if not math.isfinite(seconds):
         return "-"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+    for prefix, size in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+            return f"{seconds / size:.3g} {prefix}{unit}"
+    return f"{seconds / 1e-9:.3g} n{unit}"

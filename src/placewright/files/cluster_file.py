@@ -15,8 +15,10 @@ from placewright.errors import ClusterError
 from placewright.files.quantities import (
     parse_bandwidth,
     parse_bytes,
+    parse_hourly_price,
     parse_operations,
     parse_seconds,
+    parse_watts,
 )
 from placewright.files.schema import Strict, validated
 from placewright.io.json_text import read_text
@@ -32,6 +34,8 @@ Bytes = Annotated[float, BeforeValidator(parse_bytes), _QUANTITY]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), _QUANTITY]
 Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), _QUANTITY]
 Operations = Annotated[float, BeforeValidator(parse_operations), _QUANTITY]
+Watts = Annotated[float, BeforeValidator(parse_watts), _QUANTITY]
+HourlyPrice = Annotated[float, BeforeValidator(parse_hourly_price), _QUANTITY]
 _NO_LIMIT: dict[str, JsonValue] = {"default": "inf"}
 
 
@@ -44,6 +48,13 @@ class TokensEntry(Strict):
     launch: Seconds
     per_pass: Seconds
     source: str = ""
+
+
+class PowerEntry(Strict):
+    """Power while all streams compute, and at all other times."""
+
+    busy: Watts
+    idle: Watts = 0.0
 
 
 class DeviceEntry(Strict):
@@ -73,6 +84,8 @@ class DeviceEntry(Strict):
     pool: str | None = None
     segments: int | None = None
     segment_ops: int | None = None
+    power: PowerEntry | None = None
+    price: HourlyPrice | None = None
 
 
 class LinkEntry(Strict):
@@ -184,6 +197,9 @@ def _device(entry: DeviceEntry) -> Device:
         pool=entry.pool,
         max_segments=entry.segments,
         max_segment_ops=entry.segment_ops,
+        busy_watts=None if entry.power is None else entry.power.busy,
+        idle_watts=None if entry.power is None else entry.power.idle,
+        price_per_hour=entry.price,
     )
 
 
@@ -260,7 +276,15 @@ def _device_data(device: Device) -> dict[str, Any]:
         **_sheet_data(device.data_sheet),
         **({} if device.pool is None else {"pool": device.pool}),
         **_known({"segments": device.max_segments, "segment_ops": device.max_segment_ops}),
+        **_power_data(device),
+        **_known({"price": device.price_per_hour}),
     }
+
+
+def _power_data(device: Device) -> dict[str, Any]:
+    if device.busy_watts is None:
+        return {}
+    return {"power": {"busy": device.busy_watts, "idle": device.idle_watts or 0.0}}
 
 
 def _sheet_data(sheet: DataSheet | None) -> dict[str, Any]:

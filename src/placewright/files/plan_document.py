@@ -56,7 +56,8 @@ class PredictedEntry(Strict):
     """Values of simulator and bounds, in the plan's unit; gap is null without a bound.
 
     `memory_counts` is the meaning of the bytes in `memory`: ``"peak"``, ``"weights only"`` or
-    weights and samples in flight. Files of earlier versions lack it.
+    weights and samples in flight. Files of earlier versions lack it. `amounts` has latency in
+    seconds, energy in joules and price, as far as power and prices of the devices are known.
     """
 
     value: float
@@ -66,6 +67,7 @@ class PredictedEntry(Strict):
     memory: dict[str, float]
     bound_method: str = ""
     memory_counts: str = ""
+    amounts: dict[str, float] = Field(default_factory=dict)
 
 
 class MeasuredEntry(Strict):

@@ -24,6 +24,7 @@ from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
 from placewright.files.plan_document import (
     PLAN_FORMAT,
+    PlacerEntry,
     PlanDocument,
     plan_document,
     require_agreement,
@@ -127,18 +128,9 @@ def read_plan(path: Path | str) -> Plan:
         status=predicted.status,
         runtime=document.runtime,
         memory=predicted.memory,
+        amounts=predicted.amounts,
         segments=_segments_of_units(document, problem, path),
-        placer=PlacerRecord(
-            NAMES_BEFORE.get(placer.name, placer.name) if placer.settings is None else placer.name,
-            placer.version,
-            placer.seed,
-            placer.evaluations,
-            placer.seconds,
-            tuple(HistoryPoint(*row) for row in placer.history),
-            placer.stop,
-            placer.core_seconds,
-            placer.settings,
-        ),
+        placer=_record(placer),
         measured=None
         if document.measured is None
         else Measurement(**document.measured.model_dump()),
@@ -150,13 +142,29 @@ def read_plan(path: Path | str) -> Plan:
     )
 
 
+def _record(placer: PlacerEntry) -> PlacerRecord:
+    """The search; earlier versions had other names of placers, and no settings in the file."""
+    is_earlier = placer.settings is None
+    return PlacerRecord(
+        NAMES_BEFORE.get(placer.name, placer.name) if is_earlier else placer.name,
+        placer.version,
+        placer.seed,
+        placer.evaluations,
+        placer.seconds,
+        tuple(HistoryPoint(*row) for row in placer.history),
+        placer.stop,
+        placer.core_seconds,
+        placer.settings,
+    )
+
+
 def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
     """The plan as data of its file."""
     problem = plan.problem
     names = problem.cluster.device_names
     return {
         "format": PLAN_FORMAT,
-        "unit": problem.time_unit,
+        "unit": problem.value_unit,
         "model": _model_data(problem),
         "problem": problem_entry,
         "objective": problem.objective,
@@ -184,6 +192,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
             "memory": dict(plan.memory),
             "bound_method": plan.bound_method,
             "memory_counts": problem.execution_model.memory_counts,
+            **({"amounts": dict(plan.amounts)} if len(plan.amounts) > 1 else {}),
         },
         "measured": _measured_data(plan.measured),
         "placer": _placer_data(plan.placer),
@@ -229,7 +238,7 @@ def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:
     if document.predicted.memory_counts:  # files of earlier versions lack it
         predicted["memory_counts"] = problem.execution_model.memory_counts
     return {
-        "unit": problem.time_unit,
+        "unit": problem.value_unit,
         "model": _model_data(problem),
         "objective": problem.objective,
         "execution_model": problem.execution_model.name,

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from placewright.core.arrays import frozen_floats, frozen_ints
+from placewright.core.arrays import FloatArray, frozen_floats, frozen_ints
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import ModelName
 from placewright.core.grouping import Grouping
@@ -68,6 +68,8 @@ class ProblemDocument(Strict):
     inner_tensors: bool = False
     op_working_bytes: list[float] | None = None
     resident_inputs: list[str] = Field(default_factory=list)
+    limits: dict[str, float] = Field(default_factory=dict)
+    op_joules: list[list[float | None]] | None = None
 
 
 def problem_text(problem: Problem) -> str:
@@ -83,10 +85,7 @@ def problem_text(problem: Problem) -> str:
         "cluster": cluster_data(problem.cluster),
         "costs": {
             "source": problem.costs.source,
-            "seconds": [
-                [value if math.isfinite(value) else None for value in row]
-                for row in problem.costs.seconds.tolist()
-            ],
+            "seconds": _table_data(problem.costs.seconds),
         },
         "objective": problem.objective,
         "execution_model": problem.execution_model.name,
@@ -102,7 +101,21 @@ def problem_text(problem: Problem) -> str:
         data["op_working_bytes"] = problem.op_working_bytes.tolist()
     if problem.resident_inputs:
         data["resident_inputs"] = input_names(problem.resident_inputs, graph, problem.source)
+    if problem.limits:
+        data["limits"] = dict(problem.limits)
+    if problem.op_joules is not None:
+        data["op_joules"] = _table_data(problem.op_joules)
     return json.dumps(data)
+
+
+def _table_data(table: FloatArray) -> list[list[float | None]]:
+    """Rows of a table; null where a device cannot run a unit."""
+    rows = table.tolist()
+    return [[value if math.isfinite(value) else None for value in row] for row in rows]
+
+
+def _table(rows: list[list[float | None]]) -> FloatArray:
+    return frozen_floats([[np.inf if value is None else value for value in row] for row in rows])
 
 
 def content_sha256(problem: Problem) -> str:
@@ -149,12 +162,11 @@ def read_problem(path: Path | str) -> Problem:
     document = validated(ProblemDocument, read_json_object(path), path, PROBLEM_FORMAT)
     graph = graph_of(document.graph, path)
     cluster = cluster_of(document.cluster)
-    rows = document.costs.seconds
-    if any(len(row) != cluster.n_devices for row in rows):
+    rows, joules = document.costs.seconds, document.op_joules
+    if any(len(row) != cluster.n_devices for row in (*rows, *(joules or []))):
         raise FileFormatError(f"file '{path}': each row of costs needs {cluster.n_devices} entries")
     if len(document.units) != graph.n_ops:
         raise FileFormatError(f"file '{path}': units needs {graph.n_ops} entries, one per op")
-    seconds = np.array([[np.inf if value is None else value for value in row] for row in rows])
     for name in document.pins:
         if name not in graph.op_index:
             raise FileFormatError(f"file '{path}': pins name the unknown op '{name}'")
@@ -165,7 +177,7 @@ def read_problem(path: Path | str) -> Problem:
     return Problem(
         graph=graph,
         cluster=cluster,
-        costs=CostTable(frozen_floats(seconds), document.costs.source),
+        costs=CostTable(_table(rows), document.costs.source),
         units=Grouping(frozen_ints(document.units)),
         objective=document.objective,
         execution_model=model_of(
@@ -182,6 +194,8 @@ def read_problem(path: Path | str) -> Problem:
         op_working_bytes=None if working is None else frozen_floats(working),
         resident_inputs=inputs_named(document.resident_inputs, graph, source),
         source=source,
+        limits=document.limits,
+        op_joules=None if joules is None else _table(joules),
     )
 
 

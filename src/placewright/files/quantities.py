@@ -1,4 +1,4 @@
-"""Parses quantities with units: ``16GiB``, ``12us``, ``24GB/s``, ``101 TFLOPS``."""
+"""Parses quantities with units: ``16GiB``, ``12us``, ``24GB/s``, ``101 TFLOPS``, ``65 W``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ _SECONDS = {
     "h": 3600.0,
 }
 
+_WATTS = {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3}
+_JOULES = {"": 1.0, "J": 1.0, "uJ": 1e-6, "mJ": 1e-3, "kJ": 1e3, "Wh": 3600.0}
+_PRICES = {"": 1.0, "/h": 1.0, "/min": 60.0, "/s": 3600.0}
 _PREFIXES = {"": 1.0, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _OPERATIONS = {
     "": 1.0,
@@ -69,6 +72,42 @@ def parse_operations(text: str | float) -> float:
         InputError: the text is not a rate >= 0.
     """
     return _parse(text, _OPERATIONS, "operations per second such as 101 TFLOPS or 24 TOPS")
+
+
+def parse_watts(text: str | float) -> float:
+    """Watts of a text such as ``"65 W"``; a number is watts.
+
+    Raises:
+        InputError: the text is not a power >= 0.
+    """
+    return _parse(text, _WATTS, "a power such as 65 W or 800 mW")
+
+
+def parse_joules(text: str | float) -> float:
+    """Joules of a text such as ``"3 mJ"``; a number is joules.
+
+    Raises:
+        InputError: the text is not an energy >= 0.
+    """
+    return _parse(text, _JOULES, "an energy such as 3J, 20mJ or 0.1Wh")
+
+
+def parse_hourly_price(text: str | float) -> float:
+    """Price per hour of a text such as ``"0.35/h"``, in any currency; a number is per hour.
+
+    Raises:
+        InputError: the text is not a price >= 0.
+    """
+    return _parse(text, _PRICES, "a price such as 0.35/h or 0.0001/s")
+
+
+def parse_amount(text: str | float) -> float:
+    """A number without a unit.
+
+    Raises:
+        InputError: the text is not a number >= 0.
+    """
+    return _parse(text, {"": 1.0}, "a number such as 1e-6")
 
 
 def _parse(text: str | float, units: dict[str, float], expected: str) -> float:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
@@ -121,6 +122,16 @@ class Placer(Protocol):
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Search within the evaluator's budget."""
         ...
+
+
+def why_not(placer: Placer, problem: Problem) -> str | None:
+    """None if a placer is defined for a problem, else the reason.
+
+    A placer from elsewhere that does not name energy or price may take values for seconds.
+    """
+    if problem.objective in CHARGED and problem.objective not in placer.objectives:
+        return f"it minimises {' or '.join(placer.objectives)}, not {problem.objective}"
+    return placer.why_not(problem)
 
 
 def placer_names() -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Difference:
 
     def lines(self) -> list[str]:
         """Lines of text; the verdict first."""
-        unit = self.first.problem.time_unit
+        unit = self.first.problem.value_unit
         values = f"{value_text(self.first.value, unit)} and {value_text(self.other_value, unit)}"
         lines = [f"{self._verdict()}: {values}"]
         if not self.same_problem:
@@ -116,7 +116,7 @@ class Difference:
 
     def group_rows(self) -> list[list[str]]:
         """A row per group of moved units, with `GROUP_COLUMNS`."""
-        unit = self.first.problem.time_unit
+        unit = self.first.problem.value_unit
         return [
             [
                 group.names[0] + (f" and {len(group.names) - 1} more" if group.names[1:] else ""),
@@ -131,7 +131,7 @@ class Difference:
     def data(self) -> dict[str, Any]:
         """The difference as a JSON document."""
         return {
-            "unit": self.first.problem.time_unit,
+            "unit": self.first.problem.value_unit,
             "values": [self.first.value, self.other_value],
             "same_problem": self.same_problem,
             "noise": self.noise,

@@ -67,7 +67,8 @@ class OpExplanation:
         is_critical: it lies on the critical path.
         here: the plan itself, in the form of the other devices.
         elsewhere: the other devices, best first.
-        unit: time unit of the values.
+        unit: of the values.
+        time_unit: of the parts of a value, which are times.
     """
 
     op: str
@@ -81,6 +82,7 @@ class OpExplanation:
     here: Elsewhere
     elsewhere: tuple[Elsewhere, ...]
     unit: str
+    time_unit: str
 
     def lines(self) -> list[str]:
         """Lines of text; the verdict first."""
@@ -98,7 +100,7 @@ class OpExplanation:
     def _difference(self, row: Elsewhere) -> str:
         """The difference of another device, part by part, the largest first."""
         parts = sorted(row.parts.items(), key=lambda part: -abs(part[1]))
-        texts = [f"{name} {_signed(seconds, self.unit)}" for name, seconds in parts if seconds]
+        texts = [f"{name} {_signed(seconds, self.time_unit)}" for name, seconds in parts if seconds]
         whole = _signed(row.value - self.value, self.unit)
         return f"on '{row.device}' the plan takes {whole}: {', '.join(texts) or 'no part changes'}"
 
@@ -107,8 +109,8 @@ class OpExplanation:
         return [
             [
                 row.device,
-                value_text(row.seconds, self.unit),
-                value_text(row.crossing, self.unit),
+                value_text(row.seconds, self.time_unit),
+                value_text(row.crossing, self.time_unit),
                 value_text(row.value, self.unit),
                 row.decides,
             ]
@@ -122,6 +124,7 @@ class OpExplanation:
             "kind": self.kind,
             "device": self.device,
             "unit": self.unit,
+            "time_unit": self.time_unit,
             "value": self.value,
             "pinned": self.pinned,
             "moves_with": list(self.moves_with),
@@ -185,7 +188,8 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplan
         is_critical=is_critical,
         here=rows[here],
         elsewhere=tuple(others),
-        unit=problem.time_unit,
+        unit=problem.value_unit,
+        time_unit=problem.time_unit,
     )
 
 

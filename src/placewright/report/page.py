@@ -16,6 +16,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from placewright.core.charges import amount_text
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.tables import ShownTable
 from placewright.report.values import value_text
@@ -109,8 +110,7 @@ def _in_script(text: str) -> str:
 
 def summary_parts(document: dict[str, Any]) -> dict[str, str]:
     """Pieces of HTML by their names in the template."""
-    plan, unit = document["plan"], document["unit"]
-    counts = document["counts"]
+    plan, counts = document["plan"], document["counts"]
     return {
         "title": escape(str(document["title"])),
         "verdict_class": plan["verdict"]["answer"].replace(" ", "-"),
@@ -121,12 +121,12 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
             f"{document['objective']} under '{document['execution_model']}'; placed by "
             f"{plan['search']}"
         ),
-        "measured": _measured(plan, unit, document.get("file", "PLAN")),
+        "measured": _measured(plan, document["value_unit"], document.get("file", "PLAN")),
         "devices": _devices(document),
         "critical": _critical(document),
         "idle": _idle(document),
         "memory": _memory(document),
-        "alternatives": _alternatives(plan, unit),
+        "alternatives": _alternatives(plan, document["value_unit"]),
         "comparison": _comparison(document),
         "what_if_why_not": escape(document["what_if"].get("why_not", "")),
         "legend": _legend(document),
@@ -176,7 +176,8 @@ def _measured(plan: dict[str, Any], unit: str, file: str) -> str:
         by = f" by {plan['bound_method']}" if plan["bound_method"] else ""
         gap = "" if plan["gap"] is None else f", gap {plan['gap']:.1%}"
         rows.append(["lower bound", f"{value_text(plan['lower_bound'], unit)}{by}{gap}"])
-    return html_table(["", "time"], rows)
+    rows += [[name, amount_text(amount, name)] for name, amount in plan["amounts"].items()]
+    return html_table(["", "time" if unit not in ("J", "per run") else "value"], rows)
 
 
 def _devices(document: dict[str, Any]) -> str:

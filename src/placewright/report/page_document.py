@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray
+from placewright.core.charges import CHARGED
 from placewright.core.cluster import Cluster
 from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.graph import compute_bound_tensors
@@ -51,6 +52,7 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
         "format": FORMAT,
         "title": title,
         "unit": problem.time_unit,
+        "value_unit": problem.value_unit,
         "objective": problem.objective,
         "execution_model": problem.execution_model.name,
         "counts": {
@@ -85,6 +87,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
             "next": verdict.next_step,
         },
         "value": plan.value,
+        "amounts": dict(plan.amounts) if len(plan.amounts) > 1 else {},
         "lower_bound": plan.lower_bound,
         "bound_method": plan.bound_method,
         "gap": finite(plan.gap),
@@ -109,6 +112,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "history": [
             [point.evaluations, point.seconds, finite(point.value), point.lower_bound]
             for point in plan.placer.history
+            if plan.problem.objective not in CHARGED  # the page draws seconds
         ],
         **_times(plan, simulator),
     }
@@ -247,6 +251,11 @@ def why_no_what_if(problem: Problem) -> str | None:
         return (
             f"the value follows execution model '{problem.execution_model.name}', which the page "
             "does not simulate; ask `placewright simulate PLAN --set OP=DEVICE`"
+        )
+    if problem.charges:
+        return (
+            f"the page simulates time, not {' or '.join(problem.charges)}; ask `placewright "
+            "simulate PLAN --set OP=DEVICE`"
         )
     if problem.cluster.limits_segments:
         return (

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from placewright.core.calls import calls_of, calls_text
+from placewright.core.charges import amounts_text
 from placewright.core.execution_models import EVENT, Event, MaxLoad
 from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
@@ -48,19 +49,21 @@ def _proven(plan: Plan) -> str:
     groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
     return (
         f"by these costs no placement{groups} takes less than "
-        f"{value_text(plan.lower_bound, problem.time_unit)}{_by(plan)} (gap {gap}, {plan.status})"
+        f"{value_text(plan.lower_bound, problem.value_unit)}{_by(plan)} (gap {gap}, {plan.status})"
     )
 
 
 def plan_lines(plan: Plan, model: str) -> list[str]:
     """The lines below the verdict: value, bound, gap, and the share of each device."""
     problem = plan.problem
-    unit = problem.time_unit
+    unit = problem.value_unit
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
         f"{problem.objective} under '{problem.execution_model.name}'{_dispatch(problem)}",
         f"predicted {value_text(plan.value, unit)}; {_proven(plan)}",
     ]
+    if len(plan.amounts) > 1:
+        lines.append(f"of one sample: {amounts_text(plan.amounts)}")
     if calls := calls_of(problem.source):
         lines.append(f"the value is that of the mean call of {calls_text(calls)}; memory fits each")
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]

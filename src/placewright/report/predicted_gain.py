@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -71,9 +72,10 @@ def predicted_gain(problem: Problem, placement: Placement, value: float) -> Pred
     dispatch of its segment.
 
     Returns:
-        None if the placement uses one device, or no device alone is feasible.
+        None if the placement uses one device, or no device alone is feasible, or the value is no
+        time.
     """
-    if len(np.unique(placement.device_of)) < 2:
+    if problem.objective in CHARGED or len(np.unique(placement.device_of)) < 2:
         return None
     simulator = Simulator(problem)
     bare = Simulator(replace(problem, cluster=problem.cluster.without_overheads))

@@ -8,10 +8,10 @@ from placewright.core.quantities import format_duration
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """A value with its unit; seconds get a prefix such as m or µ."""
+    """A value with its unit; seconds and joules get a prefix such as m or µ."""
     if value is None or not math.isfinite(value):
         return "-"
-    return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
+    return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
@@ -94,14 +95,15 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     """Judge a plan by its measurement, or by its prediction if it was not measured."""
     used = devices_in_use(plan)
     alone = best_device(alternatives)
-    unit = plan.problem.time_unit
+    unit = plan.problem.value_unit
     proof = _proof(plan)
     held = (PLAN, *map(contender_of, used))
     if plan.measured is not None and plan.measured.recommendation not in held:
         return _other_is_better(plan, proof)
     caveat = "" if plan.measured is not None else "not measured; "
     if len(used) == 1:
-        what = f"Do not split: '{used[0]}' runs everything in {value_text(plan.value, unit)}"
+        here = f"{_with(plan)} {value_text(plan.value, unit)}"
+        what = f"Do not split: '{used[0]}' runs everything {here}"
         beside = _split_beside(plan)
         return PlanVerdict("do not split", f"{what}{_by(plan)}; {beside}{proof}.", _next(plan))
     names = f"{len(used)} devices"
@@ -122,7 +124,11 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
         return PlanVerdict(
             "do not split", f"Do not split: {what}; {caveat}{proof}.", f"Use '{alone.name}' alone."
         )
-    text = f"Split over {names}: {here}{_by(plan)}, {factor:.2f} times as fast as {against}"
+    text = f"Split over {names}: {here}{_by(plan)}, "
+    if plan.problem.objective in CHARGED:
+        text += f"where {against} takes {factor:.2f} times as much"
+    else:
+        text += f"{factor:.2f} times as fast as {against}"
     if caveat and gain is not None and gain.error is not None:
         text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
     return PlanVerdict("split", f"{text}; {caveat}{proof}.", _next(plan))
@@ -156,6 +162,10 @@ def verdict_lines(plan: Plan) -> list[str]:
     return [verdict.sentence, f"Next: {verdict.next_step}"]
 
 
+def _with(plan: Plan) -> str:
+    return "with" if plan.problem.objective in CHARGED else "in"
+
+
 def _by(plan: Plan) -> str:
     if plan.measured is None:
         return " predicted"
@@ -165,7 +175,7 @@ def _by(plan: Plan) -> str:
 def _proof(plan: Plan) -> str:
     if not plan.lower_bound > 0 or not math.isfinite(plan.gap):
         return "how far it is from the best is not proven"
-    bound = value_text(plan.lower_bound, plan.problem.time_unit)
+    bound = value_text(plan.lower_bound, plan.problem.value_unit)
     if plan.status == "optimal":
         return "by these costs no placement takes less (proven)"
     return f"by these costs no placement takes less than {bound} (gap {plan.gap:.1%})"
@@ -185,7 +195,8 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
 def prediction_error(plan: Plan) -> float | None:
     """Predicted / measured - 1; None without a measurement or a unit of time."""
     scale = _SECONDS.get(plan.problem.time_unit)
-    if plan.measured is None or scale is None or plan.measured.median <= 0:
+    is_time = plan.problem.objective not in CHARGED
+    if plan.measured is None or scale is None or plan.measured.median <= 0 or not is_time:
         return None
     return plan.value * scale / plan.measured.median - 1.0
 

@@ -1,7 +1,7 @@
 """The smallest change that makes an infeasible problem feasible.
 
-It is a higher limit of one device or memory pool, more segments of one device, or further devices
-like one of the cluster. Small
+It is a higher limit of one device or memory pool, more segments of one device, further devices
+like one of the cluster, or a higher limit on latency, energy or price. Small
 problems are enumerated, and the answer is exact for placements without an order. Larger ones are
 packed and searched with a fixed number of evaluations, the largest are only packed: every change
 was verified with a placement, and the proofs of `bounds.feasibility` bound it from below.
@@ -21,8 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats
+from placewright.core.charges import CHARGED, amount_text
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
@@ -241,7 +243,30 @@ class SegmentChange:
         return f"`segments: {self.segments}` for '{self.device}' in the cluster file"
 
 
-Change = LimitChange | SegmentChange | DeviceChange
+@dataclass(frozen=True)
+class AmountChange:
+    """A limit on latency, energy or price that is high enough.
+
+    Attributes:
+        quantity: its name.
+        amount: a placement with this limit was found.
+        more: amount above the present limit.
+    """
+
+    quantity: str
+    amount: float
+    more: float
+
+    def text(self) -> str:
+        """The change as an instruction."""
+        raised = self.amount * (1.0 + 5e-4)  # so that its four digits are enough
+        return (
+            f"argument `limits` {self.quantity}={raised:.4g}, "
+            f"{amount_text(self.more, self.quantity)} more"
+        )
+
+
+Change = LimitChange | SegmentChange | DeviceChange | AmountChange
 
 
 def smallest_changes(
@@ -271,14 +296,29 @@ def smallest_changes(
     longer.sort(key=lambda one: one.more)
     added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
     devices = sorted((one for one in added if one is not None), key=lambda one: one.count)
-    return (*limits, *longer, *devices)
+    return (*limits, *longer, *devices, *_amounts(problem, most_enumerated))
+
+
+def _amounts(problem: Problem, most: int) -> Iterator[AmountChange]:
+    """Limits of `core.charges` that are too low, each with the other limits as they are."""
+    if isinstance(problem.execution_model, MaxLoad):  # which has no such objectives
+        return
+    for quantity, limit in problem.limits.items():
+        others = {name: size for name, size in problem.limits.items() if name != quantity}
+        objective = quantity if quantity in CHARGED else problem.timed.objective
+        lowest = replace(problem, objective=objective, limits=others)
+        placement = _found(lowest, most)
+        if placement is not None:
+            amount = Simulator(lowest).value(placement)
+            if amount > limit:
+                yield AmountChange(quantity, amount, amount - limit)
 
 
 def advice(problem: Problem) -> str:
     """One clause: the first change of each kind that helps; empty if none does."""
     changes = smallest_changes(problem)
     firsts = {type(change): change for change in reversed(changes)}
-    kinds = (LimitChange, SegmentChange, DeviceChange)
+    kinds = (LimitChange, SegmentChange, DeviceChange, AmountChange)
     texts = [firsts[kind].text() for kind in kinds if kind in firsts]
     return f"the smallest change that fits: {', or '.join(texts)}" if texts else ""
 

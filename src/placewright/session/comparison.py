@@ -27,6 +27,7 @@ from placewright.placers.registry import (
     make_placer,
     resolved_settings,
     tell_of_mended,
+    why_not,
 )
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.report.time_left import Report, no_report, rough_duration
@@ -57,7 +58,7 @@ class ComparisonFile:
         self.runs: dict[tuple[str, int], Run] = {}
         self.bound: tuple[float, str] | None = None
         self._path = None if path is None else Path(path)
-        self._unit = problem.time_unit
+        self._unit = problem.value_unit
         self._key = {
             "problem": content_sha256(problem),
             "evaluations": budget.evaluations,
@@ -167,7 +168,7 @@ def compare(
             results file belongs to another problem or budget.
     """
     for name, placer in made_placers(placers, seeds).items():
-        reason = placer.why_not(problem)
+        reason = why_not(placer, problem)
         if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     store = ComparisonFile(results_path, problem, budget)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
@@ -201,7 +202,12 @@ def runtime_named(name: str) -> Runtime:
 
 def default_runtime_name(objective: str = "latency") -> str:
     """The first runtime of the registry that has the objective."""
-    return _able(objective)[0].name
+    return _able(read_for(objective))[0].name
+
+
+def read_for(objective: str) -> str:
+    """The objective for which a model is read and measured: energy and price need latency."""
+    return "latency" if objective in CHARGED else objective
 
 
 def default_runtime(problem: Problem) -> str:
@@ -212,7 +218,7 @@ def default_runtime(problem: Problem) -> str:
 def runtime_of(source: ModelSource | None, objective: str = "latency") -> str:
     """Like `default_runtime`, before there is a problem."""
     framework = None if source is None else framework_of(source)
-    if framework is None or objective not in framework.objectives:
+    if framework is None or read_for(objective) not in framework.objectives:
         return default_runtime_name(objective)
     return framework.name
 
@@ -523,7 +529,7 @@ class ModelOfRequest:
             request.state,
             weights=request.weights,
         )
-        return read_model(given, request.objective, request.runtime, options)
+        return read_model(given, request.reads_for, request.runtime, options)
 
     def loaded(self, runtime: Runtime | str) -> LoadedModel:
         """The model loaded by a runtime, at the first call.

@@ -14,12 +14,13 @@ from typing import Any, cast
 import numpy as np
 
 from placewright.core.calls import Call
+from placewright.core.charges import check_limits
 from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES, Dispatch
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
-from placewright.files.quantities import parse_bytes, parse_seconds
+from placewright.files.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
 from placewright.io.written import written_place
 from placewright.profiling.granularity import GRANULARITIES
 from placewright.workers.ray_session import ADDRESS
@@ -250,6 +251,30 @@ def parse_memory(raw: Any) -> dict[str, float]:
         except InputError as error:
             raise FieldError("memory", f"of '{device}': {error}") from None
     return sizes
+
+
+_AMOUNTS = {"latency": parse_seconds, "energy": parse_joules, "price": parse_amount}
+
+
+def parse_limits(raw: Any) -> dict[str, float]:
+    """A mapping to amounts or texts, or ``energy=3J`` texts, to seconds, joules or price.
+
+    Raises:
+        UnknownNameError: there is no such quantity.
+        FieldError: an amount is no number > 0 with a unit of its quantity.
+    """
+    form = "energy=3J, latency=20ms or price=1e-6"
+    pairs = raw if isinstance(raw, Mapping) else parse_pairs(raw, "limits", form)
+    limits: dict[str, float] = {}
+    for quantity, amount in pairs.items():
+        if quantity not in _AMOUNTS:
+            raise UnknownNameError("limited quantity", str(quantity), list(_AMOUNTS))
+        try:
+            limits[quantity] = _AMOUNTS[quantity](amount)
+        except InputError as error:
+            raise FieldError("limits", f"of {quantity}: {error}") from None
+    check_limits(limits, is_load=False)
+    return limits
 
 
 def parse_objective(raw: Any) -> Objective:

@@ -61,6 +61,7 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
         status=solution.status,
         runtime=runtime,
         memory=dict(zip(problem.cluster.device_names, peaks, strict=True)),
+        amounts=simulator.amounts(placement) if problem.time_unit == "s" else {},
         segments=segments,
         placer=record,
     )
@@ -121,6 +122,9 @@ def _contradictions(plan: Plan) -> Iterator[str]:
         )
     for device, peak in derived.memory.items():
         yield from _number(f"predicted.memory of '{device}'", plan.memory[device], peak)
+    for quantity, amount in plan.amounts.items():
+        right = derived.amounts.get(quantity, math.nan)
+        yield from _number(f"predicted.amounts of '{quantity}'", amount, right)
     if plan.segments is not None:
         yield from _segments(plan, plan.segments, derived.segments)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.charges import CHARGED, require_known
 from placewright.core.cluster import Cluster
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
@@ -100,7 +101,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         by_op(read.graph, request.pins)  # before any long work
         deadline.require("the model was read")
         cluster, runtime = machine or _machine(
-            request, steps, runtime_of(read.source, request.objective)
+            request, steps, runtime_of(read.source, request.reads_for)
         )
 
         def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
@@ -114,7 +115,17 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
             measured = measure(model, None, calibrate=calibrate)
     problem = with_granularity(measured.problem, request.granularity)
     problem = resident(problem, request.resident)
-    return replace(measured, problem=constrained(problem, request.memory, request.pins))
+    problem = constrained(problem, request.memory, request.pins)
+    return replace(measured, problem=_charged(problem, request))
+
+
+def _charged(problem: Problem, request: Request) -> Problem:
+    """Give a problem the limits of a request, and energy or price as its objective."""
+    objective = request.objective if request.objective in CHARGED else problem.objective
+    limits = {**problem.limits, **request.limits}
+    if objective == problem.objective and limits == problem.limits:
+        return problem
+    return replace(problem, objective=objective, limits=limits)
 
 
 def _extent(request: Request, deadline: Deadline, *, calibrate: bool) -> Extent:
@@ -144,7 +155,7 @@ def _measure(
         loaded,
         cluster,
         runtime,
-        objective=request.objective,
+        objective=request.reads_for,
         extent=extent,
         steps=steps,
         units=units,
@@ -219,8 +230,8 @@ def _machine(
         UnknownNameError: there is no such device, also where a limit or a pin names it.
     """
     require_known_runtime(request.runtime)
-    require_training_runtime(request.runtime, request.objective)
-    name = request.runtime or otherwise or default_runtime_name(request.objective)
+    require_training_runtime(request.runtime, request.reads_for)
+    name = request.runtime or otherwise or default_runtime_name(request.reads_for)
     runtime = runtime_named(name)
     steps.tell("", "devices and links")
     cluster = cluster_for(request.devices, request.cluster, runtime.name)
@@ -229,6 +240,8 @@ def _machine(
         cluster.with_limit(name, math.inf)
     for device in request.pins.values():
         cluster.device(device)
+    for quantity in (*request.limits, request.objective):
+        require_known(cluster, quantity)
     return _compiling(cluster, runtime) if request.compiled else cluster, runtime
 
 
@@ -279,7 +292,7 @@ def _of_catalogue(
     problem = roofline_problem(
         graph,
         computing,
-        request.objective,
+        request.reads_for,
         execution_model=_named_model(request),
         source=source,
     )

@@ -39,7 +39,7 @@ PROFILED = (
     *READ, "calls", "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
     "precision", "prompt", "generate", "context", "kv", "micro_batch", "sequences",
-    "granularity",
+    "granularity", "limits",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
@@ -114,7 +114,8 @@ class Request:
         devices: names separated by commas, or several; a `Cluster` is taken as `cluster`.
         cluster: a cluster file, or the cluster itself, instead of `devices`.
         runtime: that measures and executes.
-        objective: quantity that is minimised.
+        objective: quantity that is minimised. ``"energy"`` and ``"price"`` are of one sample, of
+            devices whose power or price the cluster says.
         execution_model: rules that turn a placement into a value: a name, or one of
             `core.execution_models` with its parameters. With a name alone, a problem of a file
             keeps its parameters.
@@ -155,6 +156,8 @@ class Request:
             only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
             the number of a stored problem or a workload.
         memory: name of a device or memory pool -> bytes.
+        limits: ``"latency"`` (seconds), ``"energy"`` (joules) or ``"price"`` -> its largest amount
+            for one sample.
         pins: op name, module path, or pattern of either -> device name; later ones win, and names
             of ops over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
@@ -188,7 +191,7 @@ class Request:
     cluster: Path | Cluster | None = said("Take devices and links from a YAML file.", kind=Path)
     runtime: str | None = said("Use openvino, onnxruntime or torch.")
     objective: Objective = said(
-        "Minimise latency, time per sample (throughput) or a training step.",
+        "Minimise latency, time per sample (throughput), a training step, energy or price.",
         checked=_parsing("parse_objective"),
     )
     execution_model: str | ExecutionModel | None = said(
@@ -284,6 +287,10 @@ class Request:
         kind=list,
         checked=_parsing("parse_memory"),
     )
+    limits: Mapping[str, float] = said(
+        "Limit latency, energy or price of a sample, as in energy=3J; repeatable.", {},
+        kind=list, word="limit", checked=_parsing("parse_limits"),
+    )  # fmt: skip
     pins: Mapping[str, str] = said(
         "Fix an op, or all of a pattern as in 'layers.0.*=cpu:0'; repeatable.",
         {},
@@ -398,6 +405,11 @@ class Request:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    @property
+    def reads_for(self) -> Objective:
+        """The objective for which a model is read and measured: energy and price need latency."""
+        return "latency" if self.objective in ("energy", "price") else self.objective
 
     @property
     def limit(self) -> Budget:

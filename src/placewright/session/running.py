@@ -268,6 +268,7 @@ def execute(
         StalePlanError: the model or the devices have changed.
     """
     require_executable(plan, runs)
+    plan = plan.timed
     problem = plan.problem
     model = model or loaded_model(problem, plan.runtime)
     given = None if inputs is None else checked_inputs(model, inputs)

@@ -19,6 +19,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.charges import CHARGED
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
@@ -52,6 +53,7 @@ from placewright.placers.registry import (
     make_placer,
     resolved_settings,
     tell_of_mended,
+    why_not,
 )
 from placewright.profiling.deadline import Deadline
 from placewright.profiling.hardware import measured_values
@@ -115,7 +117,7 @@ def search(
         InputError: the placer does not support the problem.
         Interrupted: Ctrl-C; it carries the incumbent.
     """
-    reason = placer.why_not(problem)
+    reason = why_not(placer, problem)
     if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
     evaluator = Evaluator(problem, budget, measure=measure)
@@ -364,8 +366,10 @@ def search_and_check(
         compares = _wants_check(model.request) and not model.request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
     table = None
-    is_here = can_run(plan) or can_stream(plan)
-    if is_here and _wants_check(model.request):
+    wants = _wants_check(model.request) and (can_run(plan) or can_stream(plan))
+    if wants and plan.problem.objective in CHARGED:
+        left_out.append(f"check on the hardware: it measures time, not {plan.problem.objective}")
+    elif wants:
         try:
             if model.request.quick:
                 plan, unchecked = probe_on_hardware(plan, model.loaded, deadline=deadline)

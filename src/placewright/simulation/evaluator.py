@@ -282,7 +282,7 @@ class Evaluator:
         placement = Placement.of(self._integers(device_of), order)
         value = self.simulator.value(placement)
         if self._measure is not None and math.isfinite(value):
-            value = self._measure(placement)
+            value = self.simulator.value_of_seconds(placement, self._measure(placement))
         self._count(placement.device_of, placement.order, value, keep=keep)
         return value
 

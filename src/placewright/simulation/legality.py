@@ -17,6 +17,7 @@ _MOST_SHOWN = 8  # devices of a pool in a message
 NO_ORDER = frozen_ints([])  # the execution model's own dispatch
 # Why a placement has no value.
 FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE, TOO_MANY_SEGMENTS = range(7)
+OVER_LIMIT = 7  # of latency, energy or price
 
 
 @compiled
@@ -55,10 +56,11 @@ class Violation:
 
     Attributes:
         constraint: ``"support"``, ``"pin"``, ``"colocation"``, ``"order"``, ``"route"``,
-            ``"memory"``, ``"segments"`` or ``"subgraphs"``.
-        where: name of the op, device or memory pool concerned.
+            ``"memory"``, ``"segments"``, ``"subgraphs"`` or ``"limit"``.
+        where: name of the op, device, memory pool or limited quantity concerned.
         message: what is wrong and what to do, in one line.
-        excess: bytes over the limit for ``"memory"``, segments for ``"segments"``, else 0.
+        excess: over the limit: bytes for ``"memory"``, segments for ``"segments"``, seconds, joules
+            or price for ``"limit"``; else 0.
     """
 
     constraint: str

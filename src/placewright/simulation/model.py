@@ -15,8 +15,16 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.behaviours import Explanation, behaviour_of
+from placewright.simulation.charged import Charged, amounts_of
 from placewright.simulation.layout import problem_arrays
-from placewright.simulation.legality import FINE, NO_ORDER, Violation, check, violation_of
+from placewright.simulation.legality import (
+    FINE,
+    NO_ORDER,
+    OVER_LIMIT,
+    Violation,
+    check,
+    violation_of,
+)
 from placewright.simulation.max_load.model import Loads
 from placewright.simulation.stream.play import Stream, play_stream
 from placewright.simulation.timeline import Timeline
@@ -39,18 +47,36 @@ class Simulator:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.arrays = problem_arrays(problem)
-        self._applied = behaviour_of(problem)(problem, self.arrays)
+        made = behaviour_of(problem)(problem, self.arrays)
+        self._applied = Charged(problem, made) if problem.charges else made
 
     @cached_property
     def max_load(self) -> Loads:
         """Loads of placements, whatever the execution model."""
-        made = self._applied
+        made = self._applied.timed if isinstance(self._applied, Charged) else self._applied
         return made if isinstance(made, Loads) else Loads(self.problem, self.arrays)
 
     def value(self, placement: Placement) -> float:
         """Value of a placement in the problem's time unit; inf if it is infeasible."""
         self._check_length(placement.device_of)
         return self._applied.value(placement.device_of, _order_of(placement))
+
+    def seconds(self, placement: Placement) -> float:
+        """Time of a placement, whatever is minimised, in the problem's time unit."""
+        self._check_length(placement.device_of)
+        made = self._applied.timed if isinstance(self._applied, Charged) else self._applied
+        return made.value(placement.device_of, _order_of(placement))
+
+    def value_of_seconds(self, placement: Placement, seconds: float) -> float:
+        """Value of a placement that was measured to take so many seconds."""
+        made = self._applied
+        if isinstance(made, Charged):
+            return made.of_seconds(placement.device_of, seconds)
+        return seconds
+
+    def amounts(self, placement: Placement) -> dict[str, float]:
+        """Latency, and energy and price if the problem counts them, of a feasible placement."""
+        return amounts_of(self.problem, placement.device_of, self.seconds(placement))
 
     def values(self, devices_of: ArrayLike) -> FloatArray:
         """Values of placements without order, in parallel over cores.
@@ -74,7 +100,11 @@ class Simulator:
 
     def violation(self, placement: Placement) -> Violation | None:
         """The constraint that a placement breaks; None if it is feasible."""
-        value, fault, at, peaks = self._evaluate(placement.device_of, _order_of(placement))
+        order = _order_of(placement)
+        value, fault, at, peaks = self._evaluate(placement.device_of, order)
+        if fault == OVER_LIMIT:
+            assert isinstance(self._applied, Charged)
+            return self._applied.violation(placement.device_of, order)
         if fault != FINE:
             return violation_of(self.problem, placement, fault, at, peaks)
         if math.isinf(value):

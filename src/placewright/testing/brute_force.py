@@ -43,6 +43,8 @@ def brute_force(problem: Problem) -> float:
         return best
     orders = np.array(list(topological_orders(problem)))
     bounds = placement_bounds(problem, rows)
+    if problem.objective in problem.charges:
+        bounds = problem.charges[problem.objective].of(rows, bounds) * (1.0 - 1e-12)
     for index in np.argsort(bounds, kind="stable").tolist():
         if bounds[index] >= best:
             break

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import BoolArray
+from placewright.core.charges import CHARGED
 from placewright.core.execution_models import (
     Event,
     ExecutionModel,
@@ -36,11 +37,13 @@ from placewright.testing.problems import (
     random_problem,
     under_subgraphs,
     with_pool,
+    with_power,
     with_replicas,
 )
 
 MakePlacer = Callable[[], Placer]
-_OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput")
+_OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput", "energy", "price")
+_CHARGED_SHARE = 3  # one problem of energy, and of price, for so many of time
 
 
 def check_placer(make: MakePlacer, *, evaluations: int = 40, n_problems: int = 6) -> None:
@@ -64,6 +67,8 @@ def check_placer(make: MakePlacer, *, evaluations: int = 40, n_problems: int = 6
         assert fingerprint(again) == fingerprint(solution), "same seed, another answer"
         check_interrupt(make(), problem, evaluations)
     for objective in map(_objective, placer.objectives):
+        if objective in CHARGED:
+            continue
         for problem in _as_supported(placer, impossible_problem(objective=objective)):
             check_infeasible(make(), problem)
         for problem in _as_supported(placer, packing_problem(objective=objective)):
@@ -77,6 +82,10 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
         if objective not in placer.objectives:
             continue
         rng = np.random.default_rng(100 + number)
+        if objective in CHARGED:
+            for _ in range(max(1, n_problems // _CHARGED_SHARE)):
+                found += _as_supported(placer, with_power(random_problem(rng), objective))
+            continue
         for index in range(n_problems):
             problem = random_problem(
                 rng, n_devices=2 + index % 2, objective=objective, constrained=index > 0

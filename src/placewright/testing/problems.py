@@ -97,6 +97,15 @@ def packing_problem(*, objective: Objective = "latency", n_ops: int = 3) -> Prob
     )
 
 
+def with_power(problem: Problem, objective: Objective) -> Problem:
+    """The same problem with energy or price as its objective; the last device costs most."""
+    devices = tuple(
+        replace(device, busy_watts=9.0 * at + 2.0, idle_watts=1.0, price_per_hour=3600.0 * (at + 1))
+        for at, device in enumerate(problem.cluster.devices)
+    )
+    return replace(problem, cluster=replace(problem.cluster, devices=devices), objective=objective)
+
+
 def with_replicas(problem: Problem, replicas: int) -> Problem:
     """The same problem under max-load; its first device stands for a group of so many."""
     first, *others = problem.cluster.devices

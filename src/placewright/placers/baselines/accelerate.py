@@ -23,6 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import MissingExtraError, Requires
 from placewright.placers.anytime import anytime
+from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
@@ -39,7 +40,7 @@ class Accelerate:
 
     name: ClassVar[str] = "accelerate"
     paper: ClassVar[str] = "Gugger et al., Hugging Face Accelerate, 2022"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    objectives: ClassVar[tuple[str, ...]] = ForEveryProblem.objectives
     needs_training: ClassVar[bool] = False
     requires: ClassVar[Requires] = (("accelerate", "accelerate"), ("torch", "accelerate"))
 

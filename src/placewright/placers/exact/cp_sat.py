@@ -20,12 +20,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Event, MaxLoad, Subgraph, SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
 from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
+from placewright.placers.conditions import ForEveryProblem, why_not_time_alone
 from placewright.placers.exact.max_load.program import max_load_limits
 from placewright.placers.exact.schedule_program.model import ScheduleProgram, limit_work
 from placewright.placers.exact.schedule_program.variables import Ticks
@@ -56,7 +58,7 @@ class CpSat:
 
     name: ClassVar[str] = "cp-sat"
     paper: ClassVar[str] = "constraint programming, OR-tools"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    objectives: ClassVar[tuple[str, ...]] = ForEveryProblem.objectives
     needs_training: ClassVar[bool] = False
 
     max_units: int = 500
@@ -78,6 +80,8 @@ class CpSat:
     def why_not(self, problem: Problem) -> str | None:
         """None for up to `max_units` units, except under `placeto`."""
         model = problem.execution_model
+        if not isinstance(model, Event) and (reason := why_not_time_alone(problem)):
+            return reason
         if not isinstance(model, Event | MaxLoad | Subgraph | SubgraphIP):
             return f"cp-sat has no program for execution model '{model.name}'"
         is_event = isinstance(model, Event)
@@ -97,7 +101,8 @@ class CpSat:
         if not isinstance(problem.execution_model, Event):
             return self._narrowed(problem, evaluator, rng)
         start = _start(problem, evaluator)
-        value = math.inf if start is None else evaluator.simulator.value(start)
+        is_time = start is not None and problem.objective not in CHARGED
+        value = evaluator.simulator.value(start) if start and is_time else math.inf
         horizon = value if math.isfinite(value) else all_in_turn(problem)
         ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
         program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
@@ -204,7 +209,7 @@ def all_in_turn(problem: Problem) -> float:
 
 
 def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:
-    """Solve once and value every solution; return status and bound in seconds."""
+    """Solve once and value every solution; return status and bound of the value."""
     from ortools.sat.python import cp_model
 
     watch = _watch(program, evaluator)
@@ -218,7 +223,7 @@ def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[i
         raise watch.interrupted
     bound = 0.0
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
-        bound = max(0.0, solver.best_objective_bound) * program.ticks.seconds * (1.0 - 1e-9)
+        bound = max(0.0, solver.best_objective_bound) * program.unit * (1.0 - 1e-9)
     return status, bound
 
 

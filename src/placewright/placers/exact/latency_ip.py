@@ -25,6 +25,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
+from placewright.placers.conditions import why_not_time_alone
 from placewright.placers.exact.integer_program.program import solve
 from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
 from placewright.placers.exact.subgraphs.bound import all_in_turn, bound_program, program_size
@@ -82,6 +83,8 @@ class LatencyIp:
 
     def why_not(self, problem: Problem) -> str | None:
         """None for the execution models `subgraph` and `subgraph-ip`."""
+        if reason := why_not_time_alone(problem):
+            return reason
         if not isinstance(problem.execution_model, Subgraph | SubgraphIP):
             return (
                 "it minimises the latency of atomic subgraphs, not "

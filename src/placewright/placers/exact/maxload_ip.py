@@ -25,6 +25,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
+from placewright.placers.conditions import why_not_time_alone
 from placewright.placers.exact.integer_program.program import MipResult, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, max_load_program, relabelled
@@ -81,6 +82,8 @@ class MaxloadIp:
 
     def why_not(self, problem: Problem) -> str | None:
         """None for a max-load problem whose transfers do not depend on the other end."""
+        if reason := why_not_time_alone(problem):
+            return reason
         if self.contiguous and has_backward_to_forward_edge(problem):
             return "a forward op reads a backward op's output, so contiguous is not defined"
         return why_not_separable(problem)

@@ -23,6 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
+from placewright.placers.conditions import why_not_time_alone
 from placewright.placers.exact.counted.construction import Messages, constructed
 from placewright.placers.exact.counted.kinds import Symmetry, symmetry_of
 from placewright.placers.exact.counted.program import (
@@ -63,6 +64,8 @@ class SequentialIp:
 
     def why_not(self, problem: Problem) -> str | None:
         """None for execution model `sequential`."""
+        if reason := why_not_time_alone(problem):
+            return reason
         if isinstance(problem.execution_model, Sequential):
             return None
         return (

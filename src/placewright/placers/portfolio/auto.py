@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Sequential, Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
@@ -113,6 +114,8 @@ class Auto(ForEveryProblem):
         model = problem.execution_model
         special = _PIECES if isinstance(model, Subgraph | SubgraphIP) else None
         special = _SUMS if isinstance(model, Sequential) else special
+        if objective in CHARGED:  # by searches, and by bounds that know more than time
+            objective = "latency"
         quick, searches = _QUICK[objective], _SEARCHES[objective]
         if special == _SUMS:
             quick, searches = _BASELINES, _SEARCHES[_SUMS]
@@ -120,9 +123,10 @@ class Auto(ForEveryProblem):
         def fitting(table: Mapping[str, tuple[float, int]]) -> tuple[tuple[str, float], ...]:
             return tuple((name, share) for name, (share, most) in table.items() if size <= most)
 
+        steps = (*fitting(_PROOFS), *fitting(_EXACT[special or objective]))
         return PortfolioMembers(
             quick=fitting(quick),
-            steps=(*fitting(_PROOFS), *fitting(_EXACT[special or objective])),
+            steps=tuple(step for step in steps if step[0] != PARTS or not problem.charges),
             searches=tuple(name for name, most in searches.items() if size <= most),
         )
 

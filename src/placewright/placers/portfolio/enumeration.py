@@ -130,14 +130,15 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
     ]
     links = [replace(link, channel=None, queues=False, occupies="nobody") for link in cluster.links]
     at_once = replace(
-        problem, cluster=replace(cluster, devices=tuple(unlimited), links=tuple(links))
+        problem.timed, cluster=replace(cluster, devices=tuple(unlimited), links=tuple(links))
     )
     bounds = Simulator(at_once).values(rows)
     seconds = problem.costs.seconds[np.arange(problem.n_units), rows]
     for index, device in enumerate(cluster.devices):
         load = np.where(rows == index, seconds, 0.0).sum(axis=1) / device.streams
         bounds = np.maximum(bounds, load * (1.0 - 1e-12))
-    return bounds
+    charged = problem.charges.get(problem.objective)
+    return bounds if charged is None else charged.of(rows, bounds) * (1.0 - 1e-12)
 
 
 def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:

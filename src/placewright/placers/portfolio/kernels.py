@@ -15,6 +15,7 @@ import numpy as np
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
+from placewright.core.charges import CHARGED
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Sequential
@@ -47,6 +48,8 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
     The first run after an installation or an update compiles for a minute, which is no part of a
     search's budget.
     """
+    if objective in CHARGED:  # its kernels are those of seconds
+        objective = "latency"
     if not isinstance(model, _MODELS):
         return  # their placers' kernels are few
     members: tuple[str, ...] = _LOADS if isinstance(model, MaxLoad) else _SUMS
@@ -92,6 +95,7 @@ def seconds_to_compile(
     """
     if not isinstance(model, _MODELS):
         return 0.0
+    objective = "latency" if objective in CHARGED else objective
     mark = _mark(objective, model, folder)
     if mark.exists():
         return 0.0

@@ -9,12 +9,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.charges import amount_text
 from placewright.core.problem import Problem
 from placewright.core.unit_text import unit_text
 from placewright.simulation.behaviours import behaviour_of
+from placewright.simulation.bounds.lower import least_amounts
 from placewright.simulation.layout import NO_ROUTE, routes
 
 _known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
+_ROUNDING = 1e-9  # relative: sums of bounds and of values round
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
@@ -29,7 +32,8 @@ def prove_infeasible(problem: Problem) -> str | None:
     4. nor do the weights of ops that must share a device with inputs and outputs of one of them;
     5. no device of an op has a route to one of its reader's, or to or from the host;
     6. ops that are left with the same few devices (at last: all ops with all devices) keep more
-       bytes resident, with inputs and outputs of one of them, than these devices hold.
+       bytes resident, with inputs and outputs of one of them, than these devices hold;
+    7. a lower bound on latency, energy or price is above its limit.
 
     A problem without such a proof may still have no placement. Under `subgraph` and `subgraph-ip`
     only weights count and there are no routes; under `placeto` nothing after 2. is tried.
@@ -38,8 +42,22 @@ def prove_infeasible(problem: Problem) -> str | None:
         One line that names the op, the device and how many bytes are missing.
     """
     if problem not in _known:
-        _known[problem] = behaviour_of(problem).why_nothing_fits(problem)
+        _known[problem] = behaviour_of(problem).why_nothing_fits(problem) or _limit_too_low(problem)
     return _known[problem]
+
+
+def _limit_too_low(problem: Problem) -> str | None:
+    """Name a limit of `core.charges` that is below what every placement takes."""
+    for quantity, most in problem.limits.items():
+        bounds = least_amounts(problem, problem.charges[quantity])
+        least = max(bound.value for bound in bounds)
+        if least > most * (1.0 + _ROUNDING):
+            texts = [amount_text(amount, quantity) for amount in (least, most, least - most)]
+            return (
+                f"every placement takes {quantity} of at least {texts[0]}, and the limit is "
+                f"{texts[1]}: {texts[2]} too low (argument `limits`)"
+            )
+    return None
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,21 @@
-"""Lower bounds on the value of every placement in every order."""
+"""Lower bounds on the value of every placement in every order.
+
+Bounds on energy and price follow from those on seconds (see `least_amounts`).
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray
+from placewright.core.arrays import BoolArray, FloatArray, frozen_floats
+from placewright.core.charges import CHARGED, Charges
+from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.compiled import compiled
@@ -18,6 +24,9 @@ from placewright.simulation.layout import ProblemArrays, problem_arrays
 RELAXATION = "linear relaxation"
 _MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
 _MOST_TERMS = 400_000  # of x, and of edges times devices, beyond which HiGHS takes minutes
+_MOST_SETS = 200_000  # sets of devices times units up to which each set has a bound of its own
+_SAFE = 1.0 - 1e-12  # sums round
+CHEAPEST_UNITS, CHEAPEST_DEVICES = "cheapest units", "cheapest devices"
 _MOST_ENTRIES = 1e8  # of costs that the steps of balanced load look at, all together
 
 
@@ -48,8 +57,67 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
 
 def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
     """The bounds without a solver, such as critical path and balanced load."""
+    if problem.objective in CHARGED:
+        return least_amounts(problem, problem.charges[problem.objective])
     named = behaviour_of(problem).bounds
     return tuple(_timed(method, problem, bound) for method, bound in named.items())
+
+
+def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
+    """Lower bounds on a quantity of `core.charges`, from the quick bounds on seconds.
+
+    - Cheapest units: a used device is there at least as long as its units take, one after another
+      on each stream. So the amount is at least
+      sum of min over devices of (own + used x seconds / streams) + always x bound on seconds.
+    - Cheapest devices: the least, over the sets of devices that may be used, of
+      sum of min own within the set + (always + sum of used of the set) x bound within the set.
+    """
+    began, timed = time.perf_counter(), problem.timed
+    if not problem.allowed_by_class.any(axis=1).all():
+        return (Bound(0.0, CHEAPEST_UNITS, 0.0),)
+    seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
+    busy = charges.own + seconds * (charges.used / problem.cluster.concurrency)
+    shortest = max(bound.value for bound in quick_bounds(timed))
+    every = np.ones(problem.n_devices, dtype=np.bool_)
+    value = _least_own(problem, busy, every) + charges.always * shortest
+    by_units = Bound(value * _SAFE, CHEAPEST_UNITS, time.perf_counter() - began)
+    if not charges.used.any():
+        return (by_units,)
+    value = _of_cheapest_devices(problem, charges, shortest)
+    by_sets = Bound(value * _SAFE, CHEAPEST_DEVICES, time.perf_counter() - began)
+    return by_units, by_sets
+
+
+def _least_own(problem: Problem, own: FloatArray, used: BoolArray) -> float:
+    """Sum over colocation classes of the least amount on an allowed device of a set."""
+    by_class = np.zeros(problem.allowed_by_class.shape)
+    np.add.at(by_class, problem.colocation.group_of, own)
+    return float(np.where(problem.allowed_by_class & used, by_class, np.inf).min(axis=1).sum())
+
+
+def _of_cheapest_devices(problem: Problem, charges: Charges, shortest: float) -> float:
+    """The second bound of `least_amounts`; with many sets, the cheapest device and `shortest`."""
+    n_devices, timed = problem.n_devices, problem.timed
+    if 2**n_devices * problem.n_units > _MOST_SETS:
+        every = np.ones(n_devices, dtype=np.bool_)
+        rate = charges.always + float(charges.used.min())
+        return _least_own(problem, charges.own, every) + rate * shortest
+    least = math.inf
+    for chosen in itertools.product((False, True), repeat=n_devices):
+        used = np.array(chosen, dtype=np.bool_)
+        own = _least_own(problem, charges.own, used)
+        if math.isfinite(own):
+            rate = charges.always + float(charges.used[used].sum())
+            least = min(least, own + rate * _shortest_within(timed, used))
+    return least
+
+
+def _shortest_within(timed: Problem, used: BoolArray) -> float:
+    """A lower bound on the seconds of placements on a set of devices that can run all units."""
+    seconds = np.where(used, timed.costs.seconds, np.inf)
+    costs = CostTable(frozen_floats(seconds), timed.costs.source)
+    within = replace(timed, costs=costs)
+    return max(bound.value for bound in quick_bounds(within))
 
 
 def relaxed_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ...]:

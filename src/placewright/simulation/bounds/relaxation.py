@@ -8,6 +8,12 @@ leaves out: that transfers wait for each other, dispatch and cut overheads, cont
 Rows of each execution model bound its value: `event/relaxation.py`, `max_load/relaxation.py`.
 In both:  sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
 
+Energy and price (`core.charges`) are linear in x and the seconds w, but for the sum over used
+devices. Two rows replace it: each used device is there while its own units run, and at least one is
+there all the time:  amount >= sum of (own + used x seconds / streams) x + always w,  and
+amount >= sum of own x + (always + least used) w.  A limit bounds the amount; an objective is its
+minimum.
+
 The value of an approximate solver is made safe by weak duality: the bound is recomputed from the
 dual multipliers (see `safe_dual_bound`).
 """
@@ -25,6 +31,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from placewright.core.arrays import FloatArray
+from placewright.core.charges import CHARGED
 from placewright.core.problem import Problem
 from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import (
@@ -63,6 +70,7 @@ class RelaxedProgram(ABC):
 
     Attributes:
         skips_ample_memory: leave out the memory of a device that has room for all weights.
+        amount: column of what is minimised: 0 for seconds.
     """
 
     skips_ample_memory: ClassVar[bool] = False
@@ -81,6 +89,7 @@ class RelaxedProgram(ABC):
         self.memory()
         self.loads()
         self.value()
+        self.amount = self.amounts()
 
     def x(self, unit: int, device: int) -> int:
         """Column of a unit's class on a device."""
@@ -150,11 +159,45 @@ class RelaxedProgram(ABC):
     def value(self) -> None:
         """Add the rows that bound w from below by the value of the execution model."""
 
+    def amounts(self) -> int:
+        """Add the rows of limited and minimised quantities; return the column to minimise."""
+        minimised = 0
+        for quantity, charges in self.problem.charges.items():
+            terms: list[tuple[int, float]] = []
+            if quantity == self.problem.objective and quantity in CHARGED:
+                minimised = self.column()
+                terms = [(minimised, -1.0)]
+            most = self.problem.limits.get(quantity, math.inf)
+            shares = charges.used / self.problem.cluster.concurrency
+            rows = [(charges.own + self.seconds * shares, charges.always)]
+            if charges.used.any():
+                rows.append((charges.own, charges.always + float(charges.used.min())))
+            for own, rate in rows:
+                self._add_amount(own, [(0, rate)], terms, most)
+        return minimised
+
+    def _add_amount(
+        self,
+        own: FloatArray,
+        rates: list[tuple[int, float]],
+        minimised: list[tuple[int, float]],
+        most: float,
+    ) -> None:
+        """Add the rows: amount <= the minimised column, and amount <= `most`."""
+        by_class = np.zeros(self.problem.allowed_by_class.shape)
+        np.add.at(by_class, self.group_of, np.where(self.problem.allowed, own, 0.0))
+        costs = enumerate(by_class.ravel().tolist(), start=1)
+        terms = [(column, cost) for column, cost in costs if cost > 0] + rates
+        if minimised:
+            self.less.add([*terms, *minimised], 0.0)
+        if math.isfinite(most):
+            self.less.add(terms, most)
+
     def solved(self, seconds: float) -> float:
         """Solve with HiGHS and return the safe value of its dual solution."""
         n_columns = len(self.upper)
         cost = np.zeros(n_columns)
-        cost[0] = 1.0
+        cost[self.amount] = 1.0
         bounds = np.zeros((n_columns, 2))
         bounds[:, 1] = self.upper
         options = {"time_limit": seconds} if math.isfinite(seconds) else {}
@@ -170,6 +213,8 @@ class RelaxedProgram(ABC):
             method="highs",
             options=options,
         )
+        if self._rate <= 0:  # w could be of any size
+            return 0.0
         solution: Any = interruptible(solve)
         if solution.status != 0:
             return 0.0
@@ -181,9 +226,22 @@ class RelaxedProgram(ABC):
         )
         return max(0.0, value)
 
+    @property
+    def _rate(self) -> float:
+        """Least change of the objective per second of w; 1 if w is the objective."""
+        if self.amount == 0:
+            return 1.0
+        charges = self.problem.charges[self.problem.objective]
+        return charges.always + float(charges.used.min())
+
     def _column_limits(self, value: float) -> FloatArray:
-        """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w."""
-        return np.asarray(np.minimum(np.array(self.upper), 2.0 * value + 1.0), dtype=np.float64)
+        """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w.
+
+        An amount is at least its rate x w, so that w is at most value / rate.
+        """
+        longest = value / self._rate if self._rate < 1.0 else value
+        most = 2.0 * max(value, longest) + 1.0
+        return np.asarray(np.minimum(np.array(self.upper), most), dtype=np.float64)
 
     def way(self, tensor: int, source: int, target: int) -> float:
         """Seconds of a transfer; 0 without a route (such placements are infeasible)."""

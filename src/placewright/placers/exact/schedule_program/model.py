@@ -8,20 +8,24 @@ first come first served where a channel has no more than some hundred transfers;
 per destination; graph inputs from and graph outputs to the host; contention; pins, support,
 colocation and resident bytes. Relaxed, which keeps the bound valid: of the costs of
 segments only those count that a unit pays in any case, because it reads a tensor of another device;
-live tensors do not count as memory.
+live tensors do not count as memory. Energy, price and limits on them count by `core.charges`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.charges import CHARGED, Charges
 from placewright.core.problem import Problem
 from placewright.placers.exact.schedule_program.transfers import add_transfers, serve_in_turn
 from placewright.placers.exact.schedule_program.variables import ChannelUse, Ticks, Variables
 
+_UNITS = 2.0**50  # of the largest amount of energy or price
+_ROUNDING = 1e-9  # relative excess of a limit that the evaluator accepts
 _CONFLICTS = 20_000  # of the search, for each second of the solver's own measure of work
 
 
@@ -40,7 +44,12 @@ def limit_work(solver: Any, seconds: float) -> None:
 
 
 class ScheduleProgram(Variables):
-    """The program of one problem."""
+    """The program of one problem.
+
+    Attributes:
+        minimised: in whole units: the makespan, or an amount of `core.charges`.
+        unit: size of such a unit.
+    """
 
     def __init__(
         self,
@@ -66,7 +75,16 @@ class ScheduleProgram(Variables):
         for transfers in self.channels.values():
             self.model.add_no_overlap([self._sent(transfer) for transfer in transfers])
             serve_in_turn(self, transfers, in_order)
-        self.model.minimize(self.makespan)
+        self.minimised, self.unit = self.makespan, ticks.seconds
+        rents = self._rents()
+        for quantity, charges in problem.charges.items():
+            amount, unit = self._amount(charges, rents)
+            if quantity in problem.limits:
+                most = problem.limits[quantity] * (1.0 + _ROUNDING) / unit
+                self.model.add(amount <= math.ceil(most * (1.0 + _ROUNDING)))
+            if quantity == problem.objective and quantity in CHARGED:
+                self.minimised, self.unit = amount, unit
+        self.model.minimize(self.minimised)
 
     def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
         """Start the search from a schedule, in seconds."""
@@ -86,9 +104,38 @@ class ScheduleProgram(Variables):
         self._found.clear()
         self.model.clear_hints()
 
-    def stay_below(self, seconds: float) -> None:
-        """Require a makespan below so many seconds."""
-        self.model.add(self.makespan <= self.ticks.down(seconds))
+    def stay_below(self, value: float) -> None:
+        """Require a value of at most so much."""
+        self.model.add(self.minimised <= Ticks(self.unit).down(value))
+
+    def _rents(self) -> list[Any]:
+        """Ticks for which each device that may have a price is paid: the makespan if it is used."""
+        rents = [self.time() for _ in range(self.problem.n_devices)]
+        if "price" in self.problem.charges:
+            for row in self.x:
+                for device, literal in row.items():
+                    rent = self.model.add(rents[device] >= self.makespan)
+                    rent.only_enforce_if(literal)
+        return rents
+
+    def _amount(self, charges: Charges, rents: list[Any]) -> tuple[Any, float]:
+        """A quantity of `core.charges` in whole units, rounded down, and the size of a unit."""
+        by_class = np.zeros(self.problem.allowed_by_class.shape)
+        np.add.at(by_class, self.group_of, charges.own)
+        rates = np.append(charges.used, charges.always) * self.ticks.seconds
+        largest = by_class.max(axis=1).sum() + rates.sum() * self.horizon
+        unit = float(largest) / _UNITS if largest > 0 else 1.0
+        size = Ticks(unit)
+        terms = [
+            literal * size.down(float(by_class[group, device]))
+            for group, row in enumerate(self.x)
+            for device, literal in row.items()
+        ]
+        terms += [
+            time * size.down(float(rate))
+            for time, rate in zip((*rents, self.makespan), rates.tolist(), strict=True)
+        ]
+        return sum(terms), unit
 
     def decoded(self, value: Any) -> tuple[IntArray, IntArray]:
         """Device of each unit, and the units by start; `value` returns that of a variable."""

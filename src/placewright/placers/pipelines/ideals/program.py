@@ -13,6 +13,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import MaxLoad, splits_phases
 from placewright.core.problem import Problem
+from placewright.placers.conditions import why_not_time_alone
 from placewright.placers.pipelines.ideals import kernel
 from placewright.placers.pipelines.ideals.enumeration import IdealLattice, chain
 from placewright.placers.pipelines.ideals.items import (
@@ -237,6 +238,8 @@ def why_not_contiguous(problem: Problem) -> str | None:
 
 def why_not_in_order(problem: Problem) -> str | None:
     """None if a contiguous split is defined for the problem, else the reason."""
+    if reason := why_not_time_alone(problem):
+        return reason
     if not isinstance(problem.execution_model, MaxLoad):
         return (
             f"it minimises max-load, not '{problem.execution_model.name}'; use objective throughput"

@@ -1,0 +1,129 @@
+"""Energy and price by hand, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import ClusterError, CostError, FieldError, UnknownNameError
+from placewright.simulation.bounds.feasibility import prove_infeasible
+from placewright.simulation.bounds.lower import quick_bounds
+from placewright.simulation.model import Simulator
+
+
+def two_ops() -> Problem:
+    """A chain of two ops: 2 s each on slow, 1 s each on fast; a transfer takes 0.5 s.
+
+    slow draws 5 W busy and 1 W idle and costs 1/s, fast 41 W and 3 W and 4/s.
+    """
+    plain = Problem.from_costs(
+        _chain(), [[2.0, 1.0], [2.0, 1.0]], (0.5, float("inf")), devices=["slow", "fast"]
+    )
+    slow = Device("slow", busy_watts=5.0, idle_watts=1.0, price_per_hour=3600.0)
+    fast = Device("fast", busy_watts=41.0, idle_watts=3.0, price_per_hour=4 * 3600.0)
+    links = (Link("slow", "fast", 0.5), Link("fast", "slow", 0.5))
+    return replace(plain, cluster=Cluster((slow, fast), links, host="slow"))
+
+
+def _chain() -> object:
+    from placewright.core.builder import GraphBuilder
+
+    builder = GraphBuilder()
+    first = builder.add_op("first", "Op")
+    builder.add_op("second", "Op", inputs=[builder.add_tensor(first, 1.0)])
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("device_of", "energy", "price"),
+    [
+        # 4 s: 2 ops x 2 s x (5 - 1) W, 4 s x (1 + 3) W idle; 4 s x 1.
+        ([0, 0], 16.0 + 16.0, 4.0),
+        # 2 s: 2 ops x 1 s x (41 - 3) W, 2 s x 4 W; 2 s x 4.
+        ([1, 1], 76.0 + 8.0, 8.0),
+        # 3.5 s: 8 J + 38 J, 3.5 s x 4 W; 3.5 s x (1 + 4).
+        ([0, 1], 46.0 + 14.0, 17.5),
+    ],
+)
+def test_energy_and_price_by_hand(device_of: list[int], energy: float, price: float) -> None:
+    problem, placement = two_ops(), Placement.of(device_of)
+    assert Simulator(replace(problem, objective="energy")).value(placement) == energy
+    assert Simulator(replace(problem, objective="price")).value(placement) == price
+    amounts = Simulator(problem).amounts(placement)
+    assert (amounts["energy"], amounts["price"]) == (energy, price)
+
+
+def test_bounds_are_those_of_the_best_device_here() -> None:
+    """No placement is better than slow alone: 32 J, and 4 for the price.
+
+    Energy: 16 J of units, and 4 W for the shortest time, 2 s. Price: 4 s of slow alone.
+    """
+    problem = two_ops()
+    energy = {
+        bound.method: bound.value for bound in quick_bounds(replace(problem, objective="energy"))
+    }
+    price = {
+        bound.method: bound.value for bound in quick_bounds(replace(problem, objective="price"))
+    }
+    assert energy["cheapest units"] == pytest.approx(24.0)
+    assert price["cheapest devices"] == pytest.approx(4.0)
+
+
+def test_a_broken_limit_names_quantity_and_excess() -> None:
+    problem = replace(two_ops(), limits={"energy": 50.0})
+    assert Simulator(problem).value(Placement.of([0, 0])) == 4.0
+    violation = Simulator(problem).violation(Placement.of([1, 1]))
+    assert violation is not None
+    assert (violation.constraint, violation.where, violation.excess) == ("limit", "energy", 34.0)
+    assert "energy is 84 J and its limit 50 J: 34 J too much" in violation.message
+
+
+def test_a_limit_below_every_placement_is_proven() -> None:
+    proof = prove_infeasible(replace(two_ops(), limits={"energy": 20.0}))
+    assert "energy of at least 24 J, and the limit is 20 J: 4 J too low" in str(proof)
+    assert prove_infeasible(replace(two_ops(), limits={"energy": 24.0})) is None
+
+
+def test_a_table_of_energy_replaces_power_and_follows_groups() -> None:
+    from placewright.core.grouping import Grouping
+
+    table = np.array([[1.0, 2.0], [3.0, 4.0]])
+    problem = replace(two_ops(), op_joules=table, objective="energy")
+    assert Simulator(problem).value(Placement.of([0, 0])) == 4.0 + 16.0
+    coarse = problem.coarsened(Grouping.from_labels([0, 0]))
+    assert coarse.op_joules is not None
+    assert coarse.op_joules.tolist() == [[4.0, 6.0]]
+    with pytest.raises(CostError, match="op_joules has shape"):
+        replace(problem, op_joules=table[:1])
+
+
+def test_unknown_power_and_wrong_limits_are_refused() -> None:
+    problem = two_ops()
+    bare = replace(
+        problem, cluster=replace(problem.cluster, devices=(Device("slow"), Device("fast")))
+    )
+    with pytest.raises(FieldError, match=r"no energy of device 'slow': add its power"):
+        replace(bare, objective="energy")
+    with pytest.raises(FieldError, match=r"no price of device 'slow': add its price"):
+        replace(bare, limits={"price": 1.0})
+    with pytest.raises(UnknownNameError, match="limited quantity"):
+        replace(problem, limits={"heat": 1.0})
+    with pytest.raises(FieldError, match="must be > 0"):
+        replace(problem, limits={"energy": 0.0})
+    with pytest.raises(ClusterError, match="exchange them"):
+        Device("odd", busy_watts=1.0, idle_watts=2.0)
+
+
+def test_the_smallest_change_is_the_least_energy() -> None:
+    """No placement takes less than slow alone: 32 J, with the other limit as well."""
+    from placewright.session.advice import AmountChange, advice, smallest_changes
+
+    problem = replace(two_ops(), limits={"energy": 25.0, "latency": 4.0})
+    (change,) = [one for one in smallest_changes(problem) if isinstance(one, AmountChange)]
+    assert (change.quantity, change.amount, change.more) == ("energy", 32.0, 7.0)
+    assert "argument `limits` energy=32.02, 7 J more" in advice(problem)
