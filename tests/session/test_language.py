@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from placewright.core.solution import Budget
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, TokenRequest
 from placewright.session.language.answer import largest_context, memory_advice, token_answer
-from placewright.session.language.layer_runs import expressible_plan, why_inexpressible
+from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import physical_cluster, tokens_of
 from placewright.session.models import load_model
 from placewright.session.search import find_plan
@@ -148,9 +147,9 @@ def test_no_placement_is_better_than_the_bound(share: float, tmp_path: Path) -> 
     path, said = written(tmp_path, "tied"), {"prompt": 300, "generate": 5, "context": 400}
     memory = tight(path, share, **said)
     plan = pw.place(path, devices=f"{CARD},{SMALL},cpu", memory=memory, **said)
-    best, expressible = brute_force(plan.problem)
+    _, expressible = brute_force(plan.problem)
     assert len(set(plan.placement.device_of.tolist())) > 1
-    assert plan.lower_bound <= best * (1 + 1e-9)
+    assert plan.lower_bound <= expressible * (1 + 1e-9)
     assert expressible * (1 - 1e-9) <= plan.value <= expressible * 1.02
     assert why_inexpressible(plan.problem, plan.placement) is None
 
@@ -283,29 +282,36 @@ def test_a_problem_with_wrong_numbers_is_refused(change: dict[str, str], tmp_pat
         token_answer(replace(plan, problem=replace(plan.problem, source=wrong)))
 
 
-def test_a_search_that_overruns_its_budget_ends_with_its_plan(tmp_path: Path) -> None:
-    """The first one that lays layers in runs took longer than the whole budget."""
-    problem = problem_of(written(tmp_path))
-    card, small = 0, 1
-    chosen = np.full(problem.graph.n_ops, card)
-    chosen[problem.graph.op_index["embedding"]] = problem.cluster.device("cpu")
-    chosen[problem.graph.op_index["layers.0.attention"]] = small
-    wrong = find_plan(problem, placer="single", budget=Budget(evaluations=9), seed=0)
-    wrong = replace(wrong, placement=Placement.of(chosen.tolist()), value=0.0)
-    asked = []
+def test_a_placer_without_rules_is_followed_by_one_with_them(tmp_path: Path) -> None:
+    """Devices in turn are no runs."""
+    path, said = written(tmp_path), {"devices": f"{CARD},{SMALL},cpu", "evaluations": 8}
+    problem = problem_of(path)
+    in_turn = find_plan(problem, placer="round-robin", budget=Budget(evaluations=4))
+    assert why_inexpressible(problem, in_turn.placement) is not None
+    plan = pw.place(path, placer="round-robin", **said)
+    assert why_inexpressible(plan.problem, plan.placement) is None
+    assert plan.placer.name == "round-robin"
 
-    def solve(pinned: Problem, budget: Budget) -> Any:
-        asked.append(budget)
-        time.sleep(0.02)
-        return find_plan(pinned, placer="sequential-ip", budget=Budget(seconds=5), seed=0)
 
-    found = expressible_plan(wrong, solve, Budget(seconds=0.01))
-    assert why_inexpressible(problem, found.placement) is None
-    assert asked == [Budget(seconds=1.0)]
-    asked.clear()
-    expressible_plan(wrong, solve, Budget(evaluations=2))
-    assert asked[0] == Budget(evaluations=2)
-    assert sum(budget.evaluations or 0 for budget in asked) <= 3
+def test_pins_that_break_a_rule_are_refused_and_others_are_kept(tmp_path: Path) -> None:
+    path, said = written(tmp_path), {"devices": f"{CARD},{SMALL},cpu", "evaluations": 20}
+    late = {"layers.0.attention": SMALL, "layers.2.attention": CARD}
+    modes = {"layers.0.feed-forward": "cpu", "layers.1.feed-forward": f"cpu+{CARD}"}
+    wrong = [
+        (late, "layers lie in runs"),
+        (modes, "all of them or none"),
+        ({"embedding": CARD}, "in the memory of the host"),
+    ]
+    for pins, reason in wrong:
+        with pytest.raises(FieldError, match=reason):
+            pw.place(path, pins=pins, prompt=100, generate=20, **said)
+    kept = {"layers.1.attention": SMALL, "layers.0.feed-forward": "cpu"}
+    plan = pw.place(path, pins=kept, prompt=100, generate=20, **said)
+    names = [plan.problem.cluster.device_names[at] for at in plan.placement.device_of]
+    assert {op: names[plan.problem.graph.op_index[op]] for op in kept} == kept
+    assert why_inexpressible(plan.problem, plan.placement) is None
+    _, expressible = brute_force(plan.problem)
+    assert plan.value == pytest.approx(expressible)
 
 
 def test_tokens_are_refused_for_other_models() -> None:

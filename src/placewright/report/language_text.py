@@ -56,8 +56,8 @@ def proof_line(plan: Plan) -> str:
         return f"together {format_duration(plan.value)}; no bound is proven"
     by = f" by {plan.bound_method}" if plan.bound_method else ""
     return (
-        f"together {format_duration(plan.value)}; by these costs no placement takes less than "
-        f"{format_duration(plan.lower_bound)}{by} (gap {plan.gap:.2%})"
+        f"together {format_duration(plan.value)}; by these costs no placement that the engine can "
+        f"express takes less than {format_duration(plan.lower_bound)}{by} (gap {plan.gap:.2%})"
     )
 
 

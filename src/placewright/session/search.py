@@ -68,8 +68,9 @@ from placewright.session.checking import (
     probe_on_hardware,
 )
 from placewright.session.language.answer import memory_advice
-from placewright.session.language.layer_runs import expressible_plan, first_budget, rest_budget
+from placewright.session.language.layer_runs import why_inexpressible, why_pins_inexpressible
 from placewright.session.language.problem import is_of_tokens
+from placewright.session.language.run_search import LayersInRuns
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan
@@ -87,7 +88,6 @@ _PATIENCE_WITHOUT_CLOCK = 60.0  # if processor seconds alone count: a busy machi
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
-COUNTED = "sequential-ip"  # the placer of language models
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
 
 
@@ -400,8 +400,11 @@ def _search_within(
     deadline.require("the search")
     tell_of_core_seconds([placer], request.limit)
     is_alone = (request.workers, request.ray) == (None, None)
+    if is_of_tokens(problem) and (reason := why_pins_inexpressible(problem)) is not None:
+        raise FieldError("pin", f"leaves nothing that the engine can express: {reason}")
     if isinstance(placer, Auto) and is_alone and is_of_tokens(problem):
-        placer = make_placer(COUNTED, {})  # the only member that proves its answer there
+        placer = LayersInRuns()
+    is_whole = isinstance(placer, LayersInRuns) or not is_of_tokens(problem)
     whole = request.limit
     limit = _within(whole, deadline, measured.check_seconds if steps.is_checked else 0.0)
     if limit.seconds != whole.seconds:
@@ -421,7 +424,7 @@ def _search_within(
             plan = find_plan(
                 problem,
                 placer=by,
-                budget=first_budget(problem, limit),
+                budget=limit if is_whole else _half(limit),
                 seed=request.seed,
                 runtime=request.runtime,
                 measure=measure_of(model, problem),
@@ -436,15 +439,22 @@ def _search_within(
     return plan, left_out
 
 
+def _half(limit: Budget) -> Budget:
+    """Half of a budget, for a placer that knows no rules of engines, so that another may follow."""
+    return Budget(
+        None if limit.seconds is None else 0.5 * limit.seconds,
+        None if limit.evaluations is None else math.ceil(0.5 * limit.evaluations),
+        None if limit.core_seconds is None else 0.5 * limit.core_seconds,
+    )
+
+
 def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
-    """Of a language model: the best plan that its engine can express."""
-    if not is_of_tokens(plan.problem):
+    """The plan, or, if it is one of a language model that its engine cannot express, another."""
+    problem = plan.problem
+    if not is_of_tokens(problem) or why_inexpressible(problem, plan.placement) is None:
         return plan
-
-    def solve(problem: Problem, budget: Budget) -> Plan:
-        return find_plan(problem, placer=COUNTED, budget=budget, seed=request.seed)
-
-    return expressible_plan(plan, solve, rest_budget(limit, plan))
+    found = find_plan(problem, placer=LayersInRuns(), budget=_half(limit), seed=request.seed)
+    return replace(found, placer=plan.placer)
 
 
 @contextmanager

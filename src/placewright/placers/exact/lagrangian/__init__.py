@@ -1,0 +1,1 @@
+"""Lagrangian relaxation of memory for problems under `sequential` that are narrow chains."""

@@ -1,0 +1,279 @@
+"""Dynamic program over the items of a narrow chain, whose memory has prices instead of limits.
+
+Items take devices in topological order. A state is the devices of the *open* items: those whose
+tensors, or whose shared weights, a later item still needs. A language model has one to three of
+them. With prices p >= 0 of the bytes of each limit,
+
+    L(p) = min over placements of (value + sum of p x bytes) - sum of p x limit
+
+is a lower bound of the value of every placement that fits (Geoffrion, Lagrangean relaxation for
+integer programming, 1974). The largest one over all prices is found by cutting planes (Kelley,
+1960). Items of a *run* have devices of ascending rank, as some engines need them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.errors import InputError
+from placewright.placers.exact.counted.kinds import ItemTensor, Symmetry, TensorType, symmetry_of
+
+_MOST_CELLS = 1 << 16  # of a step's table
+_MOST_CUTS = 100
+_CLOSE = 1e-5  # relative, between bound and the best that cutting planes promise
+_ROUNDING = 1e-9  # relative, of sums
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One item, with what its device costs beside those of the open items.
+
+    Attributes:
+        item: that takes a device.
+        devices: that it may take.
+        seconds: of the item and of its arrivals, an axis for each open item, then one for its own
+            device; inf breaks a rule.
+        size: that it keeps, as a part of the model, of the same axes; a weight that an open item
+            keeps there, too, is free.
+        kept: axes of items that stay open after it.
+    """
+
+    item: int
+    devices: IntArray
+    seconds: FloatArray
+    size: FloatArray
+    kept: tuple[int, ...]
+
+
+class Chain:
+    """A problem as steps.
+
+    Args:
+        problem: under `sequential`.
+        run: units, in topological order, whose devices have ascending ranks.
+        rank: of each device.
+
+    Raises:
+        InputError: too many items are open at once.
+    """
+
+    def __init__(self, problem: Problem, run: Sequence[int], rank: Sequence[int]) -> None:
+        self.problem = problem
+        self.shares, self.limits = _limits(problem)
+        self.steps = tuple(_Steps(problem, run, rank).made())
+
+    def towards_end(self, prices: FloatArray) -> list[FloatArray]:
+        """Least seconds and priced bytes from each step on, by the devices of open items.
+
+        Args:
+            prices: seconds per byte of each limit, times the bytes of the model, (n_limits,).
+        """
+        found = [np.zeros(())]
+        for step in reversed(self.steps):
+            found.append(self._with_rest(step, prices, found[-1]).min(axis=-1, initial=np.inf))
+        return found[::-1]
+
+    def bound(self) -> tuple[float, FloatArray]:
+        """The largest lower bound, in seconds, and its prices; inf if the rules exclude all."""
+        from scipy.optimize import linprog
+
+        best, prices = -math.inf, np.zeros(len(self.limits))
+        best_prices, most = prices, self._most_price()
+        constants: list[float] = []
+        slopes: list[FloatArray] = []
+        for _ in range(_MOST_CUTS):
+            rest = self.towards_end(prices)
+            value = float(rest[0]) - float(prices @ self.limits)
+            if not math.isfinite(value):
+                return math.inf, prices
+            if value > best:
+                best, best_prices = value, prices
+            slopes.append(self._used(prices, rest) - self.limits)
+            constants.append(value - float(prices @ slopes[-1]))
+            rows = np.column_stack([np.ones(len(slopes)), -np.array(slopes)])
+            among = [(None, None), *[(0.0, most)] * len(prices)]
+            goal = [-1.0, *[0.0] * len(prices)]
+            promised = linprog(goal, A_ub=rows, b_ub=constants, bounds=among)
+            if promised.x is None or promised.x[0] - best <= _CLOSE * abs(best):
+                break
+            prices = promised.x[1:]
+        return best - _ROUNDING * abs(best), best_prices
+
+    def _most_price(self) -> float:
+        """A limit of prices, which keeps the search finite; any price gives a bound."""
+        slowest = [float(step.seconds[np.isfinite(step.seconds)].max(initial=0.0))
+                   for step in self.steps]  # fmt: skip
+        return len(slowest) * math.fsum(slowest)
+
+    def _with_rest(self, step: Step, prices: FloatArray, rest: FloatArray) -> FloatArray:
+        """Seconds, priced bytes and the rest, with the axes of a step."""
+        shape = [1] * step.seconds.ndim
+        for axis, n in zip(step.kept, rest.shape, strict=True):
+            shape[axis] = n
+        priced = step.size * (prices @ self.shares)[step.devices]
+        return np.asarray(step.seconds + priced + rest.reshape(shape))
+
+    def _used(self, prices: FloatArray, rest: Sequence[FloatArray]) -> FloatArray:
+        """What the best placement with these prices takes of each limit."""
+        used = np.zeros(len(self.limits))
+        at: tuple[int, ...] = ()
+        for number, step in enumerate(self.steps):
+            chosen = int(self._with_rest(step, prices, rest[number + 1])[at].argmin())
+            where = (*at, chosen)
+            size = float(np.broadcast_to(step.size, step.seconds.shape)[where])
+            used += size * self.shares[:, step.devices[chosen]]
+            at = tuple(where[axis] for axis in step.kept)
+        return used
+
+
+def _whole(problem: Problem) -> float:
+    """The unit of memory, in bytes: all that is kept, so that prices are as large as values."""
+    return max(1.0, problem.kept.total)
+
+
+def _limits(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Share of each device's bytes in each finite limit, (n_limits, n_devices), and the limits."""
+    cluster, n_devices = problem.cluster, problem.n_devices
+    if problem.keeps_everything:
+        return np.zeros((0, n_devices)), np.zeros(0)
+    rows, limits = [np.eye(n_devices)], [cluster.memory_bytes]
+    for pool in range(len(cluster.pool_bytes)):
+        share = np.where(cluster.pool_of == pool, cluster.replicas, 0)
+        rows.append(share[None, :].astype(np.float64))
+    limits.append(cluster.pool_bytes)
+    whole = np.concatenate(limits)
+    finite = np.isfinite(whole)
+    return np.concatenate(rows)[finite], whole[finite] / _whole(problem)
+
+
+class _Steps:
+    """Makes the steps of a problem."""
+
+    def __init__(self, problem: Problem, run: Sequence[int], rank: Sequence[int]) -> None:
+        symmetry = symmetry_of(problem)
+        self._symmetry, self._host = symmetry, problem.cluster.host_endpoint
+        self._order = symmetry.order.tolist()
+        self._position = {item: at for at, item in enumerate(self._order)}
+        self._seconds = symmetry.seconds[symmetry.kind_of]
+        self._devices = [np.flatnonzero(np.isfinite(row)) for row in self._seconds]
+        self._own = symmetry.own_bytes[symmetry.kind_of] / _whole(problem)
+        self._rank = np.asarray(rank, dtype=np.int64)
+        items = problem.colocation.group_of[list(run)].tolist()
+        self._in_turn = [each for each in itertools.pairwise(items) if each[0] != each[1]]
+        self._tied = [
+            (size / _whole(problem), np.flatnonzero(np.isin(symmetry.kind_of, kinds)).tolist())
+            for size, kinds in symmetry.shared
+        ]
+        self._types = _types_of(symmetry)
+        self._last = self._needed_until()
+
+    def made(self) -> list[Step]:
+        """The steps, in topological order."""
+        found, is_open = [], list[int]()
+        for at, item in enumerate(self._order):
+            axes = [*is_open, item]
+            cells = math.prod(len(self._devices[each]) for each in axes)
+            if cells > _MOST_CELLS:
+                raise InputError(
+                    f"modules of this model hang together too much: {cells} choices of devices at "
+                    f"once, {_MOST_CELLS} can be planned; name fewer devices"
+                )
+            is_open = [each for each in axes if self._last[each] > at]
+            kept = tuple(axes.index(each) for each in is_open)
+            shape = tuple(len(self._devices[each]) for each in axes)
+            seconds = np.broadcast_to(self._cost(item, axes), shape)
+            found.append(Step(item, self._devices[item], seconds, self._size(item, axes), kept))
+        return found
+
+    def _needed_until(self) -> list[int]:
+        """Position of the last item that needs to know each item's device."""
+        position, last = self._position, [self._position[item] for item in range(len(self._order))]
+        groups = [(each.source, *each.readers) for each in self._symmetry.tensors]
+        groups += [tuple(items) for _, items in self._tied]
+        groups += self._in_turn
+        for group in groups:
+            end = max((position[item] for item in group if item >= 0), default=0)
+            for item in group:
+                if item >= 0:
+                    last[item] = max(last[item], end)
+        return last
+
+    def _cost(self, item: int, axes: list[int]) -> FloatArray:
+        """Seconds of an item and of tensors whose two ends are known with it, inf out of a run."""
+        here, at = self._devices[item], self._position[item]
+        cost = _along(self._seconds[item, here], len(axes) - 1, len(axes))
+        for each, kind in zip(self._symmetry.tensors, self._types, strict=True):
+            ends = [self._position[end] for end in (each.source, *each.readers) if end >= 0]
+            if at not in ends:
+                continue
+            for reader in each.readers:
+                known = max(self._position[reader], self._position.get(each.source, -1))
+                if known == at:
+                    cost = cost + self._arrival(each, kind, reader, axes)
+            if each.source == item and each.is_output:
+                cost = cost + _along(kind.exits[here], len(axes) - 1, len(axes))
+        for before, after in self._in_turn:
+            if max(self._position[before], self._position[after]) == at:
+                ranks = [self._rank[self._devices[end]] for end in (before, after)]
+                wrong = np.where(ranks[0][:, None] > ranks[1][None, :], np.inf, 0.0)
+                cost = cost + _across(wrong, axes.index(before), axes.index(after), len(axes))
+        return np.asarray(cost)
+
+    def _arrival(
+        self, each: ItemTensor, kind: TensorType, reader: int, axes: list[int]
+    ) -> FloatArray:
+        """Seconds of a tensor's way to a reader, 0 if an earlier reader is on the same device."""
+        there, at = self._devices[reader], axes.index(reader)
+        if each.source < 0:
+            found = _along(kind.arrival[self._host, there], at, len(axes))
+        else:
+            ways = kind.arrival[np.ix_(self._devices[each.source], there)]
+            found = _across(ways, axes.index(each.source), at, len(axes))
+        return self._unless_there(found, each.readers, reader, axes)
+
+    def _size(self, item: int, axes: list[int]) -> FloatArray:
+        """What an item keeps, besides what open items keep on the same device."""
+        found = np.full((1,) * len(axes), self._own[item])
+        for size, items in self._tied:
+            if item in items:
+                whole = np.full((1,) * len(axes), size)
+                found = found + self._unless_there(whole, items, item, axes)
+        return found
+
+    def _unless_there(
+        self, found: FloatArray, others: Sequence[int], item: int, axes: list[int]
+    ) -> FloatArray:
+        """0 wherever one of other items that came earlier is on the device of an item."""
+        for other in others:
+            if self._position[other] < self._position[item]:
+                same = self._devices[other][:, None] == self._devices[item][None, :]
+                where = _across(same, axes.index(other), axes.index(item), len(axes))
+                found = np.where(where, 0.0, found)
+        return found
+
+
+def _types_of(symmetry: Symmetry) -> list[TensorType]:
+    found: dict[int, TensorType] = {}
+    for kind in symmetry.types:
+        found |= dict.fromkeys(kind.tensors, kind)
+    return [found[tensor] for tensor in range(len(found))]
+
+
+def _along(row: FloatArray, axis: int, n_axes: int) -> FloatArray:
+    """A row along one axis of several."""
+    return row.reshape([-1 if each == axis else 1 for each in range(n_axes)])
+
+
+def _across(table: FloatArray | BoolArray, row: int, column: int, n_axes: int) -> FloatArray:
+    """A table whose rows lie along one axis of several, and whose columns along another one."""
+    shape = [1] * n_axes
+    shape[row], shape[column] = table.shape
+    turned = table if row < column else table.T
+    return np.asarray(turned.reshape(shape), dtype=np.float64)

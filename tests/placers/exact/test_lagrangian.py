@@ -1,0 +1,115 @@
+"""Chains under the Lagrangian relaxation, beside all placements listed and valued by plain sums."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from placers.exact.test_sequential_ip import drawn, plain_value
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import Sequential
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.errors import InputError
+from placewright.placers.exact.lagrangian.beam import best_in_beam
+from placewright.placers.exact.lagrangian.chain import Chain
+
+
+def best_in_runs(problem: Problem, run: list[int], rank: list[int]) -> float:
+    """The least plain value of placements whose run has ascending ranks."""
+    every = itertools.product(range(problem.n_devices), repeat=problem.graph.n_ops)
+    return min(
+        (
+            plain_value(problem, chosen)
+            for chosen in every
+            if sorted(rank[chosen[op]] for op in run) == [rank[chosen[op]] for op in run]
+        ),
+        default=math.inf,
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bound_and_a_wide_beam_beside_all_placements(seed: int) -> None:
+    """Pins, classes, shared weights, pools, cuts, missing links; every second one has a run."""
+    problem = drawn(seed)
+    rank = np.random.default_rng(seed).permutation(problem.n_devices).tolist()
+    run = problem.graph.topological_order.tolist()[1:4] if seed % 2 else []
+    chain = Chain(problem, run, rank)
+    bound, prices = chain.bound()
+    best, found = best_in_runs(problem, run, rank), best_in_beam(chain, prices, 10**6)
+    if math.isinf(best):
+        assert found is None
+        return
+    assert bound <= best * (1 + 1e-9)
+    assert found is not None
+    chosen = tuple(problem.colocation.expand(found).tolist())
+    assert plain_value(problem, chosen) == pytest.approx(best)
+    assert best_in_beam(chain, prices, 10**6, best * 0.999) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_limits_the_bound_is_the_optimum(seed: int) -> None:
+    problem = drawn(seed)
+    devices = tuple(replace(each, memory_bytes=math.inf) for each in problem.cluster.devices)
+    free = replace(
+        problem.cluster, devices=devices, pools=dict.fromkeys(problem.cluster.pools, 9e9)
+    )
+    problem = replace(problem, cluster=free)
+    bound, _ = Chain(problem, [], [0] * problem.n_devices).bound()
+    assert bound == pytest.approx(best_in_runs(problem, [], [0] * problem.n_devices))
+
+
+def in_a_row(seconds: list[list[float]], limit: float) -> Problem:
+    """Ops that keep one byte each; a message takes 3 s; the first device has a limit."""
+    builder = GraphBuilder()
+    state = builder.add_input(0.0)
+    for at in range(len(seconds)):
+        op = builder.add_op(f"op{at}", "A", inputs=[state], weights=[builder.add_weight(1.0)])
+        state = builder.add_tensor(op, 0.0, is_output=at == len(seconds) - 1)
+    ends = ["fast", "slow", "host"]
+    free = [Link(a, b, 0.0) for a, b in itertools.permutations(ends, 2) if "host" in (a, b)]
+    links = (*free, Link("fast", "slow", 3.0), Link("slow", "fast", 3.0))
+    devices = (Device("fast", memory_bytes=limit), Device("slow"))
+    costs, units = CostTable(np.array(seconds)), Grouping.identity(len(seconds))
+    cluster = Cluster(devices, links)
+    return Problem(builder.build(), cluster, costs, units, execution_model=Sequential())
+
+
+def test_a_price_by_hand() -> None:
+    """Four ops take 1 s on the fast device and 5 s on the slow one; two fit on the fast one.
+
+    Two on each device is 2 + 10 + 3 = 15 s. All on the slow one is 20 s, with no byte used. At a
+    price of 4 s per byte, all on the fast one is 4 + 4 x 4 = 20, too, so that the bound is
+    20 - 2 x 4 = 12 s: the way costs nothing in the mixture of both.
+    """
+    problem = in_a_row([[1.0, 5.0]] * 4, 2.0)
+    bound, prices = Chain(problem, [], [0, 1]).bound()
+    assert bound == pytest.approx(12.0)
+    assert prices[0] == pytest.approx(4.0 * 4)  # for the four bytes of the model
+    found = best_in_beam(Chain(problem, [], [0, 1]), prices, 10)
+    assert found is not None
+    assert sorted(found.tolist()) == [0, 0, 1, 1]
+    backwards = best_in_beam(Chain(problem, range(4), [1, 0]), prices, 10)
+    assert backwards is not None
+    assert backwards.tolist() == [1, 1, 0, 0]
+
+
+def test_a_wide_graph_is_refused() -> None:
+    """Twenty ops without an order, whose outputs one op reads: 3 ** 20 choices at once."""
+    builder = GraphBuilder()
+    start = builder.add_input(1.0)
+    ends = [
+        builder.add_tensor(builder.add_op(f"op{at}", "A", inputs=[start]), 1.0) for at in range(20)
+    ]
+    builder.add_tensor(builder.add_op("end", "A", inputs=ends), 1.0, is_output=True)
+    cluster = Cluster(tuple(Device(f"d{at}") for at in range(3)), host="d0")
+    costs, units = CostTable(np.ones((21, 3))), Grouping.identity(21)
+    problem = Problem(builder.build(), cluster, costs, units, execution_model=Sequential())
+    with pytest.raises(InputError, match="hang together too much"):
+        Chain(problem, [], [0, 1, 2])
