@@ -70,7 +70,7 @@ from placewright.session.checking import (
 from placewright.session.language.answer import memory_advice
 from placewright.session.language.layer_runs import why_inexpressible, why_pins_inexpressible
 from placewright.session.language.problem import is_of_tokens
-from placewright.session.language.run_search import LayersInRuns
+from placewright.session.language.run_search import LayersInRuns, half_of
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan
@@ -424,7 +424,7 @@ def _search_within(
             plan = find_plan(
                 problem,
                 placer=by,
-                budget=limit if is_whole else _half(limit),
+                budget=limit if is_whole else half_of(limit),
                 seed=request.seed,
                 runtime=request.runtime,
                 measure=measure_of(model, problem),
@@ -439,21 +439,12 @@ def _search_within(
     return plan, left_out
 
 
-def _half(limit: Budget) -> Budget:
-    """Half of a budget, for a placer that knows no rules of engines, so that another may follow."""
-    return Budget(
-        None if limit.seconds is None else 0.5 * limit.seconds,
-        None if limit.evaluations is None else math.ceil(0.5 * limit.evaluations),
-        None if limit.core_seconds is None else 0.5 * limit.core_seconds,
-    )
-
-
 def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
     """The plan, or, if it is one of a language model that its engine cannot express, another."""
     problem = plan.problem
     if not is_of_tokens(problem) or why_inexpressible(problem, plan.placement) is None:
         return plan
-    found = find_plan(problem, placer=LayersInRuns(), budget=_half(limit), seed=request.seed)
+    found = find_plan(problem, placer=LayersInRuns(), budget=half_of(limit), seed=request.seed)
     return replace(found, placer=plan.placer)
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from placers.exact.test_sequential_ip import drawn, plain_value
+from support.sequential_problems import drawn
+from testing.sequential_truth import plain_sum
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
@@ -26,7 +27,7 @@ def best_in_runs(problem: Problem, run: list[int], rank: list[int]) -> float:
     every = itertools.product(range(problem.n_devices), repeat=problem.graph.n_ops)
     return min(
         (
-            plain_value(problem, chosen)
+            plain_sum(problem, chosen)
             for chosen in every
             if sorted(rank[chosen[op]] for op in run) == [rank[chosen[op]] for op in run]
         ),
@@ -49,7 +50,7 @@ def test_bound_and_a_wide_beam_beside_all_placements(seed: int) -> None:
     assert bound <= best * (1 + 1e-9)
     assert found is not None
     chosen = tuple(problem.colocation.expand(found).tolist())
-    assert plain_value(problem, chosen) == pytest.approx(best)
+    assert plain_sum(problem, chosen) == pytest.approx(best)
     assert best_in_beam(chain, prices, 10**6, best * 0.999) is None
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.sequential_problems import drawn
 from testing.sequential_truth import plain_sum
 
 from placewright.core.arrays import frozen_floats
@@ -27,7 +28,6 @@ from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.testing.problems import random_problem, with_pool
 
 
 def solved(problem: Problem, name: str = "sequential-ip", **budget: float) -> Solution:
@@ -38,24 +38,6 @@ def solved(problem: Problem, name: str = "sequential-ip", **budget: float) -> So
 def plain_best(problem: Problem) -> float:
     every = itertools.product(range(problem.n_devices), repeat=problem.graph.n_ops)
     return min(plain_sum(problem, chosen) for chosen in every)
-
-
-def drawn(seed: int) -> Problem:
-    """Pins, classes, support, shared weights, limits, pools, cuts, own transfers, missing links."""
-    rng = np.random.default_rng(seed)
-    problem = random_problem(rng, n_ops=5, n_devices=2 + seed % 2)
-    if seed % 3 == 0:
-        problem = with_pool(problem)
-    if seed % 4 == 1:
-        own = frozen_floats(rng.integers(0, 5, problem.graph.n_tensors))
-        problem = replace(problem, transfer_seconds=own)
-    if seed % 5 == 2:  # from d0 to d1 through the host
-        links = [x for x in problem.cluster.links if (x.source, x.destination) != ("d0", "d1")]
-        problem = replace(problem, cluster=replace(problem.cluster, links=tuple(links)))
-    if seed % 2:
-        devices = tuple(replace(each, cut_seconds_per_byte=0.5) for each in problem.cluster.devices)
-        problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
-    return replace(problem, execution_model=Sequential(1 + seed % 3))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -36,7 +36,7 @@ _WIDTHS = (200, 1000)  # of the beams
 _ENOUGH = 1e-3  # gap at which the search ends
 _SHARE = 0.4  # of the rest of the budget, for each integer program
 _LEAST_SECONDS = 0.5  # of the budget; below it no further program begins
-_MOST_TRIES = 40  # divisions of layers that are tried
+_MOST_TRIES = 24  # divisions of layers that are tried
 _NOTHING = (
     "none was found whose layers lie in runs, as the engine needs them; give a longer budget, or "
     "more memory"
@@ -167,6 +167,15 @@ def _part(evaluator: Evaluator) -> Budget:
     return Budget(
         max(_LEAST_SECONDS, seconds) if is_timed else None,
         max(1, int(count)) if math.isfinite(count) else None,
+    )
+
+
+def half_of(limit: Budget) -> Budget:
+    """Half of a budget, for a placer that knows no rules of engines, so that another may follow."""
+    return Budget(
+        None if limit.seconds is None else 0.5 * limit.seconds,
+        None if limit.evaluations is None else math.ceil(0.5 * limit.evaluations),
+        None if limit.core_seconds is None else 0.5 * limit.core_seconds,
     )
 
 
