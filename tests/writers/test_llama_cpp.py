@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from cli.runner import placewright, the_line
 from support.gguf_files import ATTENTION, DENSE, EIGHT, EXPERTS, Made, write_gguf
 from support.llama_cpp import NO_ENGINE, engine_gguf, program, servers
+from support.small_configs import SMALL
 
 from placewright.core.cluster import Cluster, Device
 from placewright.core.data_sheet import DataSheet
@@ -21,6 +24,9 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError
+from placewright.frameworks.language.config_file import ConfigFile
+from placewright.frameworks.language.library_model import built
+from placewright.frameworks.language.tensor_names import ARCHITECTURES, tensors_of
 from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
@@ -83,6 +89,36 @@ def test_options_by_hand(tmp_path: Path) -> None:
         "-c", "512", "-np", "2", "-b", "2048", "-ub", "512", "-fa", "on",
         "-ctk", "q8_0", "-ctv", "q8_0",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["dense", "experts", "shared-experts", "latent", "sinks", "linear-attention", "fused"]
+)
+def test_options_of_a_configuration_name_tensors_of_its_architecture(
+    name: str, tmp_path: Path
+) -> None:
+    """Moved are the parameters of `layers.1.mlp` by the table of package gguf, but for routers."""
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(SMALL[name]))
+    problem = problem_of(Path(f"hf:{folder}"), ["CUDA0"], weights="q8_0")
+    moved = [op for op in problem.graph.op_names if op.startswith("layers.1.")]
+    moved = [op for op in moved if not op.endswith((".attention", ".router"))]
+    plan = plan_with(problem, dict.fromkeys(moved, "cpu"))
+    patterns = list(engine_options(plan).overrides)
+    library = built(ConfigFile(folder), tuple(ARCHITECTURES))
+    own = {
+        key: shape
+        for key, shape in library.shapes.items()
+        if ".layers.1.mlp." in key and ".mlp.gate." not in key and ".mlp.router." not in key
+    }
+    matched = {
+        tensor
+        for tensor in tensors_of(library)
+        if any(re.search(pattern, tensor) for pattern in patterns) and "norm" not in tensor
+    }
+    assert matched == set(tensors_of(replace(library, shapes=own)))
+    assert command_line(plan).startswith(f"llama-server -m {name}-q8_0.gguf ")
 
 
 def test_first_experts_in_ram_have_an_option(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.graph import ComputationGraph
@@ -100,9 +101,18 @@ def command_line(plan: Plan, tool: str = "llama-server") -> str:
     Raises:
         InexpressibleError: it is no plan of a language model, or breaks a rule of the engine.
     """
-    options = engine_options(plan)
-    assert plan.problem.source is not None
-    return shlex.join(options.words(plan.problem.source.path, tool))
+    return shlex.join(engine_options(plan).words(_file(plan), tool))
+
+
+def _file(plan: Plan) -> str:
+    """The model's file; of a configuration the one that llama.cpp's converter is to make."""
+    source = plan.problem.source
+    assert source is not None
+    if source.format == "gguf":
+        return source.path
+    path = Path(source.path.partition(":")[2]).absolute()
+    folder = path.parent if path.suffix == ".json" else path
+    return f"{folder.name or 'model'}-{source.options.get('weights', 'f16')}.gguf"
 
 
 def engine_options(plan: Plan) -> EngineOptions:
@@ -126,9 +136,9 @@ def buffers_of(plan: Plan) -> tuple[str, ...]:
 class _Export:
     def __init__(self, plan: Plan) -> None:
         source = plan.problem.source
-        if source is None or source.format != "gguf" or "micro_batch" not in source.options:
+        if source is None or "micro_batch" not in source.options:
             raise InexpressibleError(
-                "this plan is not of a language model's .gguf file; llama.cpp reads no other"
+                "this plan is not of a language model; llama.cpp runs no other"
             )
         self._asked = source.options
         self._graph, devices = plan.problem.graph, plan.problem.cluster.devices

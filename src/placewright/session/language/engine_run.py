@@ -153,6 +153,12 @@ def run_on_engine(
     """
     if not is_of_tokens(plan.problem):
         raise InputError("an engine runs plans of language models, which this is not")
+    source = plan.problem.source
+    if source is not None and source.format != "gguf":
+        raise InputError(
+            f"'{source.path}' has no weights; the engine runs .gguf files: convert the model, and "
+            "place the file"
+        )
     if runs is not None and runs < 1:
         raise FieldError("runs", f"must be >= 1, got {runs}")
     request = tokens_of(plan.problem)
