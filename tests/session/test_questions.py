@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,25 @@ from cli.runner import placewright
 from support.gguf_files import MADE, write_gguf
 
 import placewright as pw
+from placewright.core.cluster import Cluster, Device
+from placewright.core.data_sheet import DataSheet
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.errors import FieldError
+from placewright.profiling.catalogue import entry_of
+from placewright.profiling.token_costs import token_problem
 from placewright.session.language.answer import token_answer
+from placewright.session.language.layer_runs import why_inexpressible
+from placewright.session.language.problem import devices_of, tokens_of
 from placewright.session.language.questions import Questions, Variant, advice_lines
+from placewright.session.models import load_model
 from placewright.session.parsing import parse_sweep
 from placewright.session.request import Request, request_of
 from placewright.session.session import Session
+from placewright.simulation.model import Simulator
 
 CARDS = "rtx-4090,rtx-3060,cpu"
+QUESTIONS = "placewright.session.language.questions"
 
 
 @pytest.fixture
@@ -66,12 +78,69 @@ def test_without_each_device_is_the_plan_of_the_others(model: str) -> None:
 def test_fewest_devices_reach_a_rate(model: str) -> None:
     none, small = (decode_of(model, devices=names) for names in ("cpu", "rtx-3060,cpu"))
     asked = questions(model)
-    assert [row.name for row in asked.fewest(none * 0.99)] == ["no card"]
-    (best, *_) = found = asked.fewest((none + small) / 2)
+    assert [row.name for row in asked.cheapest(none * 0.99)] == ["no card"]
+    (best, *_) = found = asked.cheapest((none + small) / 2)
     assert {row.name for row in found} == {"rtx-4090", "rtx-3060"}
     assert best.name == "rtx-4090"
-    (fastest,) = asked.fewest(1e12)
+    (fastest,) = asked.cheapest(1e12)
     assert fastest.decode >= best.decode * 0.999
+
+
+def test_cheapest_devices_reach_a_rate(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    none, small = (decode_of(model, devices=names) for names in ("cpu", "rtx-3060,cpu"))
+    asked = questions(model)
+    for prices, best in (((3.0, 1.0), "rtx-3060 (price 1)"), ((3.0, 5.0), "rtx-4090 (price 3)")):
+        of_cards = dict(zip(("rtx-4090", "rtx-3060"), prices, strict=True))
+        monkeypatch.setattr(QUESTIONS + "._price", lambda card, of=of_cards: of[card.name])
+        assert [row.name for row in asked.cheapest((none + small) / 2)] == [best]
+        assert [row.name for row in asked.cheapest(none * 0.99)] == ["no card (price 0)"]
+
+
+def best_of_all(model: str, cluster: Cluster) -> float:
+    """Decode of the quickest placement of all that the engine can express."""
+    session = Session(model, cluster=cluster, prompt=20, generate=200)
+    problem = session.profile()
+    simulator = Simulator(problem)
+    choices = [np.flatnonzero(row).tolist() for row in problem.allowed]
+    every = [Placement.of(chosen) for chosen in itertools.product(*choices)]
+    usable = [each for each in every if why_inexpressible(problem, each) is None]
+    best = min(usable, key=simulator.value)
+    works = load_model(model).works
+    assert works is not None
+    work = works(tokens_of(problem))
+    return 200 / Simulator(token_problem(work, cluster, ("decode",))).value(best)
+
+
+def test_the_upgrade_that_helps_most_beside_all_placements(tmp_path: Path) -> None:
+    """One card that holds half of the model; every change is planned by listing placements."""
+    path = tmp_path / "dense.gguf"
+    model = str(write_gguf(path, MADE["dense"], np.random.default_rng(0), vocabulary=512))
+    said: dict[str, Any] = {"devices": "rtx-3060,cpu", "prompt": 20, "generate": 200}
+    problem = Session(model, **said).profile()
+    reserve = 12 * 2**30 - float(problem.cluster.memory_bytes[0])
+    half = f"{reserve + 0.5 * float(problem.kept.total):.0f}B"
+    rows = questions(model, **said, memory={"rtx-3060": half}).upgrades()
+    cluster = devices_of(request_of(model, said)).with_limit("rtx-3060", float(half[:-1]))
+    card, cpu = cluster.devices
+
+    def faster(device: Device) -> Device:
+        sheet = entry_of(device)
+        return replace(device, data_sheet=DataSheet(sheet.peak, 2 * sheet.bandwidth))
+
+    pairs = [
+        (replace(card, memory_bytes=2 * card.memory_bytes), cpu),
+        (faster(card), cpu),
+        (card, replace(cpu, memory_bytes=2 * cpu.memory_bytes)),
+        (card, faster(cpu)),
+    ]
+    links = tuple(replace(link, bandwidth=2 * link.bandwidth) for link in cluster.links)
+    changed = [replace(cluster, devices=pair) for pair in pairs]
+    by_hand = [best_of_all(model, each) for each in (*changed, replace(cluster, links=links))]
+    assert [row.decode for row in rows] == pytest.approx(by_hand, rel=0.01)
+    assert len({round(rate, 3) for rate in by_hand}) > 2
+    base = questions(model, **said, memory={"rtx-3060": half}).as_it_is()
+    (line,) = advice_lines(base, [], rows)
+    assert rows[int(np.argmax(by_hand))].name in line
 
 
 def test_an_upgrade_is_never_slower(model: str) -> None:

@@ -132,7 +132,7 @@ def advise(
     ] = None,
     reach: Annotated[
         float | None,
-        typer.Option("--reach", help="Find the fewest devices that decode N tokens per second."),
+        typer.Option("--reach", help="Find the cheapest devices that decode N tokens per second."),
     ] = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,
@@ -157,7 +157,7 @@ def advise(
             for field, values in swept:
                 found[f"by {field}"] = (None, asked.sweep(field, values))
             if reach is not None:
-                found[f"fewest devices for {reach:g} tokens/s"] = (None, asked.fewest(reach))
+                found[f"devices for {reach:g} tokens/s"] = (None, asked.cheapest(reach))
             if not found:
                 base = asked.as_it_is()
                 found["without a device"] = (base, asked.without_each())

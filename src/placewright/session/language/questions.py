@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,9 +118,11 @@ class Questions:
         for device in self._cluster.devices:
             sheet = entry_of(device)
             more = replace(device, memory_bytes=_FASTER * device.memory_bytes)
-            faster = replace(device, data_sheet=DataSheet(sheet.peak, _FASTER * sheet.bandwidth))
             size = format_bytes(more.memory_bytes)
             found.append(self._with_device(f"{device.name} with {size}", more))
+            if device.data_sheet is not None and device.data_sheet.tokens is not None:
+                continue  # measured rates do not tell bandwidth from anything else
+            faster = replace(device, data_sheet=DataSheet(sheet.peak, _FASTER * sheet.bandwidth))
             rate = f"{_FASTER * sheet.bandwidth / 1e9:.0f} GB/s"
             found.append(self._with_device(f"{device.name} with memory of {rate}", faster))
         links = tuple(
@@ -129,22 +132,30 @@ class Questions:
             found.append(self._with("links twice as fast", replace(self._cluster, links=links)))
         return found
 
-    def fewest(self, rate: float) -> list[Variant]:
-        """Choices of as few cards as possible that decode so many tokens per second.
+    def cheapest(self, rate: float) -> list[Variant]:
+        """Choices of cards that decode so many tokens per second: the cheapest, or the fewest.
 
-        The CPU always counts. If no choice reaches the rate, the answer is the fastest one.
+        The CPU is always there. Prices count if every card has one; otherwise the number of cards
+        does. If no choice reaches the rate, the answer is the fastest one.
 
         Raises:
             FieldError: there are too many cards.
         """
         if len(self._cards) > _MOST_CARDS:
             raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
+        prices = [_price(device) for device in self._cards]
+        is_priced = bool(prices) and None not in prices
+
+        def cost(chosen: Sequence[Device]) -> float:
+            return math.fsum(_price(each) or 0.0 for each in chosen) if is_priced else len(chosen)
+
+        numbers = range(0 if self._host else 1, len(self._cards) + 1)
+        choices = [chosen for number in numbers for chosen in _choices(self._cards, number)]
+        choices.sort(key=cost)
         tried: list[Variant] = []
-        for number in range(0 if self._host else 1, len(self._cards) + 1):
-            new = [
-                self._of_cards(", ".join(each.name for each in chosen) or "no card", chosen)
-                for chosen in _choices(self._cards, number)
-            ]
+        for total, alike in itertools.groupby(choices, key=cost):
+            price = f" (price {total:g})" if is_priced else ""
+            new = [self._of_cards(f"{_listed(chosen)}{price}", chosen) for chosen in alike]
             tried += new
             if reached := [each for each in new if each.decode >= rate]:
                 return sorted(reached, key=lambda each: -each.decode)
@@ -191,6 +202,16 @@ class Questions:
         names = plan.problem.cluster.device_names
         used = sorted({names[int(at)] for at in plan.placement.device_of[1:]})
         return Variant(name, answer, plan.gap, tuple(used))
+
+
+def _listed(cards: Sequence[Device]) -> str:
+    return ", ".join(card.name for card in cards) or "no card"
+
+
+def _price(device: Device) -> float | None:
+    """Price of a device per hour; None if it is not known."""
+    price: float | None = getattr(device, "price_per_hour", None)
+    return price
 
 
 def _is_alike(device: Device, other: Device) -> bool:
