@@ -23,10 +23,12 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InexpressibleError
+from placewright.errors import InexpressibleError, InputError
+from placewright.execution.engine.programs import Programs
 from placewright.frameworks.language.config_file import ConfigFile
 from placewright.frameworks.language.library_model import built
 from placewright.frameworks.language.tensor_names import ARCHITECTURES, tensors_of
+from placewright.session.language.engine_run import run_on_engine
 from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
@@ -119,6 +121,8 @@ def test_options_of_a_configuration_name_tensors_of_its_architecture(
     }
     assert matched == set(tensors_of(replace(library, shapes=own)))
     assert command_line(plan).startswith(f"llama-server -m {name}-q8_0.gguf ")
+    with pytest.raises(InputError, match="has no weights"):
+        run_on_engine(plan, Programs(folder))
 
 
 def test_first_experts_in_ram_have_an_option(tmp_path: Path) -> None:

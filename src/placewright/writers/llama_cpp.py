@@ -18,6 +18,7 @@ from pathlib import Path
 from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
+from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
 
 NAME = "llama.cpp"  # option of a device: the buffer that the engine names after it
@@ -104,11 +105,16 @@ def command_line(plan: Plan, tool: str = "llama-server") -> str:
     return shlex.join(engine_options(plan).words(_file(plan), tool))
 
 
+def has_weights(source: ModelSource) -> bool:
+    """True if the model is a file that the engine reads, and no configuration."""
+    return source.format == "gguf"
+
+
 def _file(plan: Plan) -> str:
     """The model's file; of a configuration the one that llama.cpp's converter is to make."""
     source = plan.problem.source
     assert source is not None
-    if source.format == "gguf":
+    if has_weights(source):
         return source.path
     path = Path(source.path.partition(":")[2]).absolute()
     folder = path.parent if path.suffix == ".json" else path

@@ -40,7 +40,7 @@ from placewright.session.language.engine_contenders import (
 from placewright.session.language.engine_places import Places, compared_places
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.simulation.model import Simulator
-from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options
+from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options, has_weights
 
 ROUNDS = 6  # of which an interval of 95 % can be made
 THREADS = "threads"  # option of a device: of its server, or of the engine on the host
@@ -154,10 +154,10 @@ def run_on_engine(
     if not is_of_tokens(plan.problem):
         raise InputError("an engine runs plans of language models, which this is not")
     source = plan.problem.source
-    if source is not None and source.format != "gguf":
+    if source is not None and not has_weights(source):
         raise InputError(
-            f"'{source.path}' has no weights; the engine runs .gguf files: convert the model, and "
-            "place the file"
+            f"'{source.path}' has no weights, which the engine needs: convert the model, and place "
+            "its file"
         )
     if runs is not None and runs < 1:
         raise FieldError("runs", f"must be >= 1, got {runs}")
