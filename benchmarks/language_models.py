@@ -1,20 +1,26 @@
 """Language models that llama.cpp runs on two servers of this machine, beside their predictions.
 
     python -m benchmarks.language_models [--results docs/results/language-models.json]
+        [--placements 20] [--models dense,experts,half] [--seconds 840] [--unequal FOLDER]
 
-Two models with random weights are written, a dense one and a mixture of experts. The devices are
-measured as `placewright profile --engine` does. Then the engine runs drawn placements, and the plan
-that `place` finds within limits that no card satisfies alone. Each row is written when it is there,
-and a new start goes on after the last one. The programs of llama.cpp are those that `run --engine`
-finds.
+Models with random weights are written: a dense one, a mixture of experts, and a larger dense one.
+The devices are measured as `placewright profile --engine` does. Then the engine runs drawn
+placements, and the plan that `place` finds within limits that no card satisfies alone. Each row is
+written when it is there, and a new start goes on after the last one. The programs of llama.cpp are
+those that `run --engine` finds. With `--unequal` the second server is a program of another folder,
+such as one built without AVX2.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,6 +39,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.execution.engine.probe import Probe, probe_numbers, probe_tensors
 from placewright.execution.engine.programs import Programs, engine_at
+from placewright.execution.engine.servers import running_servers
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.io.written import write_text
 from placewright.session.language.engine_profile import profile_engine
@@ -44,14 +51,16 @@ from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 
 FORMAT = "q8_0"
-MODELS = {  # about 0.13 and 0.25 billion parameters
+MODELS = {  # about 0.13, 0.25 and 0.5 billion parameters
     "dense": Probe(10, 768, 2048, FORMAT, vocabulary=32_000),
     "experts": Probe(8, 768, 1024, FORMAT, has_experts=True, vocabulary=32_000),
+    "half": Probe(22, 1024, 5632, FORMAT, vocabulary=32_000),
 }
 SERVERS = ("127.0.0.1:50652", "127.0.0.1:50653")
 REQUEST: dict[str, Any] = {"prompt": 64, "generate": 16, "context": 512}
 SHARE = 0.7  # of the model, that each card's limit is
-PLACEMENTS, RUNS = 8, 2
+PLACEMENTS, RUNS = 20, 2
+UNEQUAL = " unequal"  # in the names of rows, and of their cluster
 _PIECES = ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
 
 
@@ -106,65 +115,89 @@ def plan_at(problem: Problem, placement: Placement) -> Plan:
     return plan_of(problem, Solution(placement, value, "feasible"), record, "openvino")
 
 
-class Campaign:
-    """Rows in a file, each of them measured once."""
+class Over(Exception):
+    """The time of a campaign is over."""
 
-    def __init__(self, path: Path, engine: Programs) -> None:
-        self._path, self._engine = path, engine
+
+class Campaign:
+    """Rows in a file, each of them measured once.
+
+    Args:
+        path: of the file.
+        engine: programs of the client and of the first server.
+        second: programs of the second server if it differs; None starts two alike ones.
+        end: reading of `time.monotonic` after which no row begins.
+    """
+
+    def __init__(self, path: Path, engine: Programs, second: Programs | None, end: float) -> None:
+        self._path, self._engine, self._second, self._end = path, engine, second, end
+        self._mark = "" if second is None else UNEQUAL
         self._document: dict[str, Any] = {"rows": []}
         if path.exists():
             self._document = json.loads(path.read_text())
 
-    def run(self) -> None:
+    def run(self, models: Sequence[str], placements: int) -> None:
         """Measure all rows that are missing."""
-        cluster = self._devices()
-        with tempfile.TemporaryDirectory() as folder:
-            for name, model in MODELS.items():
+        with self._servers(), tempfile.TemporaryDirectory() as folder:
+            cluster = self._devices()
+            for name in models:
                 path = Path(folder) / f"{name}.gguf"
-                write_model(path, model)
-                self._of_model(name, path, cluster)
+                write_model(path, MODELS[name])
+                self._of_model(name, path, cluster, placements)
+
+    @contextmanager
+    def _servers(self) -> Iterator[None]:
+        """Two servers that differ, for a block; alike ones are started by each run."""
+        if self._second is None:
+            yield
+            return
+        first, second = ({address: 1} for address in SERVERS)
+        with (
+            running_servers(self._engine, first, may_answer=False),
+            running_servers(self._second, second, may_answer=False),
+        ):
+            yield
 
     def _devices(self) -> Cluster:
-        if "cluster" not in self._document:
+        key = f"cluster{self._mark}"
+        if key not in self._document:
             formats = {FORMAT: True}
             cluster = profile_engine(formats, self._engine, servers=SERVERS, threads=1)
             self._document |= {
                 "machine": processor(),
                 "version": f"{version('placewright')}, llama.cpp {self._engine.version}",
                 "date": datetime.now(UTC).date().isoformat(),
-                "cluster": cluster_data(cluster),
+                key: cluster_data(cluster),
             }
             self._write()
-        return cluster_of(ClusterDocument.model_validate(self._document["cluster"]))
+        return cluster_of(ClusterDocument.model_validate(self._document[key]))
 
-    def _of_model(self, name: str, path: Path, cluster: Cluster) -> None:
+    def _of_model(self, name: str, path: Path, cluster: Cluster, placements: int) -> None:
         rng = np.random.default_rng(1)
         problem = Session(str(path), cluster=cluster, **REQUEST).profile()
         limit = f"{SHARE * problem.kept.total:.0f}B"
         memory = {"rpc:0": limit, "rpc:1": limit, "cpu": limit}
-        number = 0
-        while number < PLACEMENTS:
+        number, of = 0, f"{name}{self._mark}"
+        while number < placements:
             placement = drawn(problem, rng)
             if why_inexpressible(problem, placement) is None:
-                self._row(
-                    f"{name} {number}",
-                    name,
-                    plan_at(problem, placement),
-                    compares=False,
-                )
+                self._row(f"{of} {number}", name, plan_at(problem, placement), compares=False)
                 number += 1
         found = pw.place(str(path), cluster=cluster, memory=memory, budget="5s", **REQUEST)
-        self._row(f"{name} plan", name, replace(found, measured=None), compares=True)
+        self._row(f"{of} plan", name, replace(found, measured=None), compares=True)
 
     def _row(self, key: str, model: str, plan: Plan, *, compares: bool) -> None:
         if any(row["key"] == key for row in self._document["rows"]):
             return
+        if time.monotonic() > self._end:
+            raise Over
         sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {key}\n")
-        done = run_on_engine(plan, self._engine, runs=RUNS, compares=compares)
+        servers = () if self._second is None else SERVERS
+        done = run_on_engine(plan, self._engine, servers=servers, runs=RUNS, compares=compares)
         layers = layer_runs(plan.problem)
         names = plan.problem.cluster.device_names
         at = [names[int(plan.placement.device_of[op])] for op in layers.ops]
-        data = {"key": key, "model": model, "attention_on": at, **done.data()}
+        data = {"key": key, "model": f"{model}{self._mark}", "attention_on": at, **done.data()}
         self._document["rows"].append(data)
         self._write()
 
@@ -177,8 +210,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("docs/results/language-models.json"))
     parser.add_argument("--engine-folder", type=Path)
+    parser.add_argument("--models", default=",".join(MODELS), help="names between commas")
+    parser.add_argument("--placements", type=int, default=PLACEMENTS, help="of each model")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no row begins later")
+    parser.add_argument("--unequal", type=Path, help="folder of the second server's program")
     asked = parser.parse_args()
-    Campaign(asked.results, engine_at(asked.engine_folder)).run()
+    models = asked.models.split(",")
+    if unknown := sorted(set(models) - set(MODELS)):
+        parser.error(f"--models knows {', '.join(MODELS)}, got '{unknown[0]}'")
+    second = None if asked.unequal is None else Programs(asked.unequal)
+    end = time.monotonic() + asked.seconds
+    with suppress(Over):
+        campaign = Campaign(asked.results, engine_at(asked.engine_folder), second, end)
+        campaign.run(models, asked.placements)
 
 
 if __name__ == "__main__":

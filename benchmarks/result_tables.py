@@ -586,7 +586,7 @@ def language_models(document: Any) -> Table:
         tokens = [each["equal"] for each in row["equal_tokens"]]
         lines.append([
             row["model"],
-            row["key"].split()[1],
+            row["key"].split()[-1],
             " ".join(str(row["attention_on"].count(name)) for name in ("cpu", "rpc:0", "rpc:1")),
             "equal" if not row["place_faults"] else f"{len(row['place_faults'])} differ",
             f"{sum(tokens)} of {sum(each['compared'] for each in row['equal_tokens'])}",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.placers.exact.lagrangian.chain import Chain, Step
+from placewright.placers.exact.lagrangian.chain import Chain, ChainStep
 
 _GRAIN = 2.0**-20  # of a limit's unit, within which bytes are the same
 _FITS = 1.0 + 1e-12  # times a limit, for sums in another order
@@ -53,7 +53,7 @@ class _Beam:
         self._used = np.zeros((1, len(chain.limits)))
         self._history: list[tuple[IntArray, IntArray]] = []  # row before, and choice
 
-    def advance(self, step: Step, rest: FloatArray, width: int, under: float) -> bool:
+    def advance(self, step: ChainStep, rest: FloatArray, width: int, under: float) -> bool:
         """Let all partial placements choose a device of an item; False if none is left."""
         n_devices = len(step.devices)
         at = tuple(self._open.T)

@@ -32,7 +32,7 @@ _ROUNDING = 1e-9  # relative, of sums
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ChainStep:
     """One item, with what its device costs beside those of the open items.
 
     Attributes:
@@ -112,7 +112,7 @@ class Chain:
                    for step in self.steps]  # fmt: skip
         return len(slowest) * math.fsum(slowest)
 
-    def _with_rest(self, step: Step, prices: FloatArray, rest: FloatArray) -> FloatArray:
+    def _with_rest(self, step: ChainStep, prices: FloatArray, rest: FloatArray) -> FloatArray:
         """Seconds, priced bytes and the rest, with the axes of a step."""
         shape = [1] * step.seconds.ndim
         for axis, n in zip(step.kept, rest.shape, strict=True):
@@ -174,7 +174,7 @@ class _Steps:
         self._types = _types_of(symmetry)
         self._last = self._needed_until()
 
-    def made(self) -> list[Step]:
+    def made(self) -> list[ChainStep]:
         """The steps, in topological order."""
         found, is_open = [], list[int]()
         for at, item in enumerate(self._order):
@@ -189,7 +189,9 @@ class _Steps:
             kept = tuple(axes.index(each) for each in is_open)
             shape = tuple(len(self._devices[each]) for each in axes)
             seconds = np.broadcast_to(self._cost(item, axes), shape)
-            found.append(Step(item, self._devices[item], seconds, self._size(item, axes), kept))
+            found.append(
+                ChainStep(item, self._devices[item], seconds, self._size(item, axes), kept)
+            )
         return found
 
     def _needed_until(self) -> list[int]:
