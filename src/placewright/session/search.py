@@ -441,10 +441,9 @@ def _search_within(
 
 def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
     """The plan, or, if it is one of a language model that its engine cannot express, another."""
-    problem = plan.problem
-    if not is_of_tokens(problem) or why_inexpressible(problem, plan.placement) is None:
+    if not is_of_tokens(plan.problem) or why_inexpressible(plan.problem, plan.placement) is None:
         return plan
-    found = find_plan(problem, placer=LayersInRuns(), budget=half_of(limit), seed=request.seed)
+    found = find_plan(plan.problem, placer=LayersInRuns(), budget=half_of(limit), seed=request.seed)
     return replace(found, placer=plan.placer)
 
 
