@@ -252,7 +252,7 @@ class _Steps:
     def _unless_there(
         self, found: FloatArray, others: Sequence[int], item: int, axes: list[int]
     ) -> FloatArray:
-        """0 wherever one of other items that came earlier is on the device of an item."""
+        """Replace values by 0 wherever an item that came earlier is on the device of an item."""
         for other in others:
             if self._position[other] < self._position[item]:
                 same = self._devices[other][:, None] == self._devices[item][None, :]
