@@ -121,7 +121,7 @@ class Chain:
         return np.asarray(step.seconds + priced + rest.reshape(shape))
 
     def _used(self, prices: FloatArray, rest: Sequence[FloatArray]) -> FloatArray:
-        """What the best placement with these prices takes of each limit."""
+        """Part of each limit that the best placement with these prices takes, (n_limits,)."""
         used = np.zeros(len(self.limits))
         at: tuple[int, ...] = ()
         for number, step in enumerate(self.steps):
@@ -241,7 +241,7 @@ class _Steps:
         return self._unless_there(found, each.readers, reader, axes)
 
     def _size(self, item: int, axes: list[int]) -> FloatArray:
-        """What an item keeps, besides what open items keep on the same device."""
+        """Size of what an item keeps, besides what open items keep on the same device."""
         found = np.full((1,) * len(axes), self._own[item])
         for size, items in self._tied:
             if item in items:
