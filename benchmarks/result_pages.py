@@ -281,10 +281,26 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     )),
     "proofs": ("Proofs against brute force", (
         Section(
-            "Claims", "proofs", "make fuzz-proofs",
+            "Claims, with every feature", "proofs-all-features", "make fuzz-proofs",
             "Every bound and status that a method claims on random small problems, compared with "
-            "brute force. The share counts the problems that have a placement. These problems have "
-            "neither memory pools nor copies that occupy a device.",
+            "brute force. The share counts the problems that have a placement. Every feature of "
+            "the [simulation rules](../reference/simulation.md) takes part.",
+            tables.proofs,
+        ),
+        Section(
+            "What each feature changes", "proofs-all-features",
+            "make fuzz-proofs PROOFS='--changes 200'",
+            "Problems whose best value is another without the feature. *First in, first out* "
+            "never changes the best value of all orders: its share is that of problems in which "
+            "a placement without an order has another value. *Orders* is the share in which an "
+            "order beats every placement without one. A dash is a feature that the execution model "
+            "does not have.",
+            tables.feature_shares,
+        ),
+        Section(
+            "Claims, with fewer features", "proofs", "make fuzz-proofs",
+            "More problems, from an earlier generator. They have no memory pools, no copies that "
+            "occupy a device, no limits of segments, and no weights that devices share.",
             tables.proofs,
         ),
         Section(

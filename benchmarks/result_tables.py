@@ -389,6 +389,16 @@ def proofs(document: Any) -> Table:
     ]
 
 
+def feature_shares(document: Any) -> Table:
+    """Problems whose best value each feature changes."""
+    shares = {model: part["shares"] for model, part in document["changes"].items()}
+    names = sorted({name for part in shares.values() for name in part})
+    return ["feature", *shares], [
+        [name, *(f"{part[name]:.1%}" if name in part else "-" for part in shares.values())]
+        for name in names
+    ]
+
+
 def simulator(document: Any) -> Table:
     """Values, verdicts and peaks of the simulator against the plain references."""
     columns = ["execution model", "problems", "placements", "feasible", "differences"]
