@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,11 +39,18 @@ def read_config(path: Path, weights: str | None) -> tuple[LanguageModel, str, st
     """
     chosen = None if weights is None else format_named(weights)
     file = ConfigFile(path)
-    library = built(file, tuple(sorted(ARCHITECTURES)))
+    library = _library(path, file.sha256)
     try:
         return _model(library, chosen or file.dtype), file.sha256, chosen or file.dtype
     except (Contradiction, KeyError, IndexError, ZeroDivisionError) as fault:
         raise file.fault(f"it contradicts itself: {fault}") from None
+
+
+@functools.lru_cache(maxsize=8)
+def _library(path: Path, sha256: str) -> LibraryModel:
+    """The library's model of a file with this content: an answer reads it again after a search."""
+    del sha256
+    return built(ConfigFile(path), tuple(sorted(ARCHITECTURES)))
 
 
 def tensors_with_bytes(library: LibraryModel, weights: str) -> list[GgufTensor]:
