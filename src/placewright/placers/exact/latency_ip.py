@@ -35,6 +35,7 @@ from placewright.placers.pipelines.greedy import filled
 from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, load_model_of
 from placewright.placers.pipelines.ideals.program import linear_program, why_not_contiguous
+from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays, pieces
 
@@ -256,12 +257,13 @@ def _scaled(
     """Scale times so that the incumbent's value is 1000, and return the factor."""
     horizon = _horizon(arrays, best, evaluator)
     scale = 1000.0 / horizon if horizon > 0 else 1.0
-    return arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale), scale
+    scaled = arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale)
+    return read_only(scaled), scale
 
 
 def _start_columns(
     program: LatencyProgram, arrays: LatencyArrays, device_of: IntArray, q: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
     piece = np.empty(len(device_of), dtype=np.int64)
-    pieces(arrays, device_of, piece)
+    pieces(arrays, np.array(device_of), piece)
     return program.start(device_of, piece, q)

@@ -94,7 +94,8 @@ class Latency:
         over = broken_limit(arrays, memory)
         if over >= 0:
             return math.inf, TOO_LARGE, over, memory
-        return float(latency(self._tables, device_of)), FINE, -1, memory
+        # A writable copy, as annealing has: the kernel is compiled once for both.
+        return float(latency(self._tables, np.array(device_of))), FINE, -1, memory
 
 
 def latency_arrays(problem: Problem) -> LatencyArrays:

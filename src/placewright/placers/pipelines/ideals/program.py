@@ -22,6 +22,7 @@ from placewright.placers.pipelines.ideals.items import (
     has_backward_to_forward_edge,
 )
 from placewright.placers.pipelines.ideals.load_model import AT_HOST, LoadModel, why_not_separable
+from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
 
 _VISITS_PER_SLICE = 2_000_000
@@ -173,7 +174,7 @@ def table_entries(counts: IntArray, n_ideals: int) -> int:
 def _kernel_model(model: LoadModel) -> kernel.KernelModel:
     n_consumers = np.diff(model.consumers.indptr)
     allowed = np.isfinite(model.seconds)
-    return kernel.KernelModel(
+    arrays = kernel.KernelModel(
         seconds=np.ascontiguousarray(np.where(allowed, model.seconds, 0.0).T),
         barred=np.ascontiguousarray(~allowed.T).astype(np.int64),
         receive=np.ascontiguousarray(model.receive.T),
@@ -190,6 +191,7 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
         weights=model.weights.indices,
         weight_bytes=model.weight_bytes,
     )
+    return read_only(arrays)
 
 
 def standing_loads(model: LoadModel) -> FloatArray:
@@ -220,7 +222,7 @@ def _states(model: LoadModel, pools: Pools, n_ideals: int) -> kernel.KernelState
     return kernel.KernelStates(
         n_used=used.astype(np.int64),
         step=step,
-        has_room=used[:, pools.pool_of] + pools.size <= counts[pools.pool_of],
+        has_room=np.ascontiguousarray(used[:, pools.pool_of] + pools.size <= counts[pools.pool_of]),
         stride=step[pools.pool_of] * pools.size,
         idle_load=np.where((used == 0) & (counts > 0), standing, 0.0).max(axis=1),
         capacity=((counts - used) * model.speeds[single]).sum(axis=1),
