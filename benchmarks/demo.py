@@ -18,8 +18,8 @@ from placewright.cli.app import main as placewright
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->"
-LIMIT = "100MiB"
-PAIR = "zoo:inception_v3 --runtime torch --devices cpu:0,cpu:1"
+LIMIT = "80MiB"
+PAIR = "zoo:inception_v3/small --runtime torch --devices cpu:0,cpu:1"
 STEPS = (
     (
         f"Inception-V3 takes more than {LIMIT}. Each core may use {LIMIT}: neither can hold it.",

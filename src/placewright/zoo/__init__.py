@@ -19,7 +19,10 @@ ZOO_VERSION = 1  # goes up when a model's architecture, weights or example input
 
 # Name -> "module:function", and the arguments of that function for each variant.
 _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
-    "inception_v3": ("inception:inception_v3", {"tiny": {"size": 75, "classes": 10}}),
+    "inception_v3": (
+        "inception:inception_v3",
+        {"tiny": {"size": 75, "classes": 10}, "small": {"size": 149}},
+    ),
     "resnet50": ("resnet:resnet50", {"tiny": {"size": 32, "classes": 10}}),
     "bert_base": (
         "transformer:bert_base",
