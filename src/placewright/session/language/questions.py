@@ -143,11 +143,15 @@ class Questions:
         """
         if len(self._cards) > _MOST_CARDS:
             raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
-        prices = [_price(device) for device in self._cards]
+        prices = [device.price_per_hour for device in self._cards]
         is_priced = bool(prices) and None not in prices
 
         def cost(chosen: Sequence[Device]) -> float:
-            return math.fsum(_price(each) or 0.0 for each in chosen) if is_priced else len(chosen)
+            return (
+                math.fsum(each.price_per_hour or 0.0 for each in chosen)
+                if is_priced
+                else len(chosen)
+            )
 
         numbers = range(0 if self._host else 1, len(self._cards) + 1)
         choices = [chosen for number in numbers for chosen in _choices(self._cards, number)]
@@ -206,12 +210,6 @@ class Questions:
 
 def _listed(cards: Sequence[Device]) -> str:
     return ", ".join(card.name for card in cards) or "no card"
-
-
-def _price(device: Device) -> float | None:
-    """Price of a device per hour; None if it is not known."""
-    price: float | None = getattr(device, "price_per_hour", None)
-    return price
 
 
 def _is_alike(device: Device, other: Device) -> bool:
