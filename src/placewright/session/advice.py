@@ -307,11 +307,18 @@ def _amounts(problem: Problem, most: int) -> Iterator[AmountChange]:
         others = {name: size for name, size in problem.limits.items() if name != quantity}
         objective = quantity if quantity in CHARGED else problem.timed.objective
         lowest = replace(problem, objective=objective, limits=others)
-        placement = _found(lowest, most)
-        if placement is not None:
-            amount = Simulator(lowest).value(placement)
-            if amount > limit:
-                yield AmountChange(quantity, amount, amount - limit)
+        amount = _least_amount(lowest, most)
+        if limit < amount < math.inf:
+            yield AmountChange(quantity, amount, amount - limit)
+
+
+def _least_amount(problem: Problem, most: int) -> float:
+    """The least value of all placements or, if they are many, of a short search; inf if none."""
+    rows = _all_placements(problem, most)
+    if rows is not None:
+        return float(Simulator(problem).values(rows).min(initial=math.inf))
+    evaluator = Evaluator(problem, Budget(evaluations=_EVALUATIONS))
+    return make_placer("local-search").place(problem, evaluator, np.random.default_rng(0)).value
 
 
 def advice(problem: Problem) -> str:
