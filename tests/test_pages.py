@@ -43,6 +43,7 @@ PAGES = {
     "how-to/decode.md": (),
     "how-to/costs-without-hardware.md": ("model.onnx",),
     "how-to/published-comparisons.md": ("comparisons.json",),
+    "how-to/energy-and-price.md": ("model.onnx",),
     "how-to/export.md": ("model.onnx", "model.gguf"),
     "how-to/run-language-models.md": (),
     "how-to/report.md": ("model.onnx", "plan.json", "other.json"),

@@ -32,7 +32,6 @@ from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 
 CARDS = "rtx-4090,rtx-3060,cpu"
-QUESTIONS = "placewright.session.language.questions"
 
 
 @pytest.fixture
@@ -86,12 +85,16 @@ def test_fewest_devices_reach_a_rate(model: str) -> None:
     assert fastest.decode >= best.decode * 0.999
 
 
-def test_cheapest_devices_reach_a_rate(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cheapest_devices_reach_a_rate(model: str) -> None:
     none, small = (decode_of(model, devices=names) for names in ("cpu", "rtx-3060,cpu"))
-    asked = questions(model)
+    cluster = devices_of(request_of(model, {"devices": CARDS}))
     for prices, best in (((3.0, 1.0), "rtx-3060 (price 1)"), ((3.0, 5.0), "rtx-4090 (price 3)")):
         of_cards = dict(zip(("rtx-4090", "rtx-3060"), prices, strict=True))
-        monkeypatch.setattr(QUESTIONS + "._price", lambda card, of=of_cards: of[card.name])
+        devices = [
+            replace(each, price_per_hour=of_cards.get(each.name)) for each in cluster.devices
+        ]
+        priced = replace(cluster, devices=tuple(devices))
+        asked = Questions(request_of(model, {"cluster": priced}), placed)
         assert [row.name for row in asked.cheapest((none + small) / 2)] == [best]
         assert [row.name for row in asked.cheapest(none * 0.99)] == ["no card (price 0)"]
 
@@ -209,4 +212,4 @@ def test_command(model: str, tmp_path: Path) -> None:
     assert "without rtx-4090" in (tmp_path / "page.html").read_text()
     data = json.loads(run("--sweep", "context=4k,8k", "--reach", "1", "--json"))
     assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]
-    assert data["fewest devices for 1 tokens/s"][0]["devices"] == ["cpu"]
+    assert data["devices for 1 tokens/s"][0]["devices"] == ["cpu"]

@@ -147,11 +147,8 @@ class Questions:
         is_priced = bool(prices) and None not in prices
 
         def cost(chosen: Sequence[Device]) -> float:
-            return (
-                math.fsum(each.price_per_hour or 0.0 for each in chosen)
-                if is_priced
-                else len(chosen)
-            )
+            prices = [each.price_per_hour or 0.0 for each in chosen]
+            return math.fsum(prices) if is_priced else len(chosen)
 
         numbers = range(0 if self._host else 1, len(self._cards) + 1)
         choices = [chosen for number in numbers for chosen in _choices(self._cards, number)]
