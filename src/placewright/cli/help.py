@@ -24,19 +24,12 @@ MODEL, LIMITS, GOAL, SEARCH, MEASURING, OUTPUT, ISOLATION, OTHER = PANELS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """Appearance of an option in the help.
+    """Appearance of an option in the help."""
 
-    Attributes:
-        panel: one of `PANELS`.
-        value: placeholder of the value; "" for a flag.
-        default: text of a default that the option's declaration leaves to the program.
-        is_rare: only `--help-all` shows it.
-    """
-
-    panel: str
-    value: str = ""
-    default: str = ""
-    is_rare: bool = False
+    panel: str  # one of `PANELS`
+    value: str = ""  # placeholder of the value; "" for a flag
+    default: str = ""  # text of a default that the option's declaration leaves to the program
+    is_rare: bool = False  # only `--help-all` shows it
 
 
 OPTIONS = {

@@ -27,23 +27,17 @@ _CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
 @dataclass
 class _State:
-    """Signals that arrived, and the phase of the command.
+    """Signals that arrived, and the phase of the command."""
 
-    Attributes:
-        is_ending: the command is over. This is an attribute, not a function, because Python checks
-            for signals when a function is called, but not when an attribute is set: no signal
-            arrives between `except` and such a line at the beginning of its block.
-        received: numbers of the signals that raised an exception.
-        while_ending: number of signals that arrived later.
-        home: number of the process that the handlers belong to.
-        depth: `import_depth` of the frame that set the handlers.
-    """
-
+    # the command is over. This is an attribute, not a function, because Python checks for signals
+    # when a function is called, but not when an attribute is set: no signal arrives between
+    # `except` and such a line at the beginning of its block
     is_ending: bool = False
+    # numbers of the signals that raised an exception
     received: list[int] = field(default_factory=list)
-    while_ending: int = 0
-    home: int = 0
-    depth: int = 0
+    while_ending: int = 0  # number of signals that arrived later
+    home: int = 0  # number of the process that the handlers belong to
+    depth: int = 0  # `import_depth` of the frame that set the handlers
 
 
 state = _State()

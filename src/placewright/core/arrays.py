@@ -36,15 +36,10 @@ def frozen_bools(values: ArrayLike) -> BoolArray:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Csr:
-    """Rows of integers of unequal length: row i is ``indices[indptr[i]:indptr[i + 1]]``.
+    """Rows of integers of unequal length: row i is ``indices[indptr[i]:indptr[i + 1]]``."""
 
-    Attributes:
-        indptr: shape (n_rows + 1,), int64, non-decreasing, starts at 0.
-        indices: shape (indptr[-1],), int64.
-    """
-
-    indptr: IntArray
-    indices: IntArray
+    indptr: IntArray  # shape (n_rows + 1,), int64, non-decreasing, starts at 0
+    indices: IntArray  # shape (indptr[-1],), int64
 
     @classmethod
     def from_rows(cls, rows: Sequence[Iterable[int]]) -> Csr:

@@ -38,17 +38,12 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """One quantity of placements; see the module's docstring for the formula.
+    """One quantity of placements; see the module's docstring for the formula."""
 
-    Attributes:
-        own: amount of each unit on each device, shape (n_units, n_devices); 0 where it cannot run.
-        always: amount per second, whatever the placement.
-        used: amount per second of each device that runs a unit, shape (n_devices,).
-    """
-
+    # amount of each unit on each device, shape (n_units, n_devices); 0 where it cannot run
     own: FloatArray
-    always: float
-    used: FloatArray
+    always: float  # amount per second, whatever the placement
+    used: FloatArray  # amount per second of each device that runs a unit, shape (n_devices,)
 
     def of(self, devices_of: IntArray, seconds: ArrayLike) -> FloatArray:
         """Amounts of placements that take so many seconds; inf stays inf.

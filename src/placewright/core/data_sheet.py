@@ -16,26 +16,20 @@ PRECISIONS = ("f32", "tf32", "bf16", "f16", "i8")
 class TokenRates:
     """Measured rates of a device for language models.
 
-    Attributes:
-        rows: tokens that a matrix multiplies, ascending, of the tables below.
-        products: format of weights -> seconds per operation for each of `rows`; those of routed
-            experts have ``/experts`` behind the format.
-        scores: seconds per operation of attention on its cache, for each of `rows`.
-        launch: seconds to start a kernel.
-        per_pass: seconds of a pass beyond its kernels: on the host, those of every pass; on a card,
-            those of a pass whose logits come from it.
-        source: engine and machine of the measurement.
-
     Raises:
         ClusterError: a table has another length than `rows`, or a number is negative or not finite.
     """
 
-    rows: tuple[float, ...]
+    rows: tuple[float, ...]  # tokens that a matrix multiplies, ascending, of the tables below
+    # format of weights -> seconds per operation for each of `rows`; those of routed experts have
+    # ``/experts`` behind the format
     products: Mapping[str, tuple[float, ...]]
-    scores: tuple[float, ...]
-    launch: float
+    scores: tuple[float, ...]  # seconds per operation of attention on its cache, for each of `rows`
+    launch: float  # seconds to start a kernel
+    # seconds of a pass beyond its kernels: on the host, those of every pass; on a card, those of a
+    # pass whose logits come from it
     per_pass: float
-    source: str
+    source: str  # engine and machine of the measurement
 
     def __post_init__(self) -> None:
         tables = {"rows": self.rows, "scores": self.scores, **self.products}

@@ -75,16 +75,12 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class SubgraphIP:
-    """Latency with at most q pieces per accelerator, which wait for each other (Tarnawski et al.).
-
-    Attributes:
-        per_accelerator: q, >= 1.
-    """
+    """Latency with at most q pieces per accelerator that wait for each other (Tarnawski et al.)."""
 
     name: ClassVar[str] = "subgraph-ip"
     memory_counts: ClassVar[str] = "weights only"
 
-    per_accelerator: int = 1
+    per_accelerator: int = 1  # q, >= 1
 
     def __post_init__(self) -> None:
         if self.per_accelerator < 1:

@@ -50,13 +50,9 @@ class DisjointSets:
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """A partition of n nodes into groups 0 .. n_groups - 1, none of them empty.
+    """A partition of n nodes into groups 0 .. n_groups - 1, none of them empty."""
 
-    Attributes:
-        group_of: group of each node, shape (n_nodes,), int64.
-    """
-
-    group_of: IntArray
+    group_of: IntArray  # group of each node, shape (n_nodes,), int64
 
     def __post_init__(self) -> None:
         used = np.unique(self.group_of)

@@ -25,49 +25,33 @@ _NAME = 24
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of a plan on the hardware.
+    """The measurement of a plan on the hardware."""
 
-    Attributes:
-        median: of the plan's runs, seconds.
-        iqr: distance between the quartiles, seconds.
-        runs: number of runs.
-        baselines: name -> median seconds of contenders measured in turns with the plan;
-            ``"searched"`` is the searched placement, if the plan holds another.
-        recommendation: contender that the user should run: ``"plan"`` is the searched placement,
-            any other name a simpler contender (a single device, ``"even split"``, ``"all cores"``).
-    """
-
-    median: float
-    iqr: float
-    runs: int
+    median: float  # of the plan's runs, seconds
+    iqr: float  # distance between the quartiles, seconds
+    runs: int  # number of runs
+    # name -> median seconds of contenders measured in turns with the plan; ``"searched"`` is the
+    # searched placement, if the plan holds another
     baselines: Mapping[str, float] = field(default_factory=dict)
+    # contender that the user should run: ``"plan"`` is the searched placement, any other name a
+    # simpler contender (a single device, ``"even split"``, ``"all cores"``)
     recommendation: str = "plan"
 
 
 @dataclass(frozen=True)
 class PlacerRecord:
-    """The search that produced a placement, with all settings to repeat it.
+    """The search that produced a placement, with all settings to repeat it."""
 
-    Attributes:
-        name: of the placer.
-        version: of Placewright.
-        seed: of every random choice.
-        evaluations: queries that were used.
-        seconds: wall-clock seconds that were used.
-        history: improvements of the incumbent, in time order.
-        stop: why the search ended; None in files of versions that did not say it.
-        core_seconds: processor seconds that were used (see `core.solution.Budget`); None likewise.
-        settings: all hyperparameters of the placer, by name; None likewise.
-    """
-
-    name: str
-    version: str
-    seed: int
-    evaluations: int
-    seconds: float
-    history: tuple[HistoryPoint, ...] = ()
-    stop: Stop | None = None
+    name: str  # of the placer
+    version: str  # of Placewright
+    seed: int  # of every random choice
+    evaluations: int  # queries that were used
+    seconds: float  # wall-clock seconds that were used
+    history: tuple[HistoryPoint, ...] = ()  # improvements of the incumbent, in time order
+    stop: Stop | None = None  # why the search ended; None in files of versions that did not say it
+    # processor seconds that were used (see `core.solution.Budget`); None likewise
     core_seconds: float | None = None
+    # all hyperparameters of the placer, by name; None likewise
     settings: Mapping[str, str | float | bool | None] | None = None
 
     @property
@@ -83,15 +67,10 @@ class PlacerRecord:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The placement that the search found, if the hardware preferred another.
+    """The placement that the search found, if the hardware preferred another."""
 
-    Attributes:
-        placement: of the plan's problem.
-        value: predicted, in the problem's time unit.
-    """
-
-    placement: Placement
-    value: float
+    placement: Placement  # of the plan's problem
+    value: float  # predicted, in the problem's time unit
 
 
 @dataclass(frozen=True, eq=False)

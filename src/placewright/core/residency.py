@@ -24,15 +24,10 @@ from placewright.core.grouping import Grouping
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Entries that devices keep for the units that they run.
+    """Entries that devices keep for the units that they run."""
 
-    Attributes:
-        of_units: entries that each unit needs; rows are units.
-        sizes: bytes of each entry, shape (n_entries,).
-    """
-
-    of_units: Csr
-    sizes: FloatArray
+    of_units: Csr  # entries that each unit needs; rows are units
+    sizes: FloatArray  # bytes of each entry, shape (n_entries,)
 
     @cached_property
     def units(self) -> Csr:

@@ -18,23 +18,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Port:
-    """One input or output.
+    """One input or output."""
 
-    Attributes:
-        name: unique among the inputs, and among the outputs that are different tensors.
-        shape: dimensions; one that is known only at run time counts as 1.
-        dtype: as in `ComputationGraph.tensor_dtypes`; "" where unknown.
-        tensor: of the graph; `NO_TENSOR` for an output that depends on no input.
-        other_names: by which the model's library knows it, too.
-        value: of an input that always has the same: its numbers in row-major order, or one number
-            for all of them. None for one that users give.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    tensor: int
-    other_names: tuple[str, ...] = ()
+    name: str  # unique among the inputs, and among the outputs that are different tensors
+    shape: tuple[int, ...]  # dimensions; one that is known only at run time counts as 1
+    dtype: str  # as in `ComputationGraph.tensor_dtypes`; "" where unknown
+    tensor: int  # of the graph; `NO_TENSOR` for an output that depends on no input
+    other_names: tuple[str, ...] = ()  # by which the model's library knows it, too
+    # of an input that always has the same: its numbers in row-major order, or one number for all of
+    # them. None for one that users give
     value: tuple[Number, ...] | None = None
 
     @property

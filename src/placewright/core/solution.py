@@ -67,19 +67,12 @@ class Budget:
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """One improvement of the incumbent: after how many evaluations and seconds, which value.
+    """One improvement of the incumbent: after how many evaluations and seconds, which value."""
 
-    Attributes:
-        evaluations: queries so far.
-        seconds: wall-clock seconds so far.
-        value: of the new incumbent.
-        lower_bound: the largest proven by then; None where there was none.
-    """
-
-    evaluations: int
-    seconds: float
-    value: float
-    lower_bound: float | None = None
+    evaluations: int  # queries so far
+    seconds: float  # wall-clock seconds so far
+    value: float  # of the new incumbent
+    lower_bound: float | None = None  # the largest proven by then; None where there was none
 
 
 @dataclass(frozen=True)
@@ -99,38 +92,24 @@ class UpdatePoint:
 
 @dataclass(frozen=True)
 class Solution:
-    """The outcome of a search.
+    """The outcome of a search."""
 
-    Attributes:
-        placement: the incumbent, None when none was found.
-        value: of the incumbent, from the evaluator; inf without one.
-        status: `optimal` only against all placements and orders; `infeasible` only when proven.
-        lower_bound: no placement in any order is faster; 0 where nothing better is known.
-        bound_method: name of the method that proved the lower bound, empty if it has none.
-        samples: values of what a policy drew from its own distribution, in time order, inf for
-            infeasible placements; empty for methods without one.
-        updates: measurements of a policy's updates, in time order.
-        evaluations: queries that were used.
-        seconds: wall-clock seconds that were used.
-        core_seconds: processor seconds that were used (see `Budget`).
-        history: improvements of the incumbent, in time order.
-        message: why there is no placement, or remarks on the answer.
-        stop: why the search ended.
-    """
-
-    placement: Placement | None
-    value: float
+    placement: Placement | None  # the incumbent, None when none was found
+    value: float  # of the incumbent, from the evaluator; inf without one
+    # `optimal` only against all placements and orders; `infeasible` only when proven
     status: Status
-    lower_bound: float = 0.0
-    evaluations: int = 0
-    seconds: float = 0.0
-    history: tuple[HistoryPoint, ...] = ()
-    message: str = ""
-    bound_method: str = ""
-    stop: Stop = Stop.DONE
+    lower_bound: float = 0.0  # no placement in any order is faster; 0 where nothing better is known
+    evaluations: int = 0  # queries that were used
+    seconds: float = 0.0  # wall-clock seconds that were used
+    history: tuple[HistoryPoint, ...] = ()  # improvements of the incumbent, in time order
+    message: str = ""  # why there is no placement, or remarks on the answer
+    bound_method: str = ""  # name of the method that proved the lower bound, empty if it has none
+    stop: Stop = Stop.DONE  # why the search ended
+    # values of what a policy drew from its own distribution, in time order, inf for infeasible
+    # placements; empty for methods without one
     samples: tuple[float, ...] = ()
-    updates: tuple[UpdatePoint, ...] = ()
-    core_seconds: float = 0.0
+    updates: tuple[UpdatePoint, ...] = ()  # measurements of a policy's updates, in time order
+    core_seconds: float = 0.0  # processor seconds that were used (see `Budget`)
 
     @property
     def gap(self) -> float:

@@ -16,17 +16,11 @@ _MOST_NAMED = 4  # ops of a unit in a message
 
 @dataclass(frozen=True)
 class LargestUnit:
-    """The unit with the most weights; among equals the one with the most ops, then the first.
+    """The unit with the most weights; among equals the one with the most ops, then the first."""
 
-    Attributes:
-        op: name of its costliest op.
-        n_ops: number of its ops.
-        weight_bytes: of its weights, each counted once.
-    """
-
-    op: str
-    n_ops: int
-    weight_bytes: float
+    op: str  # name of its costliest op
+    n_ops: int  # number of its ops
+    weight_bytes: float  # of its weights, each counted once
 
     @property
     def text(self) -> str:

@@ -71,25 +71,16 @@ def port_names(inputs: Sequence[str], n_outputs: int, state: Sequence[str]) -> I
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """A file with a PyTorch program, for a framework that cannot load it by itself.
+    """A file with a PyTorch program, for a framework that cannot load it by itself."""
 
-    Attributes:
-        path: of the file, which exists.
-        load: loads the program and its interface.
-    """
-
-    path: Path
-    load: Callable[[Path], tuple[ExportedProgram, Interface]]
+    path: Path  # of the file, which exists
+    load: Callable[[Path], tuple[ExportedProgram, Interface]]  # loads the program and its interface
 
 
 class OwnClasses:
-    """Dataclasses in the result of a module that PyTorch does not know.
+    """Dataclasses in the result of a module that PyTorch does not know."""
 
-    Attributes:
-        result: of the module, as it returned it, without its tensors.
-    """
-
-    result: Any = None
+    result: Any = None  # of the module, as it returned it, without its tensors
 
     def restored(self, plain: Any) -> Any:
         """Put values of dictionaries back into the module's own classes."""

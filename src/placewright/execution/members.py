@@ -12,17 +12,11 @@ from placewright.execution.runtime import CompiledSegment, LoadedModel, OpSegmen
 
 @dataclass(frozen=True)
 class Members:
-    """All single devices; a device that stands for no group is its own only member.
+    """All single devices; a device that stands for no group is its own only member."""
 
-    Attributes:
-        devices: all members, group after group.
-        first: first member of each device of the cluster.
-        count: number of members of each device of the cluster.
-    """
-
-    devices: tuple[Device, ...]
-    first: tuple[int, ...]
-    count: tuple[int, ...]
+    devices: tuple[Device, ...]  # all members, group after group
+    first: tuple[int, ...]  # first member of each device of the cluster
+    count: tuple[int, ...]  # number of members of each device of the cluster
 
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Members:

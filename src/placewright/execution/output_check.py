@@ -155,17 +155,12 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class Slices:
-    """Groups of a tensor's slices by their largest magnitude.
+    """Groups of a tensor's slices by their largest magnitude."""
 
-    Attributes:
-        axis: along which the slices lie; None if the whole tensor is the only group.
-        group_of: of each slice, shape (n_slices,).
-        scales: largest finite magnitude of each group, descending, or 5e-4 of the tensor's largest
-            if that is more, shape (n_groups,).
-    """
-
-    axis: int | None
-    group_of: IntArray
+    axis: int | None  # along which the slices lie; None if the whole tensor is the only group
+    group_of: IntArray  # of each slice, shape (n_slices,)
+    # largest finite magnitude of each group, descending, or 5e-4 of the tensor's largest if that is
+    # more, shape (n_groups,)
     scales: FloatArray
 
     @staticmethod

@@ -35,21 +35,15 @@ Sample = Sequence[HostArray]  # values of all inputs, in the model's own order
 
 @dataclass(frozen=True)
 class Execution:
-    """A finished request.
+    """A finished request."""
 
-    Attributes:
-        outputs: all outputs, in the model's own order.
-        tensors: tensor -> value of every tensor that left a segment, if requested.
-        seconds: from the first segment's permission to start to the last segment's end.
-        spans: (start, end) of each segment in seconds since the request started.
-        start: when the request started, on the clock of `time.perf_counter`.
-    """
-
-    outputs: tuple[HostArray, ...]
+    outputs: tuple[HostArray, ...]  # all outputs, in the model's own order
+    # tensor -> value of every tensor that left a segment, if requested
     tensors: Mapping[int, HostArray]
-    seconds: float
+    seconds: float  # from the first segment's permission to start to the last segment's end
+    # (start, end) of each segment in seconds since the request started
     spans: tuple[tuple[float, float], ...]
-    start: float = 0.0
+    start: float = 0.0  # when the request started, on the clock of `time.perf_counter`
 
 
 Outcome = Execution | RuntimeFailure

@@ -29,17 +29,12 @@ class Route:
 
 @dataclass(frozen=True)
 class Routes:
-    """All routes of a split.
+    """All routes of a split."""
 
-    Attributes:
-        segments: the route of each segment.
-        inputs: for each graph input, ascending, the memories that it enters at the start.
-        host: the host's memory.
-    """
-
-    segments: tuple[Route, ...]
+    segments: tuple[Route, ...]  # the route of each segment
+    # for each graph input, ascending, the memories that it enters at the start
     inputs: tuple[tuple[int, ...], ...]
-    host: int
+    host: int  # the host's memory
 
 
 def routes_of(

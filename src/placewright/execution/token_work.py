@@ -26,24 +26,16 @@ _MOST_SEQUENCES = 4096
 class TokenRequest:
     """Work for which a placement of a language model is made.
 
-    Attributes:
-        prompt: tokens of a prompt, which the model reads in micro-batches.
-        generate: tokens that it then generates, one after the other; 0 only reads.
-        context: tokens for which caches have room.
-        micro_batch: tokens of a prompt that are computed at once.
-        sequences: generated at once, each with a prompt and a cache of its own.
-        cache: format of keys and values.
-
     Raises:
         FieldError: a number is too small or too large, or the context is too short.
     """
 
-    prompt: int
-    generate: int
-    context: int
-    micro_batch: int = 512
-    sequences: int = 1
-    cache: str = "f16"
+    prompt: int  # tokens of a prompt, which the model reads in micro-batches
+    generate: int  # tokens that it then generates, one after the other; 0 only reads
+    context: int  # tokens for which caches have room
+    micro_batch: int = 512  # tokens of a prompt that are computed at once
+    sequences: int = 1  # generated at once, each with a prompt and a cache of its own
+    cache: str = "f16"  # format of keys and values
 
     def __post_init__(self) -> None:
         for name in ("prompt", "context", "micro_batch"):
@@ -89,83 +81,52 @@ class TokenRequest:
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass through the model, which is repeated.
+    """A pass through the model, which is repeated."""
 
-    Attributes:
-        phase: of the request.
-        repeats: >= 1.
-        tokens: of one repeat.
-    """
-
-    phase: Phase
-    repeats: int
-    tokens: int
+    phase: Phase  # of the request
+    repeats: int  # >= 1
+    tokens: int  # of one repeat
 
 
 @dataclass(frozen=True)
 class Product:
-    """The matrix products of a module with the weights of one format, in one repeat of a pass.
+    """The matrix products of a module with the weights of one format, in one repeat of a pass."""
 
-    Attributes:
-        dtype: of the weights.
-        flops: operations, a multiply-add being two.
-        n_bytes: weights that are read.
-        rows: tokens that each matrix multiplies: fewer than those of the pass for an expert.
-    """
-
-    dtype: str
-    flops: float
-    n_bytes: float
-    rows: float
+    dtype: str  # of the weights
+    flops: float  # operations, a multiply-add being two
+    n_bytes: float  # weights that are read
+    rows: float  # tokens that each matrix multiplies: fewer than those of the pass for an expert
 
 
 @dataclass(frozen=True)
 class ModuleWork:
-    """Work of one module in one pass.
+    """Work of one module in one pass."""
 
-    Attributes:
-        products: of each repeat.
-        weight_bytes: that stay where the module rests and that a repeat needs, all of them.
-        cache_bytes: that are read, in all repeats.
-        score_flops: operations of attention on the cache, in all repeats.
-        kernels: that an engine starts in each repeat.
-        hidden_bytes: of the state that enters, in each repeat.
-    """
-
-    products: tuple[Product, ...] = ()
+    products: tuple[Product, ...] = ()  # of each repeat
+    # that stay where the module rests and that a repeat needs, all of them
     weight_bytes: float = 0.0
-    cache_bytes: float = 0.0
-    score_flops: float = 0.0
-    kernels: int = 0
-    hidden_bytes: float = 0.0
+    cache_bytes: float = 0.0  # that are read, in all repeats
+    score_flops: float = 0.0  # operations of attention on the cache, in all repeats
+    kernels: int = 0  # that an engine starts in each repeat
+    hidden_bytes: float = 0.0  # of the state that enters, in each repeat
 
 
 @dataclass(frozen=True)
 class RequestedWork:
-    """A language model and a request, as a graph of modules with the work of each.
+    """A language model and a request, as a graph of modules with the work of each."""
 
-    Attributes:
-        graph: modules; tensors have the bytes of all passes.
-        source: of the model, with the request in its options.
-        request: which tokens.
-        work: of each op of `graph`, in each of `request.passes`.
-        caches: bytes of keys, values and states that each op keeps.
-        buffer_bytes: that an engine keeps free on each device that computes.
-        streamed_bytes: the largest weights that one op needs, as a device that computes with
-            weights of another memory copies them.
-        embedding_bytes: that the host needs besides, for states that it makes and hands on.
-        scratch_bytes: by which logits exceed the buffers, among the weights of the head.
-    """
-
-    graph: ComputationGraph
-    source: ModelSource
-    request: TokenRequest
-    work: Sequence[tuple[ModuleWork, ...]]
-    caches: Sequence[float]
-    buffer_bytes: float
+    graph: ComputationGraph  # modules; tensors have the bytes of all passes
+    source: ModelSource  # of the model, with the request in its options
+    request: TokenRequest  # which tokens
+    work: Sequence[tuple[ModuleWork, ...]]  # of each op of `graph`, in each of `request.passes`
+    caches: Sequence[float]  # bytes of keys, values and states that each op keeps
+    buffer_bytes: float  # that an engine keeps free on each device that computes
+    # the largest weights that one op needs, as a device that computes with weights of another
+    # memory copies them
     streamed_bytes: float
+    # that the host needs besides, for states that it makes and hands on
     embedding_bytes: float = 0.0
-    scratch_bytes: float = 0.0
+    scratch_bytes: float = 0.0  # by which logits exceed the buffers, among the weights of the head
 
 
 Works = Callable[[TokenRequest], RequestedWork]

@@ -26,15 +26,10 @@ _INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be
 
 
 class Converter(ABC):
-    """A library's converter, with a cache of the files that it made.
+    """A library's converter, with a cache of the files that it made."""
 
-    Attributes:
-        suffix: of the files.
-        number: increase it if the same model would be converted to another file.
-    """
-
-    suffix: ClassVar[str]
-    number: ClassVar[int]
+    suffix: ClassVar[str]  # of the files
+    number: ClassVar[int]  # increase it if the same model would be converted to another file
 
     @abstractmethod
     def versions(self) -> tuple[str, ...]:

@@ -30,18 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Functions of a library that reads files.
+    """Functions of a library that reads files."""
 
-    Attributes:
-        read_file: reads a file of the framework's own format, with `shapes`, `fold_constants` and,
-            if there is any, `state`.
-        files_of: lists all files of the model at a path.
-        converter: converts PyTorch models to files of that format.
-    """
-
+    # reads a file of the framework's own format, with `shapes`, `fold_constants` and, if there is
+    # any, `state`
     read_file: Callable[..., tuple[ComputationGraph, ModelSource]]
-    files_of: Callable[[Path], tuple[Path, ...]]
-    converter: Converter
+    files_of: Callable[[Path], tuple[Path, ...]]  # lists all files of the model at a path
+    converter: Converter  # converts PyTorch models to files of that format
 
 
 class FileFramework(ABC):

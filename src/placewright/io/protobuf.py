@@ -16,17 +16,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Field(NamedTuple):
-    """One field of a message.
+    """One field of a message."""
 
-    Attributes:
-        number: in the definition of the message.
-        is_bytes: False for numbers, which a parser never takes for a text or a message.
-        content: empty for a number of variable length.
-    """
-
-    number: int
-    is_bytes: bool
-    content: memoryview
+    number: int  # in the definition of the message
+    is_bytes: bool  # False for numbers, which a parser never takes for a text or a message
+    content: memoryview  # empty for a number of variable length
 
 
 def fields(message: memoryview) -> Iterator[Field]:

@@ -43,21 +43,14 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class IsolatedCommand:
-    """A command line with its files and limits.
+    """A command line with its files and limits."""
 
-    Attributes:
-        words: of the command line.
-        outputs: parameter of the command -> the files that it writes, its own first.
-        readable: files and folders that the command reads.
-        model: identifies stored samples.
-        limits: of the process.
-    """
-
-    words: Sequence[str]
+    words: Sequence[str]  # of the command line
+    # parameter of the command -> the files that it writes, its own first
     outputs: Mapping[str, Sequence[Path]]
-    readable: Sequence[Path]
-    model: str
-    limits: Limits
+    readable: Sequence[Path]  # files and folders that the command reads
+    model: str  # identifies stored samples
+    limits: Limits  # of the process
 
 
 def run_isolated(command: IsolatedCommand) -> int:

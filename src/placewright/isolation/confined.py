@@ -32,17 +32,11 @@ _CPU_GRACE_SECONDS = 5  # between SIGXCPU and SIGKILL
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of an isolated process.
+    """Limits of an isolated process."""
 
-    Attributes:
-        memory: bytes of allocated memory; mapped files do not count.
-        cpu: CPU seconds of all threads together.
-        files: largest size of a file in bytes.
-    """
-
-    memory: float
-    cpu: float
-    files: float
+    memory: float  # bytes of allocated memory; mapped files do not count
+    cpu: float  # CPU seconds of all threads together
+    files: float  # largest size of a file in bytes
 
     @classmethod
     def usual(cls) -> Limits:

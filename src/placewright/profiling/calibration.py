@@ -53,19 +53,12 @@ DEFAULT_CONTENTION, DEFAULT_ERROR = 1.5, 1.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """Result of a calibration.
+    """Result of a calibration."""
 
-    Attributes:
-        problem: with the fit, or with the default costs if too little was measured.
-        placements: number of placements that were measured in full.
-        is_complete: False if the deadline left placements out.
-        evidence: the measurements, with the errors of the fit.
-    """
-
-    problem: Problem
-    placements: int
-    is_complete: bool
-    evidence: Evidence = NOTHING
+    problem: Problem  # with the fit, or with the default costs if too little was measured
+    placements: int  # number of placements that were measured in full
+    is_complete: bool  # False if the deadline left placements out
+    evidence: Evidence = NOTHING  # the measurements, with the errors of the fit
 
 
 def calibration(

@@ -28,29 +28,19 @@ _INSTEAD = ("f16", "bf16", "f32")  # tried in this order if a device lacks the w
 
 @dataclass(frozen=True)
 class Fit:
-    """Efficiencies that were fitted to measured ops of several devices of a family.
+    """Efficiencies that were fitted to measured ops of several devices of a family."""
 
-    Attributes:
-        name: of the family.
-        precision: of the products that were measured.
-        least_seconds: at the peak, of the ops that were fitted; smaller ones have no interval.
-        sizes: seconds at the peak at which `efficiency` is known, ascending.
-        efficiency: class of ops (`op_class.FITTED_CLASSES`) -> share of the peak at each size.
-        interval: class -> least and greatest measured seconds over predicted, nine times in ten.
-        model_interval: the same of whole models.
-        launch_seconds: to start a kernel.
-        source: of the measurements.
-    """
-
-    name: str
-    precision: str
-    least_seconds: float
-    sizes: tuple[float, ...]
+    name: str  # of the family
+    precision: str  # of the products that were measured
+    least_seconds: float  # at the peak, of the ops that were fitted; smaller ones have no interval
+    sizes: tuple[float, ...]  # seconds at the peak at which `efficiency` is known, ascending
+    # class of ops (`op_class.FITTED_CLASSES`) -> share of the peak at each size
     efficiency: Mapping[str, tuple[float, ...]]
+    # class -> least and greatest measured seconds over predicted, nine times in ten
     interval: Mapping[str, tuple[float, float]]
-    model_interval: tuple[float, float]
-    launch_seconds: float
-    source: str
+    model_interval: tuple[float, float]  # the same of whole models
+    launch_seconds: float  # to start a kernel
+    source: str  # of the measurements
 
     def share(self, name: str, at_peak: FloatArray) -> FloatArray:
         """Share of the peak that ops of a class reach, between the sizes by their logarithm.
@@ -65,31 +55,19 @@ class Fit:
 
 @dataclass(frozen=True)
 class CatalogueDevice:
-    """A device of the catalogue.
+    """A device of the catalogue."""
 
-    Attributes:
-        name: in the catalogue.
-        description: the vendor's name.
-        kind: ``"cpu"``, ``"gpu"``, ``"npu"`` or ``"accelerator"``.
-        memory_bytes: of the device; of a CPU, as much as it can address.
-        bandwidth: peak bytes per second of that memory.
-        peak: precision -> peak operations per second.
-        efficiency: ``"matmul"``, ``"convolution"``, ``"vector"``, ``"bandwidth"`` -> assumed
-            fraction of the peak.
-        launch_seconds: to start a kernel, assumed.
-        source: of the rates.
-        fit: of the device's family; None if nobody has published measurements of such.
-    """
-
-    name: str
-    description: str
-    kind: str
-    memory_bytes: float
-    bandwidth: float
-    peak: Mapping[str, float]
+    name: str  # in the catalogue
+    description: str  # the vendor's name
+    kind: str  # ``"cpu"``, ``"gpu"``, ``"npu"`` or ``"accelerator"``
+    memory_bytes: float  # of the device; of a CPU, as much as it can address
+    bandwidth: float  # peak bytes per second of that memory
+    peak: Mapping[str, float]  # precision -> peak operations per second
+    # ``"matmul"``, ``"convolution"``, ``"vector"``, ``"bandwidth"`` -> assumed fraction of the peak
     efficiency: Mapping[str, float]
-    launch_seconds: float
-    source: str
+    launch_seconds: float  # to start a kernel, assumed
+    source: str  # of the rates
+    # of the device's family; None if nobody has published measurements of such
     fit: Fit | None = None
 
     def precision(self, wanted: str) -> str:
@@ -104,44 +82,26 @@ class CatalogueDevice:
 
 @dataclass(frozen=True)
 class CatalogueLink:
-    """A link of the catalogue: rates of large transfers in one direction.
+    """A link of the catalogue: rates of large transfers in one direction."""
 
-    Attributes:
-        name: in the catalogue.
-        bandwidth: bytes per second, the assumed efficiency included.
-        latency_seconds: per transfer.
-        source: of the nominal rate.
-    """
-
-    name: str
-    bandwidth: float
-    latency_seconds: float
-    source: str
+    name: str  # in the catalogue
+    bandwidth: float  # bytes per second, the assumed efficiency included
+    latency_seconds: float  # per transfer
+    source: str  # of the nominal rate
 
 
 @dataclass(frozen=True)
 class EngineRates:
-    """Rates and overheads of an engine of language models on a kind of device.
+    """Rates and overheads of an engine of language models on a kind of device."""
 
-    Attributes:
-        bandwidth: share of the memory's bandwidth that weights and caches reach.
-        rows: of matrix products, ascending.
-        products: share of the peak that products with so many rows reach.
-        scores: share of the peak that attention reaches on its cache.
-        launch_seconds: to start a kernel.
-        message_seconds: to hand a tensor to another device, besides the link.
-        reserve_bytes: that driver and engine keep on a device.
-        source: of the numbers.
-    """
-
-    bandwidth: float
-    rows: tuple[float, ...]
-    products: tuple[float, ...]
-    scores: float
-    launch_seconds: float
-    message_seconds: float
-    reserve_bytes: float
-    source: str
+    bandwidth: float  # share of the memory's bandwidth that weights and caches reach
+    rows: tuple[float, ...]  # of matrix products, ascending
+    products: tuple[float, ...]  # share of the peak that products with so many rows reach
+    scores: float  # share of the peak that attention reaches on its cache
+    launch_seconds: float  # to start a kernel
+    message_seconds: float  # to hand a tensor to another device, besides the link
+    reserve_bytes: float  # that driver and engine keep on a device
+    source: str  # of the numbers
 
     def share(self, rows: float) -> float:
         """Share of the peak that products of so many rows reach."""
@@ -150,19 +110,12 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class Between:
-    """Sums that an engine makes over devices that share a module.
+    """Sums that an engine makes over devices that share a module."""
 
-    Attributes:
-        form: ``"ring"``, or ``"star"``, in which the first device exchanges with each other.
-        element_bytes: of a number of the hidden state between devices.
-        link: share of the link's rate that is reached.
-        collective_seconds: of a sum, besides its bytes.
-    """
-
-    form: str
-    element_bytes: float
-    link: float
-    collective_seconds: float
+    form: str  # ``"ring"``, or ``"star"``, in which the first device exchanges with each other
+    element_bytes: float  # of a number of the hidden state between devices
+    link: float  # share of the link's rate that is reached
+    collective_seconds: float  # of a sum, besides its bytes
 
 
 def speed_interval(engine: str, phase: str) -> tuple[float, float] | None:

@@ -31,30 +31,19 @@ LEAST_TRIALS = 4  # for a fit without other models, and for its error
 
 @dataclass(frozen=True)
 class Trial:
-    """A measured placement.
+    """A measured placement."""
 
-    Attributes:
-        device_of: device of each unit.
-        seconds: of the whole request.
-    """
-
-    device_of: tuple[int, ...]
-    seconds: float
+    device_of: tuple[int, ...]  # device of each unit
+    seconds: float  # of the whole request
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trial beside its prediction.
+    """A trial beside its prediction."""
 
-    Attributes:
-        seconds: measured.
-        predicted: with the fit.
-        bare: predicted without overheads.
-    """
-
-    seconds: float
-    predicted: float
-    bare: float
+    seconds: float  # measured
+    predicted: float  # with the fit
+    bare: float  # predicted without overheads
 
     @property
     def error(self) -> float:

@@ -36,15 +36,10 @@ _QUICK = "quick calibration/1"
 
 @dataclass(frozen=True)
 class KnownCalibration:
-    """A problem with a stored fit.
+    """A problem with a stored fit."""
 
-    Attributes:
-        problem: with the fit.
-        left_out: parts that its calibration left out, as a clause; "" if it was complete.
-    """
-
-    problem: Problem
-    left_out: str
+    problem: Problem  # with the fit
+    left_out: str  # parts that its calibration left out, as a clause; "" if it was complete
 
 
 def known_calibration(

@@ -35,40 +35,24 @@ _SHORT_SECONDS = 0.01  # a longer run fills the caches itself before most of it 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Plan of a measurement, made once every device has run the model a few times.
+    """Plan of a measurement, made once every device has run the model a few times."""
 
-    Attributes:
-        devices: names of devices to measure; samples of the others are stored.
-        n_units: number of units of the model.
-        seconds: that the measurement takes from now on.
-        request_seconds: of a request on the slowest device.
-        compile_seconds: of a compilation of the model.
-        scatter: of rounds, see `rounds.scatter_of`; nan if too few were measured.
-    """
-
-    devices: tuple[str, ...]
-    n_units: int
-    seconds: float
-    request_seconds: float
-    compile_seconds: float
-    scatter: float = math.nan
+    devices: tuple[str, ...]  # names of devices to measure; samples of the others are stored
+    n_units: int  # number of units of the model
+    seconds: float  # that the measurement takes from now on
+    request_seconds: float  # of a request on the slowest device
+    compile_seconds: float  # of a compilation of the model
+    scatter: float = math.nan  # of rounds, see `rounds.scatter_of`; nan if too few were measured
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a measurement.
+    """Progress of a measurement."""
 
-    Attributes:
-        what: name of the present part.
-        fraction: that is done, 0 to 1.
-        seconds_left: estimate, if there is one.
-        ahead: set once, after the first rounds.
-    """
-
-    what: str
-    fraction: float
-    seconds_left: float | None
-    ahead: Ahead | None = None
+    what: str  # name of the present part
+    fraction: float  # that is done, 0 to 1
+    seconds_left: float | None  # estimate, if there is one
+    ahead: Ahead | None = None  # set once, after the first rounds
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -76,21 +60,14 @@ ProgressCallback = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """Limits on the measurement of a device.
+    """Limits on the measurement of a device."""
 
-    Attributes:
-        rounds: least number of rounds.
-        max_rounds: largest number of rounds.
-        max_seconds: per device, after which no further round starts.
-        precision: stop when the median total is known within this share, see `median_uncertainty`.
-        is_full: False leaves the samples open, so that a later call adds to them.
-    """
-
-    rounds: int = 10
-    max_rounds: int = 60
-    max_seconds: float = 15.0
+    rounds: int = 10  # least number of rounds
+    max_rounds: int = 60  # largest number of rounds
+    max_seconds: float = 15.0  # per device, after which no further round starts
+    # stop when the median total is known within this share, see `median_uncertainty`
     precision: float = 0.005
-    is_full: bool = True
+    is_full: bool = True  # False leaves the samples open, so that a later call adds to them
 
     def want_more(self, totals: Sequence[float]) -> bool:
         """True if there are too few samples, given the totals of their rounds."""

@@ -33,19 +33,12 @@ _KEY = "last measured 1"  # of the store
 
 @dataclass(frozen=True)
 class Measuring:
-    """Settings of the measurement of a model.
+    """Settings of the measurement of a model."""
 
-    Attributes:
-        store: of samples; None is the store in the user's cache folder.
-        effort: limits on the measurement.
-        progress: called with the present part and the time left.
-        ends: ends of measuring, even with few samples.
-    """
-
-    store: CostStore | None = None
-    effort: Effort | None = None
-    progress: ProgressCallback | None = None
-    ends: Ends = field(default_factory=Ends)
+    store: CostStore | None = None  # of samples; None is the store in the user's cache folder
+    effort: Effort | None = None  # limits on the measurement
+    progress: ProgressCallback | None = None  # called with the present part and the time left
+    ends: Ends = field(default_factory=Ends)  # ends of measuring, even with few samples
 
 
 USUAL = Measuring()
@@ -158,17 +151,11 @@ def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of units on devices.
+    """Seconds of units on devices."""
 
-    Attributes:
-        devices: names.
-        units: groups of ops.
-        seconds: shape (n_units, n_devices); inf if a device cannot run a unit.
-    """
-
-    devices: tuple[str, ...]
-    units: Grouping
-    seconds: FloatArray
+    devices: tuple[str, ...]  # names
+    units: Grouping  # groups of ops
+    seconds: FloatArray  # shape (n_units, n_devices); inf if a device cannot run a unit
 
     @classmethod
     def of(cls, problem: Problem) -> UnitTimes:

@@ -17,16 +17,11 @@ _LEAST_SAMPLES = 3  # whose quartiles say something
 
 @dataclass(frozen=True)
 class Rounds:
-    """Limits on the rounds of a measurement.
+    """Limits on the rounds of a measurement."""
 
-    Attributes:
-        least: number of rounds, even if all agree.
-        most: number of rounds, even if they do not.
-        precision: measuring stops when the median is known within this share of it.
-    """
-
-    least: int
-    most: int
+    least: int  # number of rounds, even if all agree
+    most: int  # number of rounds, even if they do not
+    # measuring stops when the median is known within this share of it
     precision: float = _PRECISION
 
     @classmethod

@@ -22,15 +22,10 @@ _NO_LINK = Link("a", "b")
 
 @dataclass(frozen=True)
 class Way:
-    """Connection from one host's memory to another's.
+    """Connection from one host's memory to another's."""
 
-    Attributes:
-        latency_seconds: of a message.
-        bandwidth: bytes per second.
-    """
-
-    latency_seconds: float
-    bandwidth: float
+    latency_seconds: float  # of a message
+    bandwidth: float  # bytes per second
 
 
 def joined_cluster(clusters: Mapping[str, Cluster], ways: Mapping[tuple[str, str], Way]) -> Cluster:

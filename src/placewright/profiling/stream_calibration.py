@@ -52,17 +52,11 @@ _COPIED_SAMPLES = 6  # of each copy in a round
 
 @dataclass(frozen=True, eq=False)
 class StreamFit:
-    """A problem with fitted overheads.
+    """A problem with fitted overheads."""
 
-    Attributes:
-        problem: with the fit, or the argument itself if nothing was fitted.
-        streams: number of measured streams.
-        is_complete: False if the deadline left streams out.
-    """
-
-    problem: Problem
-    streams: int
-    is_complete: bool
+    problem: Problem  # with the fit, or the argument itself if nothing was fitted
+    streams: int  # number of measured streams
+    is_complete: bool  # False if the deadline left streams out
 
 
 def has_stream_overheads(problem: Problem) -> bool:

@@ -33,15 +33,10 @@ _DISTINCT = 200  # samples with different inputs; longer streams repeat them
 
 @dataclass(frozen=True, eq=False)
 class StreamRound:
-    """A stream of a contender.
+    """A stream of a contender."""
 
-    Attributes:
-        period: seconds per sample, without filling and draining.
-        latencies: seconds of each sample from its entry to its end, shape (n_samples,).
-    """
-
-    period: float
-    latencies: FloatArray
+    period: float  # seconds per sample, without filling and draining
+    latencies: FloatArray  # seconds of each sample from its entry to its end, shape (n_samples,)
 
 
 def stream_parts(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:

@@ -46,17 +46,11 @@ _TOGETHER = ("Attention", "Router")  # kinds of a layer whose tensors an engine 
 
 @dataclass(frozen=True)
 class Column:
-    """A choice for a module: the memory that holds its weights, and the device that computes it.
+    """A choice for a module: the memory that holds its weights, and the device that computes it."""
 
-    Attributes:
-        name: of the problem's device.
-        rests: index of the device whose memory holds them.
-        computes: index of the device that computes a phase.
-    """
-
-    name: str
-    rests: int
-    computes: dict[Phase, int]
+    name: str  # of the problem's device
+    rests: int  # index of the device whose memory holds them
+    computes: dict[Phase, int]  # index of the device that computes a phase
 
     @property
     def streamed_by(self) -> int | None:

@@ -23,21 +23,13 @@ _LEAST = 0.1  # part of a time, or of a rate, that stays if noise makes a differ
 
 @dataclass(frozen=True)
 class ProbePair:
-    """Seconds of a pass of two probes that differ in the number of their layers.
+    """Seconds of a pass of two probes that differ in the number of their layers."""
 
-    Attributes:
-        layers: of both.
-        seconds: tokens of a pass -> seconds, of both.
-        operations: per token and layer, of dense products and of experts.
-        kernels: of a layer.
-        share: of the experts that a token uses; 1 without experts.
-    """
-
-    layers: tuple[int, int]
-    seconds: tuple[Mapping[int, float], Mapping[int, float]]
-    operations: tuple[float, float]
-    kernels: int
-    share: float = 1.0
+    layers: tuple[int, int]  # of both
+    seconds: tuple[Mapping[int, float], Mapping[int, float]]  # tokens of a pass -> seconds, of both
+    operations: tuple[float, float]  # per token and layer, of dense products and of experts
+    kernels: int  # of a layer
+    share: float = 1.0  # of the experts that a token uses; 1 without experts
 
     def of_layer(self, rows: int) -> float:
         """Seconds of a layer in a pass of so many tokens."""

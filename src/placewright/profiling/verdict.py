@@ -16,39 +16,24 @@ LEAST_FOR_INTERVAL = 6  # extremes of fewer values enclose the median with less 
 
 @dataclass(frozen=True)
 class Timing:
-    """Summary of the samples of a contender.
+    """Summary of the samples of a contender."""
 
-    Attributes:
-        median: seconds.
-        iqr: distance between the quartiles, seconds.
-        runs: number of samples.
-    """
-
-    median: float
-    iqr: float
-    runs: int
+    median: float  # seconds
+    iqr: float  # distance between the quartiles, seconds
+    runs: int  # number of samples
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Recommendation after a measurement.
+    """Recommendation after a measurement."""
 
-    Attributes:
-        recommendation: name of a contender, the simplest of those that are as fast as the best.
-        split: True if it is the searched placement, and no simpler contender is the same.
-        speedup: seconds of the best simpler contender / seconds of the searched placement, median
-            over rounds.
-        interval: 95 % interval of `speedup`.
-        text: the recommendation in one sentence.
-        contenders: name -> summary of its samples.
-    """
-
-    recommendation: str
-    split: bool
+    recommendation: str  # name of a contender, the simplest of those that are as fast as the best
+    split: bool  # True if it is the searched placement, and no simpler contender is the same
+    # seconds of the best simpler contender / seconds of the searched placement, median over rounds
     speedup: float
-    interval: tuple[float, float]
-    text: str
-    contenders: Mapping[str, Timing]
+    interval: tuple[float, float]  # 95 % interval of `speedup`
+    text: str  # the recommendation in one sentence
+    contenders: Mapping[str, Timing]  # name -> summary of its samples
 
 
 def judge(

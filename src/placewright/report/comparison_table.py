@@ -14,27 +14,16 @@ NEAR = 1.02  # "within 2 % of the best known"
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a placer with a seed.
+    """One run of a placer with a seed."""
 
-    Attributes:
-        placer: registry name, with the settings that differ from the defaults.
-        seed: of its generator.
-        value: of the incumbent; inf without one.
-        evaluations: number of queries.
-        seconds: processor seconds.
-        history: (evaluations, value) of each improvement.
-        message: the reason why there is no placement.
-        lower_bound: that the run proved; 0 without one.
-    """
-
-    placer: str
-    seed: int
-    value: float
-    evaluations: int
-    seconds: float
-    history: tuple[tuple[int, float], ...] = ()
-    message: str = ""
-    lower_bound: float = 0.0
+    placer: str  # registry name, with the settings that differ from the defaults
+    seed: int  # of its generator
+    value: float  # of the incumbent; inf without one
+    evaluations: int  # number of queries
+    seconds: float  # processor seconds
+    history: tuple[tuple[int, float], ...] = ()  # (evaluations, value) of each improvement
+    message: str = ""  # the reason why there is no placement
+    lower_bound: float = 0.0  # that the run proved; 0 without one
 
     def evaluations_to(self, target: float) -> float:
         """Evaluations until the incumbent was at most `target`; inf if it never was."""
@@ -73,23 +62,15 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """All runs on one problem and the rows of their table.
+    """All runs on one problem and the rows of their table."""
 
-    Attributes:
-        unit: time unit of values.
-        runs: in the order of placers, then seeds.
-        best_known: smallest value of any run, or a smaller value from elsewhere.
-        settings: all hyperparameters of each placer.
-        lower_bound: that no placement can beat; 0 without one.
-        bound_method: that proved it.
-    """
-
-    unit: str
-    runs: tuple[Run, ...]
-    best_known: float
+    unit: str  # time unit of values
+    runs: tuple[Run, ...]  # in the order of placers, then seeds
+    best_known: float  # smallest value of any run, or a smaller value from elsewhere
+    # all hyperparameters of each placer
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    lower_bound: float = 0.0
-    bound_method: str = ""
+    lower_bound: float = 0.0  # that no placement can beat; 0 without one
+    bound_method: str = ""  # that proved it
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -33,24 +33,17 @@ PARTS = ("compute", "contention", "dispatch", "cuts", "transfers", "waiting")
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The plan with the op on a given device.
+    """The plan with the op on a given device."""
 
-    Attributes:
-        device: its name.
-        seconds: of the op's unit there, in the problem's time unit; inf if it cannot run.
-        value: of the plan with the op and all units that must share its device there; inf if
-            that is infeasible.
-        crossing: seconds of the transfers of these units, each tensor once per device.
-        decides: the constraint that forbids the device, or the largest part of the difference.
-        parts: parts of the difference from the plan's value, see `parts_of_value`. Empty for
-            the plan itself, if infeasible, and if the execution model has no parts.
-    """
-
-    device: str
-    seconds: float
+    device: str  # its name
+    seconds: float  # of the op's unit there, in the problem's time unit; inf if it cannot run
+    # of the plan with the op and all units that must share its device there; inf if that is
+    # infeasible
     value: float
-    crossing: float
-    decides: str
+    crossing: float  # seconds of the transfers of these units, each tensor once per device
+    decides: str  # the constraint that forbids the device, or the largest part of the difference
+    # parts of the difference from the plan's value, see `parts_of_value`. Empty for the plan
+    # itself, if infeasible, and if the execution model has no parts
     parts: Mapping[str, float] = field(default_factory=dict)
 
 

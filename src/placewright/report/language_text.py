@@ -17,16 +17,11 @@ _LAYER = "layers."
 
 @dataclass(frozen=True)
 class Speed:
-    """Speed of a phase.
+    """Speed of a phase."""
 
-    Attributes:
-        rate: tokens per second.
-        seconds: of all its tokens.
-        range: tokens per second between which nine of ten measured speeds lie; None if unknown.
-    """
-
-    rate: float
-    seconds: float
+    rate: float  # tokens per second
+    seconds: float  # of all its tokens
+    # tokens per second between which nine of ten measured speeds lie; None if unknown
     range: tuple[float, float] | None = None
 
     @property

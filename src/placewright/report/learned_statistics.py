@@ -31,33 +31,19 @@ BESIDE = ("heft", "local-search")  # placers without a policy, for comparison in
 
 @dataclass(frozen=True)
 class LearnedRun:
-    """One run of a placer on a problem with a seed; values in the problem's unit, NaN if infinite.
+    """One run of a placer with a seed; values in the unit of the problem, NaN if infinite."""
 
-    Attributes:
-        problem: its name.
-        key: hash of the problem's content.
-        evaluations: the budget; all queries count.
-        placer: registry name with the settings that differ from the defaults.
-        seed: of its generator.
-        value: of the incumbent.
-        single: of the fastest homogeneous placement.
-        seconds: processor seconds of the run.
-        samples: number of placements that the policy drew.
-        parts: medians of successive tenths of the samples; empty without a policy.
-        history: (evaluations, value) of each improvement.
-    """
-
-    problem: str
-    key: str
-    evaluations: int
-    placer: str
-    seed: int
-    value: float
-    single: float
-    seconds: float
-    samples: int
-    parts: list[float]
-    history: list[list[float]]
+    problem: str  # its name
+    key: str  # hash of the problem's content
+    evaluations: int  # the budget; all queries count
+    placer: str  # registry name with the settings that differ from the defaults
+    seed: int  # of its generator
+    value: float  # of the incumbent
+    single: float  # of the fastest homogeneous placement
+    seconds: float  # processor seconds of the run
+    samples: int  # number of placements that the policy drew
+    parts: list[float]  # medians of successive tenths of the samples; empty without a policy
+    history: list[list[float]]  # (evaluations, value) of each improvement
 
     @property
     def identity(self) -> tuple[str, int, str, int]:
@@ -70,43 +56,26 @@ Groups = Mapping[tuple[str, str], Sequence[LearnedRun]]  # (problem, placer) -> 
 
 @dataclass(frozen=True)
 class LearnedVerdict:
-    """A learner on one problem beside its controls; values relative to the best single device.
+    """A learner on one problem beside its controls; values relative to the best single device."""
 
-    Attributes:
-        problem: its name.
-        seeds: fewest runs of the learner and its controls.
-        last: median over seeds of the last tenth's median.
-        last_off: the same for the learner with updates off.
-        last_random: the same for uniform draws over its groups.
-        p_off: one-sided Mann-Whitney test of the last tenths against updates off, adjusted over
-            problems.
-        p_random: the same test against the uniform draws.
-        best: median over seeds of the best placement.
-        best_off: the same for the learner with updates off.
-        best_cooling: the same for `cooling`.
-        best_common: the same for uniform draws over the common groups.
-        p_cooling: the test of the best placements against those of `cooling`.
-        beside: the same for each placer of `BESIDE`; NaN without runs.
-        use: "better" than updates off, `cooling` and the common draws by the best placements,
-            "worse" than one of them, or "tie"; both sides are tested and adjusted in the same way.
-        is_decidable: this number of runs can reach the level on this number of problems.
-    """
-
-    problem: str
-    seeds: int
-    last: float
-    last_off: float
-    last_random: float
+    problem: str  # its name
+    seeds: int  # fewest runs of the learner and its controls
+    last: float  # median over seeds of the last tenth's median
+    last_off: float  # the same for the learner with updates off
+    last_random: float  # the same for uniform draws over its groups
+    # one-sided Mann-Whitney test of the last tenths against updates off, adjusted over problems
     p_off: float
-    p_random: float
-    best: float
-    best_off: float
-    best_cooling: float
-    best_common: float
-    p_cooling: float
-    beside: tuple[float, ...]
+    p_random: float  # the same test against the uniform draws
+    best: float  # median over seeds of the best placement
+    best_off: float  # the same for the learner with updates off
+    best_cooling: float  # the same for `cooling`
+    best_common: float  # the same for uniform draws over the common groups
+    p_cooling: float  # the test of the best placements against those of `cooling`
+    beside: tuple[float, ...]  # the same for each placer of `BESIDE`; NaN without runs
+    # "better" than updates off, `cooling` and the common draws by the best placements, "worse" than
+    # one of them, or "tie"; both sides are tested and adjusted in the same way
     use: str
-    is_decidable: bool
+    is_decidable: bool  # this number of runs can reach the level on this number of problems
 
     @property
     def is_better_by_samples(self) -> bool:

@@ -157,23 +157,15 @@ def _name(children: list[Node], graph: ComputationGraph) -> str:
 
 @dataclass
 class Layout:
-    """Boxes of all nodes; a parent comes before its children.
+    """Boxes of all nodes; a parent comes before its children."""
 
-    Attributes:
-        names: of the nodes.
-        parent: group of each node; -1 for the root.
-        unit: unit of each node; -1 for groups.
-        boxes: x, y, width and height of each node, in one common scale.
-        edges: for each node, pairs of positions in its list of children.
-        children: for each node, the numbers of its children.
-    """
-
-    names: list[str]
-    parent: list[int]
-    unit: list[int]
+    names: list[str]  # of the nodes
+    parent: list[int]  # group of each node; -1 for the root
+    unit: list[int]  # unit of each node; -1 for groups
+    # x, y, width and height of each node, in one common scale
     boxes: list[tuple[float, float, float, float]]
-    edges: list[list[tuple[int, int]]]
-    children: list[list[int]]
+    edges: list[list[tuple[int, int]]]  # for each node, pairs of positions in its list of children
+    children: list[list[int]]  # for each node, the numbers of its children
 
 
 def layout_of(graph: ComputationGraph, root: Node) -> Layout:

@@ -102,20 +102,14 @@ def channel_names(problem: Problem) -> list[str]:
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Seconds of one device from time 0 to the makespan.
+    """Seconds of one device from time 0 to the makespan."""
 
-    Attributes:
-        busy: seconds in which at least one unit runs.
-        idle: cause -> seconds. ``"input"``: another device computed the last input;
-            ``"channel"``: that waited while the channel carried other tensors; ``"transfer"``: it
-            was on its way; ``"no work left"``: after the device's last unit; ``"other"``: an order
-            held the unit back.
-        idle_stretches: (start, end, cause), sorted by start.
-    """
-
-    busy: float
+    busy: float  # seconds in which at least one unit runs
+    # cause -> seconds. ``"input"``: another device computed the last input; ``"channel"``: that
+    # waited while the channel carried other tensors; ``"transfer"``: it was on its way; ``"no work
+    # left"``: after the device's last unit; ``"other"``: an order held the unit back
     idle: dict[str, float]
-    idle_stretches: tuple[tuple[float, float, str], ...]
+    idle_stretches: tuple[tuple[float, float, str], ...]  # (start, end, cause), sorted by start
 
 
 def device_times(problem: Problem, timeline: Timeline) -> tuple[DeviceTime, ...]:

@@ -20,21 +20,13 @@ _SAME = 1e-9  # relative difference of equal exact costs, from rounding
 
 @dataclass(frozen=True)
 class PredictedGain:
-    """Predicted values of a split and of the best single device.
+    """Predicted values of a split and of the best single device."""
 
-    Attributes:
-        device: the device with the smallest value alone.
-        alone: value on that device.
-        value: of the split.
-        error: possible error of the split's value; None without calibration.
-        least: smallest gain that is worth a split, see `least_gain`.
-    """
-
-    device: int
-    alone: float
-    value: float
-    error: float | None
-    least: float
+    device: int  # the device with the smallest value alone
+    alone: float  # value on that device
+    value: float  # of the split
+    error: float | None  # possible error of the split's value; None without calibration
+    least: float  # smallest gain that is worth a split, see `least_gain`
 
     @property
     def factor(self) -> float:

@@ -32,23 +32,14 @@ class CopyLine:
 
 @dataclass(frozen=True)
 class ReplayedPlan:
-    """A plan that ran.
+    """A plan that ran."""
 
-    Attributes:
-        case: of the alternatives that it belongs to.
-        groups: label -> value, such as ``{"model": "inception-v3"}``.
-        name: of the plan, unique in its case.
-        measured: seconds, > 0.
-        predicted: rule about copies -> seconds; inf if the plan is infeasible.
-        is_split: it uses several devices.
-    """
-
-    case: str
-    groups: Mapping[str, str]
-    name: str
-    measured: float
-    predicted: Mapping[str, float]
-    is_split: bool
+    case: str  # of the alternatives that it belongs to
+    groups: Mapping[str, str]  # label -> value, such as ``{"model": "inception-v3"}``
+    name: str  # of the plan, unique in its case
+    measured: float  # seconds, > 0
+    predicted: Mapping[str, float]  # rule about copies -> seconds; inf if the plan is infeasible
+    is_split: bool  # it uses several devices
 
     def error(self, rule: str) -> float:
         """Predicted over measured seconds, minus 1."""

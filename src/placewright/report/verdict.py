@@ -23,21 +23,14 @@ _OFF = 0.15  # a larger error of a prediction calls for a new measurement
 
 @dataclass(frozen=True)
 class Alternative:
-    """A contender, or the searched placement, with its values.
+    """A contender, or the searched placement, with its values."""
 
-    Attributes:
-        name: of `core.contender_names`.
-        predicted: value in the problem's time unit; None without a prediction, inf if infeasible.
-        measured: median seconds; None if it was not measured.
-        note: why it is infeasible, else empty.
-        is_device: a single device runs everything.
-    """
-
-    name: str
+    name: str  # of `core.contender_names`
+    # value in the problem's time unit; None without a prediction, inf if infeasible
     predicted: float | None
-    measured: float | None = None
-    note: str = ""
-    is_device: bool = False
+    measured: float | None = None  # median seconds; None if it was not measured
+    note: str = ""  # why it is infeasible, else empty
+    is_device: bool = False  # a single device runs everything
 
 
 def alternatives_of(plan: Plan, simulator: Simulator) -> tuple[Alternative, ...]:
@@ -78,17 +71,11 @@ def devices_in_use(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """Advice to split the model over devices or not, with the reason and the next step.
+    """Advice to split the model over devices or not, with the reason and the next step."""
 
-    Attributes:
-        answer: ``"split"``, ``"do not split"`` or ``"no choice"`` (only a split fits).
-        sentence: the verdict.
-        next_step: advice.
-    """
-
-    answer: str
-    sentence: str
-    next_step: str
+    answer: str  # ``"split"``, ``"do not split"`` or ``"no choice"`` (only a split fits)
+    sentence: str  # the verdict
+    next_step: str  # advice
 
 
 def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict:

@@ -175,19 +175,12 @@ _MOST_SEARCHED = 3_000  # units; larger problems are only packed, since many sea
 
 @dataclass(frozen=True)
 class LimitChange:
-    """A memory limit that is high enough.
+    """A memory limit that is high enough."""
 
-    Attributes:
-        device: name of the device, or of the memory pool.
-        limit: bytes; a placement with this limit was found.
-        more: bytes above the present limit.
-        at_least: no placement fits with a limit below, by enumeration or proof.
-    """
-
-    device: str
-    limit: float
-    more: float
-    at_least: float
+    device: str  # name of the device, or of the memory pool
+    limit: float  # bytes; a placement with this limit was found
+    more: float  # bytes above the present limit
+    at_least: float  # no placement fits with a limit below, by enumeration or proof
 
     @property
     def is_exact(self) -> bool:
@@ -203,17 +196,11 @@ class LimitChange:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Further devices that equal one of the cluster.
+    """Further devices that equal one of the cluster."""
 
-    Attributes:
-        device: its name.
-        count: of further devices; a placement with so many was found.
-        at_least: no placement fits with fewer, by enumeration or proof.
-    """
-
-    device: str
-    count: int
-    at_least: int = 1
+    device: str  # its name
+    count: int  # of further devices; a placement with so many was found
+    at_least: int = 1  # no placement fits with fewer, by enumeration or proof
 
     def text(self) -> str:
         """The change as an instruction."""
@@ -224,19 +211,12 @@ class DeviceChange:
 
 @dataclass(frozen=True)
 class SegmentChange:
-    """A number of segments that is high enough.
+    """A number of segments that is high enough."""
 
-    Attributes:
-        device: its name.
-        segments: that it may run; a placement with this limit was found.
-        more: segments above the present limit.
-        is_exact: with fewer there is none without an order; all were tried.
-    """
-
-    device: str
-    segments: int
-    more: int
-    is_exact: bool
+    device: str  # its name
+    segments: int  # that it may run; a placement with this limit was found
+    more: int  # segments above the present limit
+    is_exact: bool  # with fewer there is none without an order; all were tried
 
     def text(self) -> str:
         """The change as an instruction."""
@@ -245,17 +225,11 @@ class SegmentChange:
 
 @dataclass(frozen=True)
 class AmountChange:
-    """A limit on latency, energy or price that is high enough.
+    """A limit on latency, energy or price that is high enough."""
 
-    Attributes:
-        quantity: its name.
-        amount: a placement with this limit was found.
-        more: amount above the present limit.
-    """
-
-    quantity: str
-    amount: float
-    more: float
+    quantity: str  # its name
+    amount: float  # a placement with this limit was found
+    more: float  # amount above the present limit
 
     def text(self) -> str:
         """The change as an instruction."""

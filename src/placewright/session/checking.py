@@ -87,21 +87,13 @@ class Check:
 
 @dataclass(frozen=True)
 class JudgedContenders:
-    """The contenders of a plan, measured and judged.
+    """The contenders of a plan, measured and judged."""
 
-    Attributes:
-        plan: whose contenders they are.
-        contenders: that are comparable.
-        verdict: over all of them.
-        written: name of the contender whose placement the plan gets.
-        table: the plan that is written -> the table to show.
-    """
-
-    plan: Plan
-    contenders: Contenders[Any]
-    verdict: Verdict
-    written: str
-    table: Callable[[Plan], ContenderTable]
+    plan: Plan  # whose contenders they are
+    contenders: Contenders[Any]  # that are comparable
+    verdict: Verdict  # over all of them
+    written: str  # name of the contender whose placement the plan gets
+    table: Callable[[Plan], ContenderTable]  # the plan that is written -> the table to show
 
 
 def can_stream(plan: Plan) -> bool:

@@ -35,15 +35,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HostsProblem:
-    """A problem of devices of several hosts.
+    """A problem of devices of several hosts."""
 
-    Attributes:
-        problem: its devices are named ``host:device``.
-        left_out: one clause for each omission of a host, and for each lost host.
-    """
-
-    problem: Problem
-    left_out: tuple[str, ...]
+    problem: Problem  # its devices are named ``host:device``
+    left_out: tuple[str, ...]  # one clause for each omission of a host, and for each lost host
 
 
 def discover_on_hosts(

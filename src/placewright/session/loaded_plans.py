@@ -68,17 +68,11 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output of a loaded plan.
+    """An input or output of a loaded plan."""
 
-    Attributes:
-        name: of the model.
-        shape: dimensions; one that is known only at run time counts as 1.
-        dtype: NumPy's name.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    name: str  # of the model
+    shape: tuple[int, ...]  # dimensions; one that is known only at run time counts as 1
+    dtype: str  # NumPy's name
 
 
 class Turns:

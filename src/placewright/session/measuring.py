@@ -74,39 +74,26 @@ _QUICK_PLACEMENTS, _QUICK_ROUNDS = 3, Rounds(5, 5)
 
 @dataclass(frozen=True)
 class Extent:
-    """Extent of a measurement: its time limit, and the parts that it skips or repeats.
+    """Extent of a measurement: its time limit, and the parts that it skips or repeats."""
 
-    Attributes:
-        deadline: of everything; no piece of work starts after it.
-        is_quick: a few rounds, and a stored calibration or one of few placements.
-        calibrate: False fits no overheads, and takes no stored fit.
-        remeasure: measure again, whatever is stored.
-        limit: of measuring and calibrating, on the clock of `deadline`; after it nothing starts
-            that a plan can do without.
-    """
-
-    deadline: Deadline = NEVER
-    is_quick: bool = False
-    calibrate: bool = True
-    remeasure: bool = False
+    deadline: Deadline = NEVER  # of everything; no piece of work starts after it
+    is_quick: bool = False  # a few rounds, and a stored calibration or one of few placements
+    calibrate: bool = True  # False fits no overheads, and takes no stored fit
+    remeasure: bool = False  # measure again, whatever is stored
+    # of measuring and calibrating, on the clock of `deadline`; after it nothing starts that a plan
+    # can do without
     limit: Deadline = NEVER
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured problem, and the measurements that limits left out.
+    """A measured problem, and the measurements that limits left out."""
 
-    Attributes:
-        problem: with costs.
-        left_out: one clause for each thing that `Extent` left out.
-        check_seconds: estimated duration of a check on the hardware; 0 if costs were not measured.
-        parts: problems of the single calls behind a mean one.
-    """
-
-    problem: Problem
-    left_out: tuple[str, ...] = ()
+    problem: Problem  # with costs
+    left_out: tuple[str, ...] = ()  # one clause for each thing that `Extent` left out
+    # estimated duration of a check on the hardware; 0 if costs were not measured
     check_seconds: float = 0.0
-    parts: tuple[Problem, ...] = ()
+    parts: tuple[Problem, ...] = ()  # problems of the single calls behind a mean one
 
 
 def measure_model(

@@ -274,25 +274,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Model:
-    """A model as it was read.
+    """A model as it was read."""
 
-    Attributes:
-        graph: the operators.
-        source: where they came from; None for a graph saved without one.
-        problem: if the file carries costs (a saved problem, a Tarnawski workload).
-        facts: of a model that is read and not run, by name.
-        lines: the facts as sentences.
-        works: of a language model: makes the work of its modules for a request.
-        trained_context: of a language model, tokens; 0 if unknown.
-    """
-
-    graph: ComputationGraph
-    source: ModelSource | None
+    graph: ComputationGraph  # the operators
+    source: ModelSource | None  # where they came from; None for a graph saved without one
+    # if the file carries costs (a saved problem, a Tarnawski workload)
     problem: Problem | None = None
+    # of a model that is read and not run, by name
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
-    lines: tuple[str, ...] = ()
-    works: Works | None = None
-    trained_context: int = 0
+    lines: tuple[str, ...] = ()  # the facts as sentences
+    works: Works | None = None  # of a language model: makes the work of its modules for a request
+    trained_context: int = 0  # of a language model, tokens; 0 if unknown
 
     @property
     def n_units(self) -> int:

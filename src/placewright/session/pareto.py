@@ -23,22 +23,15 @@ from placewright.simulation.model import Simulator
 
 @dataclass(frozen=True, eq=False)
 class ParetoPoint:
-    """One placement of a front.
+    """One placement of a front."""
 
-    Attributes:
-        placement: of the problem's units.
-        latency: in seconds.
-        energy: in joules.
-        gap: energy / lower bound - 1 among placements of at most the latency that was asked for;
-            inf if the placement is that of least latency.
-        units: device -> number of its units.
-    """
-
-    placement: Placement
-    latency: float
-    energy: float
+    placement: Placement  # of the problem's units
+    latency: float  # in seconds
+    energy: float  # in joules
+    # energy / lower bound - 1 among placements of at most the latency that was asked for; inf if
+    # the placement is that of least latency
     gap: float
-    units: dict[str, int]
+    units: dict[str, int]  # device -> number of its units
 
 
 FRONT_COLUMNS = ("latency", "energy", "above bound", "units")

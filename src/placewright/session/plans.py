@@ -240,17 +240,11 @@ def _default_lines(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """A plan with some ops moved, and its prediction.
+    """A plan with some ops moved, and its prediction."""
 
-    Attributes:
-        plan: after the changes.
-        before: value of the plan without them, in the problem's time unit.
-        simulator: of the problem, for further questions.
-    """
-
-    plan: Plan
-    before: float
-    simulator: Simulator
+    plan: Plan  # after the changes
+    before: float  # value of the plan without them, in the problem's time unit
+    simulator: Simulator  # of the problem, for further questions
 
     @property
     def timeline(self) -> Timeline:

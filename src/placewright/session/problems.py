@@ -393,17 +393,11 @@ class ListedOp:
 
 @dataclass(frozen=True)
 class OpListing:
-    """Ops of a model: the slowest first if they were measured, else in the model's order.
+    """Ops of a model: the slowest first if they were measured, else in the model's order."""
 
-    Attributes:
-        ops: that fit the pattern.
-        devices: whose seconds are known.
-        time_unit: of the seconds.
-    """
-
-    ops: tuple[ListedOp, ...]
-    devices: tuple[str, ...]
-    time_unit: str = "s"
+    ops: tuple[ListedOp, ...]  # that fit the pattern
+    devices: tuple[str, ...]  # whose seconds are known
+    time_unit: str = "s"  # of the seconds
 
     def data(self) -> dict[str, Any]:
         """The listing as a JSON document."""

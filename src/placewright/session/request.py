@@ -51,21 +51,13 @@ PROFILING_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Said:
-    """Declaration of a field as an option of the command line.
+    """Declaration of a field as an option of the command line."""
 
-    Attributes:
-        help: one line.
-        kind: type of the option: `str`, `bool`, `int`, `Path`, or `list` of texts.
-        bare: the value of an option without a value; "" if it needs one.
-        word: the option, if that is not the field's name; ``"pin"`` for one of `pins`.
-        checked: a value or its text -> the value; None takes it as it is.
-    """
-
-    help: str
-    kind: type = str
-    word: str = ""
-    checked: Checked | None = None
-    bare: str = ""
+    help: str  # one line
+    kind: type = str  # type of the option: `str`, `bool`, `int`, `Path`, or `list` of texts
+    word: str = ""  # the option, if that is not the field's name; ``"pin"`` for one of `pins`
+    checked: Checked | None = None  # a value or its text -> the value; None takes it as it is
+    bare: str = ""  # the value of an option without a value; "" if it needs one
 
 
 def said(

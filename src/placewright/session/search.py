@@ -505,20 +505,15 @@ def _checked(
 
 @dataclass(frozen=True)
 class SpreadAuto:
-    """A placer that is `auto` with workers for its members' turns.
-
-    Attributes:
-        auto: its settings.
-        workers: that take the turns.
-    """
+    """A placer that is `auto` with workers for its members' turns."""
 
     name: ClassVar[str] = Auto.name
     paper: ClassVar[str] = Auto.paper
     objectives: ClassVar[tuple[str, ...]] = Auto.objectives
     needs_training: ClassVar[bool] = False
 
-    auto: Auto
-    workers: Workers
+    auto: Auto  # its settings
+    workers: Workers  # that take the turns
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""

@@ -57,13 +57,9 @@ class Explanation:
 
 
 class Relaxation(Protocol):
-    """A linear relaxation of a problem; see `bounds.relaxation`.
+    """A linear relaxation of a problem; see `bounds.relaxation`."""
 
-    Attributes:
-        upper: upper bound of each column, the value first.
-    """
-
-    upper: list[float]
+    upper: list[float]  # upper bound of each column, the value first
 
     def x(self, unit: int, device: int) -> int:
         """Column of a unit's colocation class on a device."""

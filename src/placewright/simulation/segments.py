@@ -20,19 +20,12 @@ from placewright.core.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Units of one device in their order, with the tensors that cross its boundary.
+    """Units of one device in their order, with the tensors that cross its boundary."""
 
-    Attributes:
-        device: where it runs.
-        units: in the order of execution.
-        inputs: unit-graph tensors that enter (graph inputs too), ascending.
-        outputs: unit-graph tensors that leave (graph outputs too), ascending.
-    """
-
-    device: int
-    units: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    device: int  # where it runs
+    units: tuple[int, ...]  # in the order of execution
+    inputs: tuple[int, ...]  # unit-graph tensors that enter (graph inputs too), ascending
+    outputs: tuple[int, ...]  # unit-graph tensors that leave (graph outputs too), ascending
 
 
 def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tuple[Segment, ...]:

@@ -45,15 +45,10 @@ Report = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Case:
-    """One problem of the benchmark, built on demand.
+    """One problem of the benchmark, built on demand."""
 
-    Attributes:
-        name: such as ``"gnmt 2gpu"``.
-        build: makes the problem.
-    """
-
-    name: str
-    build: Callable[[], Problem]
+    name: str  # such as ``"gnmt 2gpu"``
+    build: Callable[[], Problem]  # makes the problem
 
 
 def zoo_cases(

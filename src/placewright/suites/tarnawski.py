@@ -56,38 +56,23 @@ _PIPEDREAM_IGNORED = {"gnmt_inference": "2,40,46", "gnmt_training": "2,40,46"}
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One method on one workload.
+    """One method on one workload."""
 
-    Attributes:
-        workload: ``"throughput/LayerGraphs/gnmt_inference"``.
-        method: registry name, or `REPLICATED`.
-        value: in ms; None without a placement.
-        bound: the method's own proven lower bound in ms; 0 without one.
-        gap: value / best bound that any method proved for the workload - 1; None without both. Of
-            `REPLICATED` against its own bound, since those of the others hold without replicas.
-        status: of the solution, or ``"error"``.
-        seconds: wall-clock seconds of the search, reading left out.
-        peak_memory_bytes: of the process that searched; 0 if the system does not tell.
-        message: of the solution.
-        key: SHA-256 of the workload's file; "" in files of earlier versions.
-        budget_seconds: of the run; 0 in files of earlier versions.
-        evaluations: queries used; 0 without any, and in files of earlier versions.
-        core_seconds: processor seconds of the search; likewise.
-    """
-
-    workload: str
-    method: str
-    value: float | None
-    bound: float
+    workload: str  # ``"throughput/LayerGraphs/gnmt_inference"``
+    method: str  # registry name, or `REPLICATED`
+    value: float | None  # in ms; None without a placement
+    bound: float  # the method's own proven lower bound in ms; 0 without one
+    # value / best bound that any method proved for the workload - 1; None without both. Of
+    # `REPLICATED` against its own bound, since those of the others hold without replicas
     gap: float | None
-    status: str
-    seconds: float
-    peak_memory_bytes: int
-    message: str
-    key: str = ""
-    budget_seconds: float = 0.0
-    evaluations: int = 0
-    core_seconds: float = 0.0
+    status: str  # of the solution, or ``"error"``
+    seconds: float  # wall-clock seconds of the search, reading left out
+    peak_memory_bytes: int  # of the process that searched; 0 if the system does not tell
+    message: str  # of the solution
+    key: str = ""  # SHA-256 of the workload's file; "" in files of earlier versions
+    budget_seconds: float = 0.0  # of the run; 0 in files of earlier versions
+    evaluations: int = 0  # queries used; 0 without any, and in files of earlier versions
+    core_seconds: float = 0.0  # processor seconds of the search; likewise
 
     @property
     def identity(self) -> tuple[str, str, str, float]:

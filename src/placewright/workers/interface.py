@@ -16,13 +16,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Workers(ABC):
-    """Workers do tasks. Use them as a context: at the end of the block they have stopped.
+    """Workers do tasks. Use them as a context: at the end of the block they have stopped."""
 
-    Attributes:
-        name: for messages.
-    """
-
-    name: str
+    name: str  # for messages
 
     @property
     @abstractmethod
@@ -91,15 +87,10 @@ class ThisProcess(Workers):
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """One try of a task.
+    """One try of a task."""
 
-    Attributes:
-        task: the task.
-        number: of the try, from 1.
-    """
-
-    task: Task
-    number: int = 1
+    task: Task  # the task
+    number: int = 1  # of the try, from 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,32 +22,20 @@ _LARGE = 32 << 20  # bytes of a timed transfer
 
 @dataclass(frozen=True)
 class RayHost:
-    """A node that measures.
+    """A node that measures."""
 
-    Attributes:
-        name: of its machine; a second node of it has a number behind it.
-        machine: name of its machine: nodes of one machine measure one after the other.
-        node: its node.
-    """
-
-    name: str
-    machine: str
-    node: RayNode
+    name: str  # of its machine; a second node of it has a number behind it
+    machine: str  # name of its machine: nodes of one machine measure one after the other
+    node: RayNode  # its node
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a host.
+    """The answer of a host."""
 
-    Attributes:
-        value: of the function; None without one.
-        error: the exception that it raised, as one line.
-        is_lost: the host went away.
-    """
-
-    value: Any = None
-    error: str = ""
-    is_lost: bool = False
+    value: Any = None  # of the function; None without one
+    error: str = ""  # the exception that it raised, as one line
+    is_lost: bool = False  # the host went away
 
 
 def hosts_of(nodes: Sequence[RayNode], first: str) -> list[RayHost]:

@@ -14,19 +14,12 @@ _SECONDS = 120.0  # until a node has answered; a first process of a node imports
 
 @dataclass(frozen=True)
 class RayNode:
-    """One node that is alive.
+    """One node that is alive."""
 
-    Attributes:
-        identity: of Ray.
-        host: name of its machine.
-        cpus: that Ray gives to tasks.
-        resources: all that Ray counts of it.
-    """
-
-    identity: str
-    host: str
-    cpus: float
-    resources: dict[str, float]
+    identity: str  # of Ray
+    host: str  # name of its machine
+    cpus: float  # that Ray gives to tasks
+    resources: dict[str, float]  # all that Ray counts of it
 
 
 def nodes_of(ray: Any) -> list[RayNode]:

@@ -72,21 +72,13 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """The end of a task.
+    """The end of a task."""
 
-    Attributes:
-        task: the task.
-        result: of its function; None where it was lost.
-        worker: host and process that did it last.
-        lost: why it was lost; empty where it was not.
-        is_overdue: it was lost since it took longer than its seconds.
-    """
-
-    task: Task
-    result: Any
-    worker: str
-    lost: str = ""
-    is_overdue: bool = False
+    task: Task  # the task
+    result: Any  # of its function; None where it was lost
+    worker: str  # host and process that did it last
+    lost: str = ""  # why it was lost; empty where it was not
+    is_overdue: bool = False  # it was lost since it took longer than its seconds
 
 
 class WorkerLost(AnswerError):

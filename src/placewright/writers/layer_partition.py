@@ -58,15 +58,10 @@ ENGINES = {
 
 @dataclass(frozen=True)
 class Ranks:
-    """Pipeline ranks of a plan.
+    """Pipeline ranks of a plan."""
 
-    Attributes:
-        devices: number of each rank's device among those of the request.
-        layers: of each rank.
-    """
-
-    devices: tuple[int, ...]
-    layers: tuple[int, ...]
+    devices: tuple[int, ...]  # number of each rank's device among those of the request
+    layers: tuple[int, ...]  # of each rank
 
 
 def pipeline_ranks(plan: Plan) -> Ranks:

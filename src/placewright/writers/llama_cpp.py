@@ -40,27 +40,16 @@ _BESIDE_EXPERTS = r"ffn_(up|down|gate)\."  # of a feed-forward module in a layer
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of a plan, before a tool's own separators.
+    """Options of a plan, before a tool's own separators."""
 
-    Attributes:
-        devices: names of cards, in the order of the plan.
-        servers: addresses of cards that are served by other processes.
-        gpu_layers: of ``-ngl``: layers on cards, and the head.
-        shares: of ``-ts``, for each card.
-        overrides: pattern of tensors -> buffer.
-        cpu_experts: of ``-ncmoe``: first layers whose experts rest in RAM; 0 is none.
-        is_streaming: cards compute long passes with weights that rest in RAM.
-        sizes: option -> number or format.
-    """
-
-    devices: tuple[str, ...]
-    servers: tuple[str, ...]
-    gpu_layers: int
-    shares: tuple[int, ...]
-    overrides: Mapping[str, str]
-    cpu_experts: int
-    is_streaming: bool
-    sizes: Mapping[str, str]
+    devices: tuple[str, ...]  # names of cards, in the order of the plan
+    servers: tuple[str, ...]  # addresses of cards that are served by other processes
+    gpu_layers: int  # of ``-ngl``: layers on cards, and the head
+    shares: tuple[int, ...]  # of ``-ts``, for each card
+    overrides: Mapping[str, str]  # pattern of tensors -> buffer
+    cpu_experts: int  # of ``-ncmoe``: first layers whose experts rest in RAM; 0 is none
+    is_streaming: bool  # cards compute long passes with weights that rest in RAM
+    sizes: Mapping[str, str]  # option -> number or format
 
     def words(self, path: str, tool: str = "llama-server") -> list[str]:
         """The command line.

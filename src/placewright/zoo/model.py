@@ -15,21 +15,13 @@ _SEED = 20170612  # any constant: weights must be the same on every call
 
 @dataclass(frozen=True)
 class ZooModel:
-    """A model with its example inputs.
+    """A model with its example inputs."""
 
-    Attributes:
-        name: in the zoo.
-        module: in evaluation mode, float32, with seeded weights.
-        example_inputs: positional inputs of `module`.
-        input_names: one per example input.
-        description: architecture, sizes and source in one line.
-    """
-
-    name: str
-    module: nn.Module
-    example_inputs: tuple[Tensor, ...]
-    input_names: tuple[str, ...]
-    description: str
+    name: str  # in the zoo
+    module: nn.Module  # in evaluation mode, float32, with seeded weights
+    example_inputs: tuple[Tensor, ...]  # positional inputs of `module`
+    input_names: tuple[str, ...]  # one per example input
+    description: str  # architecture, sizes and source in one line
 
     def loss(self, outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Cross-entropy of every output's last axis against fixed targets, summed; a scalar.
@@ -86,17 +78,11 @@ _SMALLEST_BATCH = 2  # one value has no variance, and batch normalisation divide
 
 @dataclass(frozen=True)
 class ZooTraining:
-    """A module that returns its loss, with inputs and labels.
+    """A module that returns its loss, with inputs and labels."""
 
-    Attributes:
-        module: (inputs, then integer labels per output) -> scalar loss.
-        example_inputs: positional inputs of `module`.
-        input_names: one per example input.
-    """
-
-    module: nn.Module
-    example_inputs: tuple[Tensor, ...]
-    input_names: tuple[str, ...]
+    module: nn.Module  # (inputs, then integer labels per output) -> scalar loss
+    example_inputs: tuple[Tensor, ...]  # positional inputs of `module`
+    input_names: tuple[str, ...]  # one per example input
 
 
 class _WithLoss(nn.Module):

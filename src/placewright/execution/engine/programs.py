@@ -30,26 +30,17 @@ _MOST = 300  # characters of a program's line in a message
 
 @dataclass(frozen=True)
 class Finished:
-    """Text that a program printed.
+    """Text that a program printed."""
 
-    Attributes:
-        output: of standard output, as bytes.
-        log: of standard error.
-    """
-
-    output: bytes
-    log: str
+    output: bytes  # of standard output, as bytes
+    log: str  # of standard error
 
 
 @dataclass(frozen=True)
 class Programs:
-    """The folder of the programs.
+    """The folder of the programs."""
 
-    Attributes:
-        folder: that holds them; None is the search path.
-    """
-
-    folder: Path | None = None
+    folder: Path | None = None  # that holds them; None is the search path
 
     def program(self, name: str) -> str:
         """The path of a program.

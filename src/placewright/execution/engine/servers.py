@@ -42,13 +42,9 @@ class _Started:
 
 @dataclass(frozen=True)
 class Servers:
-    """Servers that answer.
+    """Servers that answer."""
 
-    Attributes:
-        started: those that this process started; they end with the block.
-    """
-
-    started: tuple[_Started, ...] = ()
+    started: tuple[_Started, ...] = ()  # those that this process started; they end with the block
 
     def require_alive(self) -> None:
         """Refuse to go on if a started server has ended.

@@ -37,19 +37,12 @@ _ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A row of the tensor table.
+    """A row of the tensor table."""
 
-    Attributes:
-        name: unique in the file.
-        shape: dimensions, the contiguous one first.
-        dtype: name of the format in lower case, for example ``"q4_k"``.
-        n_bytes: in the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    n_bytes: int
+    name: str  # unique in the file
+    shape: tuple[int, ...]  # dimensions, the contiguous one first
+    dtype: str  # name of the format in lower case, for example ``"q4_k"``
+    n_bytes: int  # in the file
 
     @property
     def n_elements(self) -> int:
@@ -59,18 +52,12 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """The part of a file that stands before its weights: metadata and table of tensors.
+    """The part of a file that stands before its weights: metadata and table of tensors."""
 
-    Attributes:
-        metadata: key -> number, text, or tuple of those; arrays of more than 4096 entries give
-            their length.
-        tensors: the table, in the order of the file.
-        sha256: of header and table.
-    """
-
+    # key -> number, text, or tuple of those; arrays of more than 4096 entries give their length
     metadata: Mapping[str, Any]
-    tensors: tuple[GgufTensor, ...]
-    sha256: str
+    tensors: tuple[GgufTensor, ...]  # the table, in the order of the file
+    sha256: str  # of header and table
 
 
 def read_gguf_file(path: Path) -> GgufFile:

@@ -24,25 +24,15 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "ma
 
 @dataclass(frozen=True)
 class LibraryModel:
-    """Facts of a model, taken from the library.
+    """Facts of a model, taken from the library."""
 
-    Attributes:
-        model_type: of the decoder itself, which may be a part of the file's model.
-        shapes: of parameters, by name; a tied one is there once.
-        transposed: names of matrices that are stored with inputs before outputs.
-        caches: of each layer.
-        sizes: fields of the configuration that are whole numbers.
-        experts_used: for a token; 0 without experts.
-        trained_context: tokens; 0 if unknown.
-    """
-
-    model_type: str
-    shapes: Mapping[str, tuple[int, ...]]
-    transposed: frozenset[str]
-    caches: tuple[Cache, ...]
-    sizes: Mapping[str, int]
-    experts_used: int
-    trained_context: int
+    model_type: str  # of the decoder itself, which may be a part of the file's model
+    shapes: Mapping[str, tuple[int, ...]]  # of parameters, by name; a tied one is there once
+    transposed: frozenset[str]  # names of matrices that are stored with inputs before outputs
+    caches: tuple[Cache, ...]  # of each layer
+    sizes: Mapping[str, int]  # fields of the configuration that are whole numbers
+    experts_used: int  # for a token; 0 without experts
+    trained_context: int  # tokens; 0 if unknown
 
 
 def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:

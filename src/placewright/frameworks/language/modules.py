@@ -35,36 +35,22 @@ CACHE_FORMATS: Mapping[str, tuple[int, int]] = {  # elements and bytes of a bloc
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of weights.
+    """One tensor of weights."""
 
-    Attributes:
-        n_elements: parameters.
-        n_bytes: as they rest in memory.
-        dtype: for example ``"q4_k"``.
-        multiplies: a matrix, which multiplies every token; norms and biases are added to it.
-    """
-
-    n_elements: int
-    n_bytes: int
-    dtype: str
-    multiplies: bool
+    n_elements: int  # parameters
+    n_bytes: int  # as they rest in memory
+    dtype: str  # for example ``"q4_k"``
+    multiplies: bool  # a matrix, which multiplies every token; norms and biases are added to it
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Memory of a layer for a sequence: keys and values, or a recurrent state.
+    """Memory of a layer for a sequence: keys and values, or a recurrent state."""
 
-    Attributes:
-        elements_per_token: keys and values of one token; 0 without a cache.
-        window: tokens that the layer looks back; 0 is all of them.
-        score_flops: operations of attention for a token and a token that it looks at.
-        state_bytes: of a recurrent state, which does not grow with the context.
-    """
-
-    elements_per_token: int = 0
-    window: int = 0
-    score_flops: float = 0.0
-    state_bytes: int = 0
+    elements_per_token: int = 0  # keys and values of one token; 0 without a cache
+    window: int = 0  # tokens that the layer looks back; 0 is all of them
+    score_flops: float = 0.0  # operations of attention for a token and a token that it looks at
+    state_bytes: int = 0  # of a recurrent state, which does not grow with the context
 
     def tokens(self, context: int) -> int:
         """Number of tokens that are kept of a context."""
@@ -97,33 +83,19 @@ class Cache:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A decoder, by layers and modules.
+    """A decoder, by layers and modules."""
 
-    Attributes:
-        architecture: as the file names it.
-        hidden: elements of the state that modules hand on.
-        vocabulary: number of tokens.
-        trained_context: tokens; 0 if unknown.
-        experts_used: of each layer with experts, for a token.
-        n_experts: of such a layer.
-        layers: modules of each layer, with their weights.
-        caches: of each layer.
-        embedding: weights.
-        head: weights of the last norm and of the output matrix.
-        tied: the head multiplies with the embedding's first weight.
-    """
-
-    architecture: str
-    hidden: int
-    vocabulary: int
-    trained_context: int
-    experts_used: int
-    n_experts: int
-    layers: tuple[Mapping[Part, Sequence[Weight]], ...]
-    caches: tuple[Cache, ...]
-    embedding: tuple[Weight, ...]
-    head: tuple[Weight, ...]
-    tied: bool
+    architecture: str  # as the file names it
+    hidden: int  # elements of the state that modules hand on
+    vocabulary: int  # number of tokens
+    trained_context: int  # tokens; 0 if unknown
+    experts_used: int  # of each layer with experts, for a token
+    n_experts: int  # of such a layer
+    layers: tuple[Mapping[Part, Sequence[Weight]], ...]  # modules of each layer, with their weights
+    caches: tuple[Cache, ...]  # of each layer
+    embedding: tuple[Weight, ...]  # weights
+    head: tuple[Weight, ...]  # weights of the last norm and of the output matrix
+    tied: bool  # the head multiplies with the embedding's first weight
 
     def all_weights(self) -> list[Weight]:
         """Each weight once."""
@@ -180,26 +152,16 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class ModelStep:
-    """The step of a model that a graph shows.
+    """The step of a model that a graph shows."""
 
-    Attributes:
-        tokens: that are computed at once; 1 is a step of decoding.
-        context: tokens of the sequence, those among them.
-        cache: format of keys and values.
-        sequences: that share the tokens, each with a cache.
-        end: tokens of a sequence after the step; 0 if they fill the context.
-        answers: tokens whose logits are computed; engines skip the others.
-        scratch_bytes: of the head, for logits.
-        at_once: tokens of the longest pass, for which windows keep room; 0 keeps the window alone.
-    """
-
-    tokens: int
-    context: int
-    cache: str = "f16"
-    sequences: int = 1
-    end: int = 0
-    answers: int = 1
-    scratch_bytes: float = 0.0
+    tokens: int  # that are computed at once; 1 is a step of decoding
+    context: int  # tokens of the sequence, those among them
+    cache: str = "f16"  # format of keys and values
+    sequences: int = 1  # that share the tokens, each with a cache
+    end: int = 0  # tokens of a sequence after the step; 0 if they fill the context
+    answers: int = 1  # tokens whose logits are computed; engines skip the others
+    scratch_bytes: float = 0.0  # of the head, for logits
+    # tokens of the longest pass, for which windows keep room; 0 keeps the window alone
     at_once: int = 0
 
 

@@ -58,23 +58,14 @@ _KINDS: tuple[tuple[str, _Kind], ...] = (
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a model that decide on formats.
+    """Sizes of a model that decide on formats."""
 
-    Attributes:
-        architecture: of llama.cpp.
-        layers: number of them.
-        heads: of attention, in the first layer.
-        key_heads: heads of keys and values there.
-        experts: of a layer; 0 without.
-        tied: the head has no matrix of its own.
-    """
-
-    architecture: str
-    layers: int
-    heads: int
-    key_heads: int
-    experts: int
-    tied: bool
+    architecture: str  # of llama.cpp
+    layers: int  # number of them
+    heads: int  # of attention, in the first layer
+    key_heads: int  # heads of keys and values there
+    experts: int  # of a layer; 0 without
+    tied: bool  # the head has no matrix of its own
 
     @property
     def shared_heads(self) -> int:

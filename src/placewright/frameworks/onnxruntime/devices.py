@@ -123,15 +123,10 @@ def onnxruntime_library() -> Any:
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """A CUDA device; its place in the list is its number (``CUDA_VISIBLE_DEVICES`` applies).
+    """A CUDA device; its place in the list is its number (``CUDA_VISIBLE_DEVICES`` applies)."""
 
-    Attributes:
-        name: for example ``"NVIDIA H200"``.
-        memory_bytes: total.
-    """
-
-    name: str
-    memory_bytes: float
+    name: str  # for example ``"NVIDIA H200"``
+    memory_bytes: float  # total
 
 
 @cache

@@ -31,19 +31,12 @@ _SHARED_KINDS = ("FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT16", "INT8"
 
 @dataclass(frozen=True)
 class SubModel:
-    """A serialised model for one session.
+    """A serialised model for one session."""
 
-    Attributes:
-        content: the model without its large initializers.
-        shared: names of the initializers that were left out.
-        inputs: names of the model's inputs, as the segment lists them.
-        outputs: names of its outputs.
-    """
-
-    content: bytes
-    shared: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    content: bytes  # the model without its large initializers
+    shared: tuple[str, ...]  # names of the initializers that were left out
+    inputs: tuple[str, ...]  # names of the model's inputs, as the segment lists them
+    outputs: tuple[str, ...]  # names of its outputs
 
 
 class OnnxParts:

@@ -30,25 +30,16 @@ _MOST_PROGRAMS = 2  # they hold their weights
 
 @dataclass(frozen=True)
 class TorchOptions:
-    """Options of the reader of a PyTorch model.
+    """Options of the reader of a PyTorch model."""
 
-    Attributes:
-        training: the whole training step instead of one inference.
-        optimizer: of the training step, as `training.optimizers.rule_of` takes it.
-        colocate_backward: every backward op shares a device with its forward op.
-        fold_constants: of inference; False keeps ops that depend only on weights.
-        shapes: of a program with open dimensions, pairs of input name and dimensions.
-        dropout: the training step draws random numbers.
-        state: of inference; pairs of output name and input name.
-    """
-
-    training: bool = False
-    optimizer: str = "sgd"
-    colocate_backward: bool = False
-    fold_constants: bool = True
+    training: bool = False  # the whole training step instead of one inference
+    optimizer: str = "sgd"  # of the training step, as `training.optimizers.rule_of` takes it
+    colocate_backward: bool = False  # every backward op shares a device with its forward op
+    fold_constants: bool = True  # of inference; False keeps ops that depend only on weights
+    # of a program with open dimensions, pairs of input name and dimensions
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    dropout: bool = False
-    state: tuple[tuple[str, str], ...] = ()
+    dropout: bool = False  # the training step draws random numbers
+    state: tuple[tuple[str, str], ...] = ()  # of inference; pairs of output name and input name
 
     @classmethod
     def of_request(cls, options: ReadOptions) -> TorchOptions:

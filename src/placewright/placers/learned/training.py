@@ -38,24 +38,17 @@ Report = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of a training: seed, file, and when it stops.
+    """Options of a training: seed, file, and when it stops."""
 
-    Attributes:
-        seed: of every random choice.
-        resume: continue from the policy file if it exists.
-        save_every: episodes between two writes.
-        patience: stop after so many episodes, counted in whole rounds, in which the mean time of a
-            round has not fallen; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
-        rollouts: runs the episodes of a round, with one step down their mean gradient; None runs
-            episodes one after the other here, with a step for each.
-    """
-
-    seed: int = 0
-    resume: bool = True
-    save_every: int = 50
+    seed: int = 0  # of every random choice
+    resume: bool = True  # continue from the policy file if it exists
+    save_every: int = 50  # episodes between two writes
+    # stop after so many episodes, counted in whole rounds, in which the mean time of a round has
+    # not fallen; 0 never
     patience: int = 0
-    tensorboard: str = ""
+    tensorboard: str = ""  # folder for TensorBoard scalars; "" writes none
+    # runs the episodes of a round, with one step down their mean gradient; None runs episodes one
+    # after the other here, with a step for each
     rollouts: Rollouts | None = None
 
 

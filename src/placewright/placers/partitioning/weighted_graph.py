@@ -31,19 +31,12 @@ _SMALLEST_SHARE = 1e-3  # least share of a part, so that none is empty
 
 @dataclass(frozen=True, eq=False)
 class WeightedGraph:
-    """The input of a partitioner; both directions of every edge are stored.
+    """The input of a partitioner; both directions of every edge are stored."""
 
-    Attributes:
-        indptr: shape (n_vertices + 1,), int64.
-        neighbours: vertices beside each vertex in ascending order, int64.
-        edge_weights: one per entry of `neighbours`, int64, >= 1.
-        vertex_weights: shape (n_vertices,), int64, >= 1.
-    """
-
-    indptr: IntArray
-    neighbours: IntArray
-    edge_weights: IntArray
-    vertex_weights: IntArray
+    indptr: IntArray  # shape (n_vertices + 1,), int64
+    neighbours: IntArray  # vertices beside each vertex in ascending order, int64
+    edge_weights: IntArray  # one per entry of `neighbours`, int64, >= 1
+    vertex_weights: IntArray  # shape (n_vertices,), int64, >= 1
 
     @property
     def n_vertices(self) -> int:

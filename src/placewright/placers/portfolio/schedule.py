@@ -62,17 +62,11 @@ class PortfolioMembers:
 
 @dataclass(frozen=True)
 class Portfolio:
-    """A portfolio for one problem.
+    """A portfolio for one problem."""
 
-    Attributes:
-        members: that take turns.
-        settings: member -> its settings.
-        gap: the search stops when value / bound - 1 is at most this.
-    """
-
-    members: PortfolioMembers
-    settings: Mapping[str, Mapping[str, str]]
-    gap: float
+    members: PortfolioMembers  # that take turns
+    settings: Mapping[str, Mapping[str, str]]  # member -> its settings
+    gap: float  # the search stops when value / bound - 1 is at most this
 
     def search(self, evaluator: Evaluator, rng: np.random.Generator, takers: Takers) -> Solution:
         """Enumerate a small problem; else let members take turns until nothing is left to do.

@@ -29,49 +29,29 @@ BOUND, PARTS = RELAXATION, "parts"  # members that are no placers
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The input of a turn.
+    """The input of a turn."""
 
-    Attributes:
-        member: a placer's name, `BOUND` or `PARTS`.
-        seed: of its choices.
-        budget: of this turn.
-        settings: of the placer.
-        start: the incumbent, from which searches begin; None without one.
-        value: of the incumbent, which no turn evaluates again; inf without one.
-        lower_bound: the best that is proven; 0 without one.
-        bound_method: what proved it.
-        state: where the member's last turn ended; None for a first turn, and for members that
-            keep nothing.
-    """
-
-    member: str
-    seed: tuple[int, ...]
-    budget: Budget
-    settings: Mapping[str, str] = field(default_factory=dict)
-    start: Placement | None = None
-    value: float = math.inf
-    lower_bound: float = 0.0
-    bound_method: str = ""
+    member: str  # a placer's name, `BOUND` or `PARTS`
+    seed: tuple[int, ...]  # of its choices
+    budget: Budget  # of this turn
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the placer
+    start: Placement | None = None  # the incumbent, from which searches begin; None without one
+    value: float = math.inf  # of the incumbent, which no turn evaluates again; inf without one
+    lower_bound: float = 0.0  # the best that is proven; 0 without one
+    bound_method: str = ""  # what proved it
+    # where the member's last turn ended; None for a first turn, and for members that keep nothing
     state: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class TurnOutcome:
-    """The result of a turn.
+    """The result of a turn."""
 
-    Attributes:
-        solution: incumbent, bound and counts at its end.
-        asked: evaluations of this turn.
-        value: of its own best evaluation; inf without one.
-        is_spent: its budget ended it.
-        state: where it ended, for the member's next turn.
-    """
-
-    solution: Solution
-    asked: int
-    value: float
-    is_spent: bool
-    state: Any = None
+    solution: Solution  # incumbent, bound and counts at its end
+    asked: int  # evaluations of this turn
+    value: float  # of its own best evaluation; inf without one
+    is_spent: bool  # its budget ended it
+    state: Any = None  # where it ended, for the member's next turn
 
 
 Turns = Generator[tuple[Turn, TurnOutcome | None], None, None]

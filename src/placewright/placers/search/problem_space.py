@@ -107,18 +107,12 @@ class ProblemSpace(ForLatency):
 
 @dataclass(frozen=True, eq=False)
 class _Perturbation:
-    """Perturbation; zeros leave the problem unchanged.
+    """Perturbation; zeros leave the problem unchanged."""
 
-    Attributes:
-        by_start: plan by earliest start instead of by rank.
-        transfers: logarithm of the factor of all transfers.
-        ranks: logarithm of the factor of each unit's rank, shape (n_units,), or empty.
-        preferences: mean unit seconds that each group adds on each device, (n_groups, n_devices).
-    """
-
-    by_start: bool
-    transfers: float
-    ranks: FloatArray
+    by_start: bool  # plan by earliest start instead of by rank
+    transfers: float  # logarithm of the factor of all transfers
+    ranks: FloatArray  # logarithm of the factor of each unit's rank, shape (n_units,), or empty
+    # mean unit seconds that each group adds on each device, (n_groups, n_devices)
     preferences: FloatArray
 
 

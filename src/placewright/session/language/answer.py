@@ -30,23 +30,15 @@ _MOST_CONTEXT = 1 << 22
 
 @dataclass(frozen=True)
 class TokenAnswer:
-    """Speed and memory of a placement of a language model.
+    """Speed and memory of a placement of a language model."""
 
-    Attributes:
-        request: tokens.
-        seconds: of each phase; empty if the model's file is not there.
-        caches: device -> bytes of keys, values and states.
-        largest_context: for which a placement was found; 0 if unknown.
-        is_limited: by memory, not by the model.
-        is_measured: the costs are those that an engine measured on these devices.
-    """
-
-    request: TokenRequest
-    seconds: Mapping[Phase, float]
+    request: TokenRequest  # tokens
+    seconds: Mapping[Phase, float]  # of each phase; empty if the model's file is not there
+    # device -> bytes of keys, values and states
     caches: Mapping[str, float] = field(default_factory=dict)
-    largest_context: int = 0
-    is_limited: bool = False
-    is_measured: bool = False
+    largest_context: int = 0  # for which a placement was found; 0 if unknown
+    is_limited: bool = False  # by memory, not by the model
+    is_measured: bool = False  # the costs are those that an engine measured on these devices
 
     def rate(self, phase: Phase) -> float:
         """Tokens per second of all sequences together; 0 without seconds."""

@@ -27,19 +27,12 @@ _FIT_OPTIONS = {"-ngl", "-ts", "-ot", "-ncmoe", "-c"}  # that the fitting tool p
 
 @dataclass(frozen=True)
 class EngineContender:
-    """A way to run the model.
+    """A way to run the model."""
 
-    Attributes:
-        name: of the way.
-        words: options of `llama-bench` that place it.
-        placement: None if it is the engine's own.
-        is_split: it uses several devices.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    placement: Placement | None
-    is_split: bool
+    name: str  # of the way
+    words: tuple[str, ...]  # options of `llama-bench` that place it
+    placement: Placement | None  # None if it is the engine's own
+    is_split: bool  # it uses several devices
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,13 @@ _Places = Callable[[Request], Plan]
 
 @dataclass(frozen=True)
 class Variant:
-    """The best plan of a changed request.
+    """The best plan of a changed request."""
 
-    Attributes:
-        name: of the change.
-        answer: speed of the plan; None if nothing fits.
-        gap: proven of the plan.
-        used: devices that hold modules.
-        reason: why nothing fits.
-    """
-
-    name: str
-    answer: TokenAnswer | None
-    gap: float = 0.0
-    used: tuple[str, ...] = ()
-    reason: str = ""
+    name: str  # of the change
+    answer: TokenAnswer | None  # speed of the plan; None if nothing fits
+    gap: float = 0.0  # proven of the plan
+    used: tuple[str, ...] = ()  # devices that hold modules
+    reason: str = ""  # why nothing fits
 
     @property
     def decode(self) -> float:

@@ -62,16 +62,11 @@ def _limit_too_low(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class Proofs:
-    """The kinds of proofs that hold under an execution model.
+    """The kinds of proofs that hold under an execution model."""
 
-    Attributes:
-        bytes_and_routes: anything beyond support, pins and colocation.
-        routes: tensors need one.
-        working_sets: inputs and outputs of a unit that takes time count beside what stays.
-    """
-
-    bytes_and_routes: bool = True
-    routes: bool = True
+    bytes_and_routes: bool = True  # anything beyond support, pins and colocation
+    routes: bool = True  # tensors need one
+    # inputs and outputs of a unit that takes time count beside what stays
     working_sets: bool = False
 
 

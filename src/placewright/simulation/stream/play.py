@@ -24,18 +24,13 @@ _SAME = 1e-9  # of the time that has passed
 
 @dataclass(frozen=True)
 class Steady:
-    """The steady period of a stream.
+    """The steady period of a stream."""
 
-    Attributes:
-        period: seconds per sample.
-        pattern: samples after which everything repeats; 0 if no pattern was found, so that `period`
-            is an average over the later half.
-        first: the first sample of the pattern, or of the average.
-    """
-
-    period: float
+    period: float  # seconds per sample
+    # samples after which everything repeats; 0 if no pattern was found, so that `period` is an
+    # average over the later half
     pattern: int
-    first: int
+    first: int  # the first sample of the pattern, or of the average
 
 
 @dataclass(frozen=True, eq=False)

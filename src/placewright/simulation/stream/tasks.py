@@ -61,25 +61,16 @@ class SegmentTasks:
 
 @dataclass(frozen=True, eq=False)
 class SampleTasks:
-    """All tasks of one sample.
+    """All tasks of one sample."""
 
-    Attributes:
-        tables: for the kernel.
-        segments: of the placement, in an order in which they can run.
-        of_segment: tasks of each segment.
-        hops: (tensor, destination) -> tasks of its hops over named channels, in turn.
-        entry: task in which a host that is a device sends graph inputs, or `NO_TASK`.
-        exit: task in which it receives graph outputs, or `NO_TASK`.
-        server_of_device: first server of each device, shape (n_devices,).
-    """
-
-    tables: TaskTables
-    segments: tuple[Segment, ...]
-    of_segment: tuple[SegmentTasks, ...]
+    tables: TaskTables  # for the kernel
+    segments: tuple[Segment, ...]  # of the placement, in an order in which they can run
+    of_segment: tuple[SegmentTasks, ...]  # tasks of each segment
+    # (tensor, destination) -> tasks of its hops over named channels, in turn
     hops: dict[tuple[int, int], list[int]]
-    entry: int
-    exit: int
-    server_of_device: IntArray
+    entry: int  # task in which a host that is a device sends graph inputs, or `NO_TASK`
+    exit: int  # task in which it receives graph outputs, or `NO_TASK`
+    server_of_device: IntArray  # first server of each device, shape (n_devices,)
 
 
 def why_no_stream(problem: Problem) -> str | None:

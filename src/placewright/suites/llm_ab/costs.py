@@ -102,15 +102,10 @@ class Constants:
 
 @dataclass(frozen=True)
 class DeviceWay:
-    """A link, or several in a row.
+    """A link, or several in a row."""
 
-    Attributes:
-        latency: seconds.
-        per_byte: seconds at the nominal rate.
-    """
-
-    latency: float
-    per_byte: float
+    latency: float  # seconds
+    per_byte: float  # seconds at the nominal rate
 
     def seconds(self, n_bytes: float, constants: Constants) -> float:
         """Seconds of a message, without its hand-over."""

@@ -41,17 +41,11 @@ _NETWORK = 4e9  # bytes/s; slower links are no bus of a machine
 
 @dataclass(frozen=True)
 class Scored:
-    """A comparison with its options and what was measured.
+    """A comparison with its options and what was measured."""
 
-    Attributes:
-        row: of the file.
-        options: that are scored.
-        measured: option -> tokens per second.
-    """
-
-    row: PublishedComparison
-    options: tuple[Option, ...]
-    measured: Mapping[str, float]
+    row: PublishedComparison  # of the file
+    options: tuple[Option, ...]  # that are scored
+    measured: Mapping[str, float]  # option -> tokens per second
 
     @property
     def differs(self) -> bool:
@@ -330,16 +324,11 @@ def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Findings of `bench llm-ab`.
+    """Findings of `bench llm-ab`."""
 
-    Attributes:
-        rows: scored ones first, in the order of the file.
-        engines: errors of each.
-        measured: comparison -> option -> tokens per second, which no results file keeps.
-    """
-
-    rows: tuple[JudgedRow, ...]
-    engines: tuple[EngineErrors, ...]
+    rows: tuple[JudgedRow, ...]  # scored ones first, in the order of the file
+    engines: tuple[EngineErrors, ...]  # errors of each
+    # comparison -> option -> tokens per second, which no results file keeps
     measured: Mapping[str, Mapping[str, float]]
 
     def data(self) -> dict[str, Any]:

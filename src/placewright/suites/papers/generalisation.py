@@ -46,19 +46,12 @@ _CELL_OPERATIONS = ["conv3", "conv5", "avgpool", "maxpool", "identity"]
 
 @dataclass(frozen=True)
 class TransferRuns:
-    """Numbers of graphs and episodes.
+    """Numbers of graphs and episodes."""
 
-    Attributes:
-        families: of `FAMILIES`.
-        training: graphs of each family that the policy learns on.
-        test: graphs that it never saw, numbered after those.
-        episodes: of training, over all graphs.
-    """
-
-    families: tuple[str, ...] = FAMILIES
-    training: int = 8
-    test: int = 8
-    episodes: int = 400
+    families: tuple[str, ...] = FAMILIES  # of `FAMILIES`
+    training: int = 8  # graphs of each family that the policy learns on
+    test: int = 8  # graphs that it never saw, numbered after those
+    episodes: int = 400  # of training, over all graphs
 
     def label(self, family: str, index: int) -> str:
         """Name of a problem."""

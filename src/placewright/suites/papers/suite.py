@@ -42,38 +42,23 @@ Report = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Published:
-    """One figure of a paper.
+    """One figure of a paper."""
 
-    Attributes:
-        problem: name of our case for the paper's problem.
-        method: name in the paper.
-        seconds: as reported.
-        certainty: source of the figure, see `CERTAINTIES`.
-    """
-
-    problem: str
-    method: str
-    seconds: float
-    certainty: Certainty
+    problem: str  # name of our case for the paper's problem
+    method: str  # name in the paper
+    seconds: float  # as reported
+    certainty: Certainty  # source of the figure, see `CERTAINTIES`
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Runs with one budget.
+    """Runs with one budget."""
 
-    Attributes:
-        title: heading of these runs.
-        placers: ``NAME:key=value`` -> its counterpart in the paper.
-        evaluations: of every run.
-        seeds: runs of each at most; methods without chance need one.
-        cases: names of the problems that it runs on; empty is all.
-    """
-
-    title: str
-    placers: dict[str, str]
-    evaluations: int
-    seeds: int = 5
-    cases: Sequence[str] = ()
+    title: str  # heading of these runs
+    placers: dict[str, str]  # ``NAME:key=value`` -> its counterpart in the paper
+    evaluations: int  # of every run
+    seeds: int = 5  # runs of each at most; methods without chance need one
+    cases: Sequence[str] = ()  # names of the problems that it runs on; empty is all
 
 
 def recalled_cells(
@@ -103,28 +88,17 @@ class Headline:
 
     A figure compares a method with the best of some others: their least seconds, `t`, and those of
     the method, `s`. It is the share of time saved, 100 (1 - s / t) per cent.
-
-    Attributes:
-        figure: the metric in words, such as ``"time saved over CPU-only"``.
-        stated: the paper's largest figure with its source.
-        over: our placers that stand for the others -> their names in the paper.
-        method: of the paper, by its name in `PaperSuite.published`.
-        rules: ``NAME:key=value``, the paper's system under the paper's rules.
-        mended: the system with our defaults or mends.
-        evaluations: of the runs that are compared.
-        cases: names of the problems.
-        device: the single device that stands for no placement at all.
     """
 
-    figure: str
-    stated: str
-    over: dict[str, str]
-    method: str
-    rules: str
-    mended: str
-    evaluations: int
-    cases: Sequence[str]
-    device: str = "single"
+    figure: str  # the metric in words, such as ``"time saved over CPU-only"``
+    stated: str  # the paper's largest figure with its source
+    over: dict[str, str]  # our placers that stand for the others -> their names in the paper
+    method: str  # of the paper, by its name in `PaperSuite.published`
+    rules: str  # ``NAME:key=value``, the paper's system under the paper's rules
+    mended: str  # the system with our defaults or mends
+    evaluations: int  # of the runs that are compared
+    cases: Sequence[str]  # names of the problems
+    device: str = "single"  # the single device that stands for no placement at all
 
     @property
     def placers(self) -> dict[str, str]:
@@ -141,33 +115,19 @@ class Headline:
 
 @dataclass(frozen=True)
 class PaperSuite:
-    """A paper's experiment as far as it can be run here.
+    """A paper's experiment as far as it can be run here."""
 
-    Attributes:
-        name: of the experiment, see `catalogue.PAPERS`.
-        title: of the paper.
-        stand_ins: what is not the paper's in models and machines; the first line of its page.
-        rules: its experiment, sentence by sentence.
-        cases: its problems.
-        baseline: method of `published` that other figures are divided by.
-        stages: our runs on every case.
-        published: its figures.
-        claims: figures that belong to no cell, each with its source.
-        missing: differences that remain, sentence by sentence.
-        headline: its best-known figure.
-    """
-
-    name: str
-    title: str
-    stand_ins: str
-    rules: Sequence[str]
-    cases: Sequence[Case]
-    baseline: str
-    stages: Sequence[Stage]
-    published: Sequence[Published]
-    claims: Sequence[str]
-    missing: Sequence[str]
-    headline: Headline
+    name: str  # of the experiment, see `catalogue.PAPERS`
+    title: str  # of the paper
+    stand_ins: str  # what is not the paper's in models and machines; the first line of its page
+    rules: Sequence[str]  # its experiment, sentence by sentence
+    cases: Sequence[Case]  # its problems
+    baseline: str  # method of `published` that other figures are divided by
+    stages: Sequence[Stage]  # our runs on every case
+    published: Sequence[Published]  # its figures
+    claims: Sequence[str]  # figures that belong to no cell, each with its source
+    missing: Sequence[str]  # differences that remain, sentence by sentence
+    headline: Headline  # its best-known figure
 
     def cases_of(self, stage: Stage) -> list[Case]:
         """The problems that a stage runs on."""

@@ -19,46 +19,27 @@ LARGEST_VALUES = {"gnmt training 8gpu": 36.7e-3}
 
 @dataclass(frozen=True)
 class RivalComparison:
-    """`auto` and the best of its rivals on one problem.
+    """`auto` and the best of its rivals on one problem."""
 
-    Attributes:
-        problem: name.
-        value: of `auto`; NaN without one.
-        bound: the largest bound of any run.
-        rival: the best of the others, empty if none has a placement.
-        rival_value: its value.
-        ratio: value / rival_value; inf without a value of `auto`, 0 without one of a rival.
-        rivals: how many of them have a row.
-        load: of the machine, the largest in any of the runs.
-        work: evaluations and processor seconds of `auto`.
-        rival_work: of the best rival; zeros without one.
-    """
-
-    problem: str
-    value: float
-    bound: float
-    rival: str
-    rival_value: float
-    ratio: float
-    rivals: int
-    load: float
-    work: tuple[int, float] = (0, 0.0)
-    rival_work: tuple[int, float] = (0, 0.0)
+    problem: str  # name
+    value: float  # of `auto`; NaN without one
+    bound: float  # the largest bound of any run
+    rival: str  # the best of the others, empty if none has a placement
+    rival_value: float  # its value
+    ratio: float  # value / rival_value; inf without a value of `auto`, 0 without one of a rival
+    rivals: int  # how many of them have a row
+    load: float  # of the machine, the largest in any of the runs
+    work: tuple[int, float] = (0, 0.0)  # evaluations and processor seconds of `auto`
+    rival_work: tuple[int, float] = (0, 0.0)  # of the best rival; zeros without one
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A target of `auto`, and the result.
+    """A target of `auto`, and the result."""
 
-    Attributes:
-        what: the target, in words.
-        reached: the result, in words.
-        is_met: True if the result meets the target; None if rows are missing.
-    """
-
-    what: str
-    reached: str
-    is_met: bool | None
+    what: str  # the target, in words
+    reached: str  # the result, in words
+    is_met: bool | None  # True if the result meets the target; None if rows are missing
 
 
 def comparisons(rows: Sequence[SuiteRow]) -> list[RivalComparison]:

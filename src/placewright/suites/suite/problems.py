@@ -54,17 +54,11 @@ OF_AUTO = (
 
 @dataclass(frozen=True)
 class SuiteProblem:
-    """One problem, built on demand.
+    """One problem, built on demand."""
 
-    Attributes:
-        name: such as ``"gnmt training 8gpu"``.
-        kind: ``"zoo"``, ``"training"``, ``"layered"``, ``"series-parallel"`` or ``"tarnawski"``.
-        build: makes the problem, the same one every time.
-    """
-
-    name: str
-    kind: str
-    build: Callable[[], Problem]
+    name: str  # such as ``"gnmt training 8gpu"``
+    kind: str  # ``"zoo"``, ``"training"``, ``"layered"``, ``"series-parallel"`` or ``"tarnawski"``
+    build: Callable[[], Problem]  # makes the problem, the same one every time
 
 
 def suite_problems(data: Path | str | None = None) -> list[SuiteProblem]:

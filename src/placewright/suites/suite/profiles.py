@@ -19,19 +19,13 @@ from placewright.suites.suite.runs import SuiteRow
 
 @dataclass(frozen=True)
 class Profile:
-    """One placer over all problems.
+    """One placer over all problems."""
 
-    Attributes:
-        placer: name.
-        ratios: value / best known value of each problem that counts, ascending; inf without one.
-        evaluations: median of its runs.
-        core_seconds: median of its runs.
-    """
-
-    placer: str
+    placer: str  # name
+    # value / best known value of each problem that counts, ascending; inf without one
     ratios: tuple[float, ...]
-    evaluations: float = math.nan
-    core_seconds: float = math.nan
+    evaluations: float = math.nan  # median of its runs
+    core_seconds: float = math.nan  # median of its runs
 
     def share_within(self, factor: float) -> float:
         """rho(factor): the share of the problems with a ratio of at most `factor`."""

@@ -30,22 +30,15 @@ def no_plain_call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class StepParts:
-    """Meaning of the state of a training step.
+    """Meaning of the state of a training step."""
 
-    Attributes:
-        paths: state placeholder -> its names in a checkpoint, several for tied parameters:
-            ``model.head.weight``, ``optimizer.head.weight.average``.
-        scalars: number that a step is told -> its placeholder.
-        scalars_at: learning rate -> these numbers.
-        learning_rate: of a step that is told no other.
-        accumulate: steps whose mean gradient makes one update.
-    """
-
+    # state placeholder -> its names in a checkpoint, several for tied parameters:
+    # ``model.head.weight``, ``optimizer.head.weight.average``
     paths: Mapping[str, tuple[str, ...]]
-    scalars: Mapping[str, str]
-    scalars_at: Callable[[float], Mapping[str, float]]
-    learning_rate: float
-    accumulate: int
+    scalars: Mapping[str, str]  # number that a step is told -> its placeholder
+    scalars_at: Callable[[float], Mapping[str, float]]  # learning rate -> these numbers
+    learning_rate: float  # of a step that is told no other
+    accumulate: int  # steps whose mean gradient makes one update
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +77,12 @@ class FxProgram:
 
 @dataclass(frozen=True)
 class ReadProgram:
-    """A PyTorch model or training step that was read.
+    """A PyTorch model or training step that was read."""
 
-    Attributes:
-        graph: its ops; those of a training step have phases, colocation classes and resident bytes.
-        source: of the model.
-        program: for the runtime.
-    """
-
+    # its ops; those of a training step have phases, colocation classes and resident bytes
     graph: ComputationGraph
-    source: ModelSource
-    program: FxProgram
+    source: ModelSource  # of the model
+    program: FxProgram  # for the runtime
 
 
 def inference_program(
@@ -222,21 +210,15 @@ class FxInterface:
     """Inputs, outputs and state of an exported program as its caller sees them.
 
     Nested arguments and results are flattened.
-
-    Attributes:
-        inputs: placeholders, in the order of positional, then named arguments.
-        input_names: PyTorch's names: ``x``, ``pair_0``, ``options_scale``.
-        outputs: nodes that hold the outputs, in the order of the module's own result.
-        output_names: the path of each output in the result: a key, ``output_0`` in a tuple,
-            ``output`` if it is the only one.
-        state: paths of all parameters and buffers, even if no op reads them.
     """
 
-    inputs: tuple[str, ...]
-    input_names: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # placeholders, in the order of positional, then named arguments
+    input_names: tuple[str, ...]  # PyTorch's names: ``x``, ``pair_0``, ``options_scale``
+    outputs: tuple[str, ...]  # nodes that hold the outputs, in the order of the module's own result
+    # the path of each output in the result: a key, ``output_0`` in a tuple, ``output`` if it is the
+    # only one
     output_names: tuple[str, ...]
-    state: tuple[str, ...]
+    state: tuple[str, ...]  # paths of all parameters and buffers, even if no op reads them
 
     @classmethod
     def of(cls, program: ExportedProgram) -> FxInterface:

@@ -30,15 +30,10 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 @dataclass
 class Draws:
-    """Source of random numbers for random operators: a seed and the number of the step.
+    """Source of random numbers for random operators: a seed and the number of the step."""
 
-    Attributes:
-        seed: None is PyTorch's initial seed.
-        number: None lets each instance count its own runs.
-    """
-
-    seed: int | None = None
-    number: int | None = None
+    seed: int | None = None  # None is PyTorch's initial seed
+    number: int | None = None  # None lets each instance count its own runs
 
 
 class SegmentFunction(Protocol):

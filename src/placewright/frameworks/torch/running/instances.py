@@ -59,25 +59,15 @@ class DeviceState:
 
 @dataclass(eq=False)
 class TorchSegment:
-    """A segment of one device. See `execution.runtime.CompiledSegment`.
+    """A segment of one device. See `execution.runtime.CompiledSegment`."""
 
-    Attributes:
-        function: executes the segment.
-        state: of the device, shared with its other segments.
-        names: of the state that the function takes.
-        writes: state that the segment changes.
-        n_outputs: number of tensors that leave; further results are held for later segments.
-        threads: of an operator.
-        lane: queues of an accelerator; None for the processor.
-    """
-
-    function: SegmentFunction
-    state: DeviceState
-    names: tuple[str, ...]
-    writes: StateWrites
-    n_outputs: int
-    threads: int
-    lane: Lane | None
+    function: SegmentFunction  # executes the segment
+    state: DeviceState  # of the device, shared with its other segments
+    names: tuple[str, ...]  # of the state that the function takes
+    writes: StateWrites  # state that the segment changes
+    n_outputs: int  # number of tensors that leave; further results are held for later segments
+    threads: int  # of an operator
+    lane: Lane | None  # queues of an accelerator; None for the processor
     _n_instances: int = 0
 
     def __post_init__(self) -> None:

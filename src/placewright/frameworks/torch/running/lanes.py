@@ -17,17 +17,11 @@ import torch
 
 @dataclass(frozen=True)
 class Arriving:
-    """A tensor that a copy is still writing.
+    """A tensor that a copy is still writing."""
 
-    Attributes:
-        tensor: target of the copy.
-        event: recorded behind the copy.
-        source: in the processor's memory, kept until the copy has read it.
-    """
-
-    tensor: torch.Tensor
-    event: Any
-    source: torch.Tensor | None = None
+    tensor: torch.Tensor  # target of the copy
+    event: Any  # recorded behind the copy
+    source: torch.Tensor | None = None  # in the processor's memory, kept until the copy has read it
 
 
 class Lane:

@@ -61,23 +61,14 @@ def peaks_in_use(
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """Executable segments of a split.
+    """Executable segments of a split."""
 
-    Attributes:
-        graph: from which segments were cut.
-        segments: in an order in which they can execute.
-        inputs: of the graph, in the host's memory.
-        routes: of tensors between memories.
-        instances: of each segment.
-        lanes: device -> queues of accelerators.
-    """
-
-    graph: ComputationGraph
-    segments: Sequence[OpSegment]
-    inputs: Sequence[torch.Tensor]
-    routes: Routes
-    instances: Sequence[TorchInstance]
-    lanes: Mapping[int, Lane]
+    graph: ComputationGraph  # from which segments were cut
+    segments: Sequence[OpSegment]  # in an order in which they can execute
+    inputs: Sequence[torch.Tensor]  # of the graph, in the host's memory
+    routes: Routes  # of tensors between memories
+    instances: Sequence[TorchInstance]  # of each segment
+    lanes: Mapping[int, Lane]  # device -> queues of accelerators
 
     @classmethod
     def of(

@@ -105,13 +105,9 @@ def no_program(source: ModelSource) -> FxProgram:
 
 @dataclass(frozen=True)
 class TorchRuntime:
-    """Runs models and training steps with PyTorch.
+    """Runs models and training steps with PyTorch."""
 
-    Attributes:
-        load_program: reads the program of a source.
-    """
-
-    load_program: Callable[[ModelSource], FxProgram] = no_program
+    load_program: Callable[[ModelSource], FxProgram] = no_program  # reads the program of a source
 
     @property
     def name(self) -> str:

@@ -43,17 +43,11 @@ class StateWrites:
 
 @dataclass(frozen=True)
 class SegmentModule:
-    """A segment as a graph module.
+    """A segment as a graph module."""
 
-    Attributes:
-        module: placeholders of inputs, then of state; one list of outputs.
-        n_inputs: number of tensors that enter.
-        state: names in `NodeMap.constants`, in the order of the placeholders.
-    """
-
-    module: GraphModule
-    n_inputs: int
-    state: tuple[str, ...]
+    module: GraphModule  # placeholders of inputs, then of state; one list of outputs
+    n_inputs: int  # number of tensors that enter
+    state: tuple[str, ...]  # names in `NodeMap.constants`, in the order of the placeholders
 
 
 def planned_writes(

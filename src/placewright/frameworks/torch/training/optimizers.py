@@ -59,19 +59,12 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent, as ``torch.optim.SGD``.
+    """Stochastic gradient descent, as ``torch.optim.SGD``."""
 
-    Attributes:
-        learning_rate: > 0.
-        momentum: 0 keeps no state.
-        weight_decay: added to the gradient, times the parameter.
-        nesterov: 1 looks ahead (Sutskever et al. 2013).
-    """
-
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    nesterov: float = 0.0
+    learning_rate: float = 0.01  # > 0
+    momentum: float = 0.9  # 0 keeps no state
+    weight_decay: float = 0.0  # added to the gradient, times the parameter
+    nesterov: float = 0.0  # 1 looks ahead (Sutskever et al. 2013)
 
     def __post_init__(self) -> None:
         _require(self, "learning_rate", self.learning_rate > 0, "> 0")
@@ -206,17 +199,12 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class StepRule:
-    """An optimizer, and what happens to the gradients before it.
+    """An optimizer, and what happens to the gradients before it."""
 
-    Attributes:
-        optimizer: makes new parameters.
-        clip: largest norm of all gradients together, as ``clip_grad_norm_``; 0 sets no limit.
-        accumulate: steps whose mean gradient makes one update.
-    """
-
-    optimizer: Optimizer
+    optimizer: Optimizer  # makes new parameters
+    # largest norm of all gradients together, as ``clip_grad_norm_``; 0 sets no limit
     clip: float = 0.0
-    accumulate: int = 1
+    accumulate: int = 1  # steps whose mean gradient makes one update
 
     def __post_init__(self) -> None:
         if not (self.clip >= 0 and math.isfinite(self.clip)):

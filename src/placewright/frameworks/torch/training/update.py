@@ -22,23 +22,16 @@ _SMALL = 1e-6  # added to a norm, as `torch.nn.utils.clip_grad_norm_` does
 
 @dataclass(frozen=True)
 class Updates:
-    """State and calls of optimizer updates that were added.
+    """State and calls of optimizer updates that were added."""
 
-    Attributes:
-        state: of the model, then of the optimizer; placeholder -> value before the first step.
-        updates: state placeholder -> node of its new value.
-        ops: parameter placeholder -> names of the calls that update it.
-        backward: names of calls that change gradients; they come before all updates.
-        slots: placeholder of optimizer state -> (parameter placeholder, slot).
-        scalars: number that a step is told -> its placeholder.
-    """
-
+    # of the model, then of the optimizer; placeholder -> value before the first step
     state: dict[str, torch.Tensor]
-    updates: dict[str, str]
-    ops: dict[str, list[str]]
-    backward: list[str]
+    updates: dict[str, str]  # state placeholder -> node of its new value
+    ops: dict[str, list[str]]  # parameter placeholder -> names of the calls that update it
+    backward: list[str]  # names of calls that change gradients; they come before all updates
+    # placeholder of optimizer state -> (parameter placeholder, slot)
     slots: dict[str, tuple[str, str]]
-    scalars: dict[str, str]
+    scalars: dict[str, str]  # number that a step is told -> its placeholder
 
 
 def add_updates(joint: JointGraph, rule: StepRule) -> Updates:

@@ -21,63 +21,38 @@ from placewright.simulation.sequential.model import Ways, messages_of, ways_of
 
 @dataclass(frozen=True)
 class ItemTensor:
-    """A tensor between items.
+    """A tensor between items."""
 
-    Attributes:
-        source: item that makes it, -1 for a graph input.
-        readers: other items that read it, each once, ascending.
-        tensor: of the unit graph.
-        is_output: of the model.
-    """
-
-    source: int
-    readers: tuple[int, ...]
-    tensor: int
-    is_output: bool
+    source: int  # item that makes it, -1 for a graph input
+    readers: tuple[int, ...]  # other items that read it, each once, ascending
+    tensor: int  # of the unit graph
+    is_output: bool  # of the model
 
 
 @dataclass(frozen=True, eq=False)
 class TensorType:
-    """Tensors that are alike.
+    """Tensors that are alike."""
 
-    Attributes:
-        tensors: members, numbers of `Symmetry.tensors`.
-        source: kind of the producers, -1 for graph inputs.
-        readers: kind -> items of that kind that read one tensor.
-        arrival: seconds of an arrival, (n_endpoints, n_devices).
-        exits: seconds to the host, (n_devices,); zeros if they are no outputs.
-    """
-
-    tensors: tuple[int, ...]
-    source: int
-    readers: dict[int, int]
-    arrival: FloatArray
-    exits: FloatArray
+    tensors: tuple[int, ...]  # members, numbers of `Symmetry.tensors`
+    source: int  # kind of the producers, -1 for graph inputs
+    readers: dict[int, int]  # kind -> items of that kind that read one tensor
+    arrival: FloatArray  # seconds of an arrival, (n_endpoints, n_devices)
+    exits: FloatArray  # seconds to the host, (n_devices,); zeros if they are no outputs
 
 
 @dataclass(frozen=True, eq=False)
 class Symmetry:
-    """A problem by kinds.
+    """A problem by kinds."""
 
-    Attributes:
-        kind_of: of each item, (n_items,).
-        n_of: items of each kind, (n_kinds,).
-        seconds: of an item of each kind, (n_kinds, n_devices); inf where it may not run.
-        own_bytes: that an item of each kind keeps alone, (n_kinds,).
-        shared: bytes of entries that items of several kinds keep, with these kinds.
-        tensors: between items.
-        types: of the tensors.
-        order: items, producers first.
-    """
-
-    kind_of: IntArray
-    n_of: IntArray
-    seconds: FloatArray
-    own_bytes: FloatArray
+    kind_of: IntArray  # of each item, (n_items,)
+    n_of: IntArray  # items of each kind, (n_kinds,)
+    seconds: FloatArray  # of an item of each kind, (n_kinds, n_devices); inf where it may not run
+    own_bytes: FloatArray  # that an item of each kind keeps alone, (n_kinds,)
+    # bytes of entries that items of several kinds keep, with these kinds
     shared: tuple[tuple[float, tuple[int, ...]], ...]
-    tensors: tuple[ItemTensor, ...]
-    types: tuple[TensorType, ...]
-    order: IntArray
+    tensors: tuple[ItemTensor, ...]  # between items
+    types: tuple[TensorType, ...]  # of the tensors
+    order: IntArray  # items, producers first
 
     @property
     def n_kinds(self) -> int:

@@ -44,16 +44,11 @@ class _Columns:
 
 @dataclass(frozen=True, eq=False)
 class CountedProgram:
-    """The program, and where its columns are.
+    """The program, and where its columns are."""
 
-    Attributes:
-        program: to be solved.
-        counts: column of n[k, d], -1 where the kind may not run, (n_kinds, n_devices).
-        pairs: type, kind of reader -> columns of f, (n_sources, n_devices).
-    """
-
-    program: IntegerProgram
-    counts: IntArray
+    program: IntegerProgram  # to be solved
+    counts: IntArray  # column of n[k, d], -1 where the kind may not run, (n_kinds, n_devices)
+    # type, kind of reader -> columns of f, (n_sources, n_devices)
     pairs: dict[tuple[int, int], IntArray]
 
 

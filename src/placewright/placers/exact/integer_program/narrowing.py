@@ -106,15 +106,10 @@ class Narrowing:
 
 @dataclass(frozen=True, eq=False)
 class LimitAnswer:
-    """The answer of the solver.
+    """The answer of the solver."""
 
-    Attributes:
-        columns: a solution, shape (n_columns,); None without one.
-        is_infeasible: proven that there is none up to the limit.
-    """
-
-    columns: FloatArray | None
-    is_infeasible: bool
+    columns: FloatArray | None  # a solution, shape (n_columns,); None without one
+    is_infeasible: bool  # proven that there is none up to the limit
 
 
 class LimitedProgram:

@@ -43,19 +43,12 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class IntegerProgram:
-    """Minimise cost . columns under `rows` with columns in [0, upper].
+    """Minimise cost . columns under `rows` with columns in [0, upper]."""
 
-    Attributes:
-        rows: the constraints.
-        upper: upper bound of each column, shape (n_columns,); inf is none.
-        is_integer: integrality of each column, shape (n_columns,).
-        cost: objective coefficients, shape (n_columns,).
-    """
-
-    rows: Rows
-    upper: FloatArray
-    is_integer: BoolArray
-    cost: FloatArray
+    rows: Rows  # the constraints
+    upper: FloatArray  # upper bound of each column, shape (n_columns,); inf is none
+    is_integer: BoolArray  # integrality of each column, shape (n_columns,)
+    cost: FloatArray  # objective coefficients, shape (n_columns,)
 
     @property
     def n_columns(self) -> int:
@@ -65,19 +58,12 @@ class IntegerProgram:
 
 @dataclass(frozen=True, eq=False)
 class MipResult:
-    """The result of a run of the solver.
+    """The result of a run of the solver."""
 
-    Attributes:
-        columns: best solution, None without one.
-        lower_bound: proven; -inf without one.
-        is_infeasible: proven to have no solution.
-        is_out_of_time: the limit in seconds ended it.
-    """
-
-    columns: FloatArray | None
-    lower_bound: float
-    is_infeasible: bool
-    is_out_of_time: bool = False
+    columns: FloatArray | None  # best solution, None without one
+    lower_bound: float  # proven; -inf without one
+    is_infeasible: bool  # proven to have no solution
+    is_out_of_time: bool = False  # the limit in seconds ended it
 
 
 def solve(

@@ -33,23 +33,17 @@ _ROUNDING = 1e-9  # relative, of sums
 
 @dataclass(frozen=True, eq=False)
 class ChainStep:
-    """One item, with what its device costs beside those of the open items.
+    """One item, with what its device costs beside those of the open items."""
 
-    Attributes:
-        item: that takes a device.
-        devices: that it may take.
-        seconds: of the item and of its arrivals, an axis for each open item, then one for its own
-            device; inf breaks a rule.
-        size: that it keeps, as a part of the model, of the same axes; a weight that an open item
-            keeps there, too, is free.
-        kept: axes of items that stay open after it.
-    """
-
-    item: int
-    devices: IntArray
+    item: int  # that takes a device
+    devices: IntArray  # that it may take
+    # of the item and of its arrivals, an axis for each open item, then one for its own device; inf
+    # breaks a rule
     seconds: FloatArray
+    # that it keeps, as a part of the model, of the same axes; a weight that an open item keeps
+    # there, too, is free
     size: FloatArray
-    kept: tuple[int, ...]
+    kept: tuple[int, ...]  # axes of items that stay open after it
 
 
 class Chain:

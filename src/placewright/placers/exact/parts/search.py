@@ -62,19 +62,13 @@ def search_parts(
 
 @dataclass(frozen=True)
 class PartsFound:
-    """Results when the time is up, or when all chosen pairs are solved.
+    """Results when the time is up, or when all chosen pairs are solved."""
 
-    Attributes:
-        bound: of the value of the whole, in seconds.
-        is_solved: the bound is the least sum of solved programs.
-        device_of: a placement made of the parts' solutions, (n_units,); None if one has none.
-        order: all units by their starts in the parts, (n_units,).
-    """
-
-    bound: float
-    is_solved: bool
+    bound: float  # of the value of the whole, in seconds
+    is_solved: bool  # the bound is the least sum of solved programs
+    # a placement made of the parts' solutions, (n_units,); None if one has none
     device_of: IntArray | None
-    order: IntArray | None
+    order: IntArray | None  # all units by their starts in the parts, (n_units,)
 
 
 def solve_parts(

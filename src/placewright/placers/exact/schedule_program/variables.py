@@ -16,27 +16,16 @@ _ROUNDING = 1e-12  # relative error of a product of two doubles, with a margin
 
 @dataclass(frozen=True)
 class ChannelUse:
-    """The transfer of one tensor on one channel.
+    """The transfer of one tensor on one channel."""
 
-    Attributes:
-        queued: ticks at which it may leave at the soonest.
-        start: ticks at which it leaves.
-        size: ticks that it takes.
-        is_sent: literal, true where it takes place.
-        producer: unit that makes the tensor; -1 of a graph input.
-        tensor: that is sent.
-        target: endpoint that it is sent to, maybe through the host.
-        is_passed_on: it was queued when it arrived at the host, not when it was made.
-    """
-
-    queued: Any
-    start: Any
-    size: int
-    is_sent: Any
-    producer: int
-    tensor: int
-    target: int
-    is_passed_on: bool
+    queued: Any  # ticks at which it may leave at the soonest
+    start: Any  # ticks at which it leaves
+    size: int  # ticks that it takes
+    is_sent: Any  # literal, true where it takes place
+    producer: int  # unit that makes the tensor; -1 of a graph input
+    tensor: int  # that is sent
+    target: int  # endpoint that it is sent to, maybe through the host
+    is_passed_on: bool  # it was queued when it arrived at the host, not when it was made
 
 
 class Variables:
@@ -88,13 +77,9 @@ class Variables:
 
 @dataclass(frozen=True)
 class Ticks:
-    """The unit of time: seconds become integers, rounded down so that bounds stay bounds.
+    """The unit of time: seconds become integers, rounded down so that bounds stay bounds."""
 
-    Attributes:
-        seconds: of one tick, > 0.
-    """
-
-    seconds: float
+    seconds: float  # of one tick, > 0
 
     def down(self, seconds: float) -> int:
         """Largest number of whole ticks within a duration."""

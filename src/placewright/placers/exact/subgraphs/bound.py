@@ -49,17 +49,12 @@ from placewright.simulation.published.subgraph import LatencyArrays, latency_arr
 
 @dataclass(frozen=True, eq=False)
 class BoundProgram:
-    """A program whose value no placement undercuts.
+    """A program whose value no placement undercuts."""
 
-    Attributes:
-        program: rows and columns.
-        placed: column of x[class, machine], -1 if the class may not be; machine 0 is the CPUs.
-        devices: device of each machine for each class, shape (n_classes, n_machines).
-    """
-
-    program: IntegerProgram
+    program: IntegerProgram  # rows and columns
+    # column of x[class, machine], -1 if the class may not be; machine 0 is the CPUs
     placed: IntArray
-    devices: IntArray
+    devices: IntArray  # device of each machine for each class, shape (n_classes, n_machines)
 
     def classes_on(self, columns: FloatArray) -> IntArray:
         """Device of each class in a solution, shape (n_classes,)."""

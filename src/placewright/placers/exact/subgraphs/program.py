@@ -21,19 +21,12 @@ from placewright.simulation.published.subgraph import LatencyArrays
 
 @dataclass(frozen=True, eq=False)
 class LatencyProgram:
-    """The published program.
+    """The published program."""
 
-    Attributes:
-        program: rows and columns.
-        placed: column of x[v, m], -1 if the unit may not be; shape (n_units, n_machines).
-        device_of_machine: shape (n_machines,), -1 for machine 0.
-        cpu_of_unit: the CPU behind machine 0 for each unit, shape (n_units,).
-    """
-
-    program: IntegerProgram
-    placed: IntArray
-    device_of_machine: IntArray
-    cpu_of_unit: IntArray
+    program: IntegerProgram  # rows and columns
+    placed: IntArray  # column of x[v, m], -1 if the unit may not be; shape (n_units, n_machines)
+    device_of_machine: IntArray  # shape (n_machines,), -1 for machine 0
+    cpu_of_unit: IntArray  # the CPU behind machine 0 for each unit, shape (n_units,)
 
     def devices(self, columns: FloatArray) -> IntArray:
         """Device of each unit in a solution, shape (n_units,)."""

@@ -63,23 +63,14 @@ class GrouperPlacerPolicy(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples, each with its own grouping and its own placement.
+    """Samples, each with its own grouping and its own placement."""
 
-    Attributes:
-        log_groups: that the groupings were drawn from, with gradient, shape (nodes, groups).
-        groups: shape (samples, nodes).
-        encoded: inputs of the placer, as its encoder reads them, with gradient.
-        allowed: devices of sampled groups, shape (groups, devices).
-        actions: shape (samples, groups).
-        placements: shape (samples, n_units).
-    """
-
-    log_groups: Tensor
-    groups: Tensor
-    encoded: Encoded
-    allowed: Tensor
-    actions: Tensor
-    placements: IntArray
+    log_groups: Tensor  # that the groupings were drawn from, with gradient, shape (nodes, groups)
+    groups: Tensor  # shape (samples, nodes)
+    encoded: Encoded  # inputs of the placer, as its encoder reads them, with gradient
+    allowed: Tensor  # devices of sampled groups, shape (groups, devices)
+    actions: Tensor  # shape (samples, groups)
+    placements: IntArray  # shape (samples, n_units)
 
 
 def learn(

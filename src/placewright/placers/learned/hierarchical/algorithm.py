@@ -61,23 +61,15 @@ class HierarchicalPolicy(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One sampled grouping with k placements of its groups.
+    """One sampled grouping with k placements of its groups."""
 
-    Attributes:
-        log_groups: that the grouping was drawn from, with gradient, shape (nodes, groups).
-        groups: shape (nodes,).
-        encoded: inputs of the placer, as its encoder reads them, with gradient; the same for all k.
-        noise: on the placer's logits, shape (k, groups, devices), or None.
-        actions: shape (k, groups).
-        placements: shape (k, n_units).
-    """
-
-    log_groups: Tensor
-    groups: Tensor
+    log_groups: Tensor  # that the grouping was drawn from, with gradient, shape (nodes, groups)
+    groups: Tensor  # shape (nodes,)
+    # inputs of the placer, as its encoder reads them, with gradient; the same for all k
     encoded: Encoded
-    noise: Tensor | None
-    actions: Tensor
-    placements: IntArray
+    noise: Tensor | None  # on the placer's logits, shape (k, groups, devices), or None
+    actions: Tensor  # shape (k, groups)
+    placements: IntArray  # shape (k, n_units)
 
 
 def learn(

@@ -141,19 +141,12 @@ def trained_start(
 
 @dataclass(frozen=True, eq=False)
 class HsdagGraph:
-    """The input of the network for one problem.
+    """The input of the network for one problem."""
 
-    Attributes:
-        coarse: nodes, and the groups of units among them.
-        features: the first state of every episode, shape (n_nodes, n_features).
-        links: the edges of as many copies as pass through the network at once.
-        allowed: devices of each node, shape (n_nodes, n_devices).
-    """
-
-    coarse: CoarseGraph
-    features: Tensor
-    links: Links
-    allowed: BoolArray
+    coarse: CoarseGraph  # nodes, and the groups of units among them
+    features: Tensor  # the first state of every episode, shape (n_nodes, n_features)
+    links: Links  # the edges of as many copies as pass through the network at once
+    allowed: BoolArray  # devices of each node, shape (n_nodes, n_devices)
 
     @classmethod
     def of(
@@ -175,19 +168,12 @@ class HsdagGraph:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeSteps:
-    """Placements of some steps of an episode, before their evaluation.
+    """Placements of some steps of an episode, before their evaluation."""
 
-    Attributes:
-        placements: devices of all units at each step, shape (n_steps, n_units).
-        log_probabilities: of each step's choices, shape (n_steps,), with gradient.
-        entropy: mean over clusters at each step, shape (n_steps,), with gradient.
-        n_clusters: at the last step.
-    """
-
-    placements: IntArray
-    log_probabilities: Tensor
-    entropy: Tensor
-    n_clusters: int
+    placements: IntArray  # devices of all units at each step, shape (n_steps, n_units)
+    log_probabilities: Tensor  # of each step's choices, shape (n_steps,), with gradient
+    entropy: Tensor  # mean over clusters at each step, shape (n_steps,), with gradient
+    n_clusters: int  # at the last step
 
 
 def run_episode(
@@ -276,17 +262,11 @@ def allowed_of_clusters(graph: HsdagGraph, cluster_of: IntArray) -> BoolArray:
 
 @dataclass
 class Judge:
-    """Evaluates placements and computes the weights of their log-probabilities.
+    """Evaluates placements and computes the weights of their log-probabilities."""
 
-    Attributes:
-        settings: rewards, returns and baseline.
-        evaluator: of the problem.
-        baseline: of returns.
-    """
-
-    settings: HsdagSettings
-    evaluator: Evaluator
-    baseline: MovingAverage
+    settings: HsdagSettings  # rewards, returns and baseline
+    evaluator: Evaluator  # of the problem
+    baseline: MovingAverage  # of returns
 
     def rewards(self, placements: IntArray) -> FloatArray:
         """Evaluate placements (n, n_units); rewards, shape (at most n,).

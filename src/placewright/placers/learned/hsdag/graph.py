@@ -41,19 +41,13 @@ SHAPE_RANK = 4  # the released code pads shapes to four extents
 
 @dataclass(frozen=True, eq=False)
 class GraphView:
-    """Nodes are numbered: units, weights, graph inputs, graph outputs.
+    """Nodes are numbered: units, weights, graph inputs, graph outputs."""
 
-    Attributes:
-        kinds: of each node, length n_nodes.
-        n_units: number of units, the first nodes.
-        edges: distinct, (producer, consumer), in ascending order, shape (2, n_edges).
-        shapes: extents of each node's largest output, () where unknown; of a weight its number of
-            bytes, since graphs do not keep the shapes of weights; length n_nodes.
-    """
-
-    kinds: tuple[str, ...]
-    n_units: int
-    edges: IntArray
+    kinds: tuple[str, ...]  # of each node, length n_nodes
+    n_units: int  # number of units, the first nodes
+    edges: IntArray  # distinct, (producer, consumer), in ascending order, shape (2, n_edges)
+    # extents of each node's largest output, () where unknown; of a weight its number of bytes,
+    # since graphs do not keep the shapes of weights; length n_nodes
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
@@ -121,22 +115,16 @@ def largest_output_shapes(graph: ComputationGraph) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class CoarseGraph:
-    """The input graph of the network: groups of nodes of the view.
+    """The input graph of the network: groups of nodes of the view."""
 
-    Attributes:
-        view: the nodes before coarsening.
-        space: groups of units, and their devices. Group g is node g.
-        node_of: node of each node of the view, shape (view.n_nodes,). Nodes from `space.n_groups`
-            on hold no unit; -1 for a node that was left out.
-        edges: distinct and directed, without loops, shape (2, n_edges).
-        position: of each node in the released code's list of groups, which is in the order of the
-            last visit to a member, shape (n_nodes,).
-    """
-
-    view: GraphView
-    space: ActionSpace
+    view: GraphView  # the nodes before coarsening
+    space: ActionSpace  # groups of units, and their devices. Group g is node g
+    # node of each node of the view, shape (view.n_nodes,). Nodes from `space.n_groups` on hold no
+    # unit; -1 for a node that was left out
     node_of: IntArray
-    edges: IntArray
+    edges: IntArray  # distinct and directed, without loops, shape (2, n_edges)
+    # of each node in the released code's list of groups, which is in the order of the last visit to
+    # a member, shape (n_nodes,)
     position: IntArray
 
     @property

@@ -26,17 +26,12 @@ FIRST_DROPOUT = 3  # of a perceptron with normalised layers
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """The edges of one or more copies of a graph, side by side.
+    """The edges of one or more copies of a graph, side by side."""
 
-    Attributes:
-        edges: both directions of every edge, sorted by first node, then second, (2, n_edges).
-        adjacency: with self-loops, normalised as GCN does, sparse (n_nodes, n_nodes).
-        copy_of: the copy that each node belongs to, shape (n_nodes,).
-    """
-
+    # both directions of every edge, sorted by first node, then second, (2, n_edges)
     edges: IntArray
-    adjacency: Tensor
-    copy_of: IntArray
+    adjacency: Tensor  # with self-loops, normalised as GCN does, sparse (n_nodes, n_nodes)
+    copy_of: IntArray  # the copy that each node belongs to, shape (n_nodes,)
 
     @property
     def lone(self) -> IntArray:
@@ -72,17 +67,11 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Parsed:
-    """One pass through the network.
+    """One pass through the network."""
 
-    Attributes:
-        cluster_of: cluster of each node, shape (n_nodes,), int64.
-        embedding: of each cluster, shape (n_clusters, n_features).
-        logits: of each cluster's device, shape (n_clusters, n_devices).
-    """
-
-    cluster_of: IntArray
-    embedding: Tensor
-    logits: Tensor
+    cluster_of: IntArray  # cluster of each node, shape (n_nodes,), int64
+    embedding: Tensor  # of each cluster, shape (n_clusters, n_features)
+    logits: Tensor  # of each cluster's device, shape (n_clusters, n_devices)
 
 
 class Dropout(nn.Module):

@@ -269,17 +269,11 @@ def _aggregator(width: int) -> nn.Sequential:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """Data of one episode of all workers; T = groups, W = workers, n = nodes.
+    """Data of one episode of all workers; T = groups, W = workers, n = nodes."""
 
-    Attributes:
-        features: shape (T, W, n, d).
-        actions: shape (T, W).
-        rewards: shape (T, W).
-    """
-
-    features: Tensor
-    actions: Tensor
-    rewards: FloatArray
+    features: Tensor  # shape (T, W, n, d)
+    actions: Tensor  # shape (T, W)
+    rewards: FloatArray  # shape (T, W)
 
 
 def run_episode(

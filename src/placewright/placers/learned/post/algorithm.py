@@ -20,19 +20,12 @@ SMALLEST_RATE = 1e-9
 
 @dataclass
 class Distribution:
-    """The independent softmaxes of all groups, and adaptive parameters.
+    """The independent softmaxes of all groups, and adaptive parameters."""
 
-    Attributes:
-        log_f: log f(d_m | u), shape (n_groups, n_devices), -inf if forbidden.
-        allowed: shape (n_groups, n_devices).
-        beta: weight of the KL penalty.
-        rate: learning rate of gradient ascent.
-    """
-
-    log_f: FloatArray
-    allowed: BoolArray
-    beta: float
-    rate: float
+    log_f: FloatArray  # log f(d_m | u), shape (n_groups, n_devices), -inf if forbidden
+    allowed: BoolArray  # shape (n_groups, n_devices)
+    beta: float  # weight of the KL penalty
+    rate: float  # learning rate of gradient ascent
 
     @classmethod
     def uniform(cls, allowed: BoolArray, settings: Post) -> Distribution:

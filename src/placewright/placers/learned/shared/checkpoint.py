@@ -23,18 +23,12 @@ LARGEST_COUNT = 65_536  # of anything that a policy file counts, its episodes ex
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy file.
+    """A policy file."""
 
-    Attributes:
-        path: of the file.
-        placer: registry name of the placer that made it.
-        metadata: JSON values from which its network is built.
-        tensors: named parameters (and, for resuming, the state of the optimiser and the trainee).
-    """
-
-    path: str
-    placer: str
-    metadata: Mapping[str, Any]
+    path: str  # of the file
+    placer: str  # registry name of the placer that made it
+    metadata: Mapping[str, Any]  # JSON values from which its network is built
+    # named parameters (and, for resuming, the state of the optimiser and the trainee)
     tensors: Mapping[str, Tensor]
 
     def setting(self, name: str) -> Any:

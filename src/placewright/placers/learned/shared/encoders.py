@@ -24,15 +24,10 @@ _PIECE = 2**17  # elements: half a megabyte
 
 @dataclass(frozen=True)
 class Logits:
-    """The map from scores to logits: ``constant * tanh(score / temperature)``, or plain scores.
+    """The map from scores to logits: ``constant * tanh(score / temperature)``, or plain scores."""
 
-    Attributes:
-        constant: C; 0 leaves out the tanh and only divides.
-        temperature: T > 0.
-    """
-
-    constant: float = 5.0
-    temperature: float = 10.0
+    constant: float = 5.0  # C; 0 leaves out the tanh and only divides
+    temperature: float = 10.0  # T > 0
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Logits of the same shape."""
@@ -43,30 +38,19 @@ class Logits:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Devices of each group, their log-probability and entropy.
+    """Devices of each group, their log-probability and entropy."""
 
-    Attributes:
-        actions: shape (samples, groups), int64.
-        log_probability: of each whole sample, shape (samples,).
-        entropy: mean over groups, shape (samples,).
-    """
-
-    actions: Tensor
-    log_probability: Tensor
-    entropy: Tensor
+    actions: Tensor  # shape (samples, groups), int64
+    log_probability: Tensor  # of each whole sample, shape (samples,)
+    entropy: Tensor  # mean over groups, shape (samples,)
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """The encoder's output for groups, computed once for drawing and scoring of an update.
+    """The encoder's output for groups, computed once for drawing and scoring of an update."""
 
-    Attributes:
-        memory: shape (batch, groups, hidden).
-        state: the decoder's first one, shape (1, batch, hidden) each.
-    """
-
-    memory: Tensor
-    state: tuple[Tensor, ...]
+    memory: Tensor  # shape (batch, groups, hidden)
+    state: tuple[Tensor, ...]  # the decoder's first one, shape (1, batch, hidden) each
 
     def first(self, n: int) -> Encoded:
         """The first `n` samples of a batch."""

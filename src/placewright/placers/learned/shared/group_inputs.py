@@ -24,20 +24,14 @@ ADJACENCY_SLOTS = 10
 
 @dataclass(frozen=True, eq=False)
 class NodeRows:
-    """Features of the nodes that the grouper groups (units, or colocation classes).
+    """Features of the nodes that the grouper groups (units, or colocation classes)."""
 
-    Attributes:
-        kinds: kind counts, shape (n_nodes, n_kinds).
-        shapes: padded output shapes, shape (n_nodes, 25), -1 pads.
-        neighbours: topological distance / n_nodes to the first consumers (positive) and producers
-            (negative), 0 pads, shape (n_nodes, 2 * ADJACENCY_SLOTS).
-        edges: distinct edges between nodes, shape (2, n_edges).
-    """
-
-    kinds: FloatArray
-    shapes: FloatArray
+    kinds: FloatArray  # kind counts, shape (n_nodes, n_kinds)
+    shapes: FloatArray  # padded output shapes, shape (n_nodes, 25), -1 pads
+    # topological distance / n_nodes to the first consumers (positive) and producers (negative), 0
+    # pads, shape (n_nodes, 2 * ADJACENCY_SLOTS)
     neighbours: FloatArray
-    edges: IntArray
+    edges: IntArray  # distinct edges between nodes, shape (2, n_edges)
 
     @classmethod
     def of(cls, problem: Problem, nodes: Grouping, *, logarithmic: bool = True) -> NodeRows:
@@ -87,19 +81,12 @@ class NodeRows:
 
 @dataclass(frozen=True, eq=False)
 class JointSpace:
-    """The action space of a grouper and a placer that are trained together.
+    """The action space of a grouper and a placer that are trained together."""
 
-    Attributes:
-        nodes: units -> nodes, which the grouper groups (colocation classes).
-        space: devices of units.
-        rows: features of the nodes.
-        n_groups: number of groups to choose from.
-    """
-
-    nodes: Grouping
-    space: ActionSpace
-    rows: NodeRows
-    n_groups: int
+    nodes: Grouping  # units -> nodes, which the grouper groups (colocation classes)
+    space: ActionSpace  # devices of units
+    rows: NodeRows  # features of the nodes
+    n_groups: int  # number of groups to choose from
 
     @classmethod
     def of(cls, problem: Problem, n_groups: int, *, logarithmic: bool = True) -> JointSpace:

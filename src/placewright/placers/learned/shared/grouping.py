@@ -24,15 +24,10 @@ FEWEST_GROUPS = 16  # that the published fixpoint must leave
 
 @dataclass(frozen=True, eq=False)
 class ActionSpace:
-    """Groups of units with the devices that each may choose.
+    """Groups of units with the devices that each may choose."""
 
-    Attributes:
-        problem: the problem to solve.
-        grouping: units -> groups, closed under colocation.
-    """
-
-    problem: Problem
-    grouping: Grouping
+    problem: Problem  # the problem to solve
+    grouping: Grouping  # units -> groups, closed under colocation
 
     @property
     def n_groups(self) -> int:

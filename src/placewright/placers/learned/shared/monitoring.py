@@ -51,13 +51,9 @@ def scalars_to(folder: str, keep: Keep | None = None) -> Iterator[Scalars]:
 
 @dataclass
 class EarlyStop:
-    """True once the incumbent has not improved for a number of evaluations.
+    """True once the incumbent has not improved for a number of evaluations."""
 
-    Attributes:
-        patience: evaluations without improvement that end a run; 0 never ends it.
-    """
-
-    patience: int = 0
+    patience: int = 0  # evaluations without improvement that end a run; 0 never ends it
     _best: float = field(default=math.inf)
     _since: int = 0
 

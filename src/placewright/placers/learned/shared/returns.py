@@ -53,16 +53,11 @@ def released_hsdag_return(rewards: FloatArray, discount: float) -> float:
 
 @dataclass
 class MovingAverage:
-    """Exponential moving average; the first update sets it.
+    """Exponential moving average; the first update sets it."""
 
-    Attributes:
-        decay: weight of the past, in [0, 1).
-        value: the average, None before the first update.
-        recorded: list to which `update` appends its argument; None for none.
-    """
-
-    decay: float = 0.9
-    value: float | None = None
+    decay: float = 0.9  # weight of the past, in [0, 1)
+    value: float | None = None  # the average, None before the first update
+    # list to which `update` appends its argument; None for none
     recorded: list[FloatArray] | None = None
 
     def advantage(self, rewards: FloatArray) -> FloatArray:

@@ -26,17 +26,11 @@ ROUND = 8  # episodes, however many workers there are
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """The result of one training episode.
+    """The result of one training episode."""
 
-    Attributes:
-        loss: scalar tensor to descend.
-        mean_time: of the episode's placements, over the graph's reference time.
-        queries: placements that were timed.
-    """
-
-    loss: Any
-    mean_time: float
-    queries: int
+    loss: Any  # scalar tensor to descend
+    mean_time: float  # of the episode's placements, over the graph's reference time
+    queries: int  # placements that were timed
 
 
 class Baseline(Protocol):
@@ -50,17 +44,11 @@ class Baseline(Protocol):
 
 
 class Trainee(Protocol):
-    """A policy that learns from episodes on several graphs.
+    """A policy that learns from episodes on several graphs."""
 
-    Attributes:
-        policy: a torch module.
-        metadata: JSON values that its placer needs to build the network again.
-        clip_norm: largest global gradient norm; inf does not clip.
-    """
-
-    policy: Any
-    metadata: Mapping[str, Any]
-    clip_norm: float
+    policy: Any  # a torch module
+    metadata: Mapping[str, Any]  # JSON values that its placer needs to build the network again
+    clip_norm: float  # largest global gradient norm; inf does not clip
 
     def learning_rate(self, progress: float) -> float:
         """Learning rate of Adam at `progress` in [0, 1]."""
@@ -85,17 +73,11 @@ class Trainee(Protocol):
 
 @dataclass(frozen=True)
 class Episode:
-    """The number of an episode, and its training.
+    """The number of an episode, and its training."""
 
-    Attributes:
-        number: from 0.
-        of: episodes of the training in all.
-        seed: of the training.
-    """
-
-    number: int
-    of: int
-    seed: int
+    number: int  # from 0
+    of: int  # episodes of the training in all
+    seed: int  # of the training
 
     @property
     def progress(self) -> float:
@@ -119,19 +101,13 @@ class Episode:
 
 @dataclass(frozen=True)
 class Learned:
-    """The result of an episode on a worker.
+    """The result of an episode on a worker."""
 
-    Attributes:
-        gradients: of each parameter in the policy's order; None if the loss does not reach it.
-        loss: of the episode.
-        mean_time: see `EpisodeResult`.
-        recorded: returns that it added to its graph's baseline, in order.
-    """
-
+    # of each parameter in the policy's order; None if the loss does not reach it
     gradients: list[FloatArray | None]
-    loss: float
-    mean_time: float
-    recorded: list[FloatArray]
+    loss: float  # of the episode
+    mean_time: float  # see `EpisodeResult`
+    recorded: list[FloatArray]  # returns that it added to its graph's baseline, in order
 
 
 Known = Mapping[str, Any]  # name -> array: parameters under "policy.", states under "trainee."
@@ -139,17 +115,11 @@ Known = Mapping[str, Any]  # name -> array: parameters under "policy.", states u
 
 @dataclass
 class Job:
-    """A training as workers receive it, once; each creates the trainee on first use.
+    """A training as workers receive it, once; each creates the trainee on first use."""
 
-    Attributes:
-        placer: registry name.
-        settings: its hyperparameters, as text.
-        problems: the graphs.
-    """
-
-    placer: str
-    settings: Mapping[str, str] | None
-    problems: tuple[Problem, ...]
+    placer: str  # registry name
+    settings: Mapping[str, str] | None  # its hyperparameters, as text
+    problems: tuple[Problem, ...]  # the graphs
 
     @cached_property
     def trainee(self) -> Trainee:

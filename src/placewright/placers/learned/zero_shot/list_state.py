@@ -18,13 +18,9 @@ NODE_FEATURES = 8
 
 @dataclass(frozen=True, eq=False)
 class ListProblem:
-    """Arrays of a problem that list scheduling reads, each computed once.
+    """Arrays of a problem that list scheduling reads, each computed once."""
 
-    Attributes:
-        problem: the problem to solve.
-    """
-
-    problem: Problem
+    problem: Problem  # the problem to solve
 
     @cached_property
     def seconds(self) -> FloatArray:

@@ -63,19 +63,12 @@ class ZeroShotPolicy(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """k placements with the data to score them again.
+    """k placements with the data to score them again."""
 
-    Attributes:
-        placements: shape (k, n_units).
-        pairs: features at each step, shape (n_units, k, D, PAIR_FEATURES).
-        allowed: shape (n_units, k, D).
-        order: unit of each step, shape (n_units,).
-    """
-
-    placements: IntArray
-    pairs: FloatArray
-    allowed: BoolArray
-    order: IntArray
+    placements: IntArray  # shape (k, n_units)
+    pairs: FloatArray  # features at each step, shape (n_units, k, D, PAIR_FEATURES)
+    allowed: BoolArray  # shape (n_units, k, D)
+    order: IntArray  # unit of each step, shape (n_units,)
 
 
 def policy_inputs(problem: ListProblem) -> tuple[Tensor, Tensor]:

@@ -18,17 +18,12 @@ _FIRST_IDEALS = 10_000
 
 @dataclass(frozen=True, eq=False)
 class IdealLattice:
-    """Ideals in order of size: 0 is the empty set, the last one holds every item.
+    """Ideals in order of size: 0 is the empty set, the last one holds every item."""
 
-    Attributes:
-        indptr: the additions to ideal i are entries ``indptr[i]:indptr[i + 1]`` of the next two.
-        added: item that is added, shape (n_additions,).
-        reached: ideal that results, shape (n_additions,).
-    """
-
+    # the additions to ideal i are entries ``indptr[i]:indptr[i + 1]`` of the next two
     indptr: IntArray
-    added: IntArray
-    reached: IntArray
+    added: IntArray  # item that is added, shape (n_additions,)
+    reached: IntArray  # ideal that results, shape (n_additions,)
 
     @property
     def n_ideals(self) -> int:

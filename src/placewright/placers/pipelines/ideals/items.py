@@ -20,17 +20,12 @@ from placewright.core.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The items of a contiguous split.
+    """The items of a contiguous split."""
 
-    Attributes:
-        grouping: unit -> item.
-        successors: precedence among items, acyclic, rows in ascending order.
-        absorbed_memory: True if memory is tight and an item with resident bytes joined another,
-            so that no split separates the two.
-    """
-
-    grouping: Grouping
-    successors: Csr
+    grouping: Grouping  # unit -> item
+    successors: Csr  # precedence among items, acyclic, rows in ascending order
+    # True if memory is tight and an item with resident bytes joined another, so that no split
+    # separates the two
     absorbed_memory: bool
 
     @property

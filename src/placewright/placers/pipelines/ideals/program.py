@@ -31,17 +31,11 @@ MAX_TABLE_ENTRIES = 100_000_000
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """The pools of devices that the kinds of a load model take.
+    """The pools of devices that the kinds of a load model take."""
 
-    Attributes:
-        pool_of: pool that each kind takes devices from, shape (n_kinds,).
-        size: how many it takes, shape (n_kinds,); one kind of each pool takes one.
-        counts: devices in each pool, shape (n_pools,).
-    """
-
-    pool_of: IntArray
-    size: IntArray
-    counts: IntArray
+    pool_of: IntArray  # pool that each kind takes devices from, shape (n_kinds,)
+    size: IntArray  # how many it takes, shape (n_kinds,); one kind of each pool takes one
+    counts: IntArray  # devices in each pool, shape (n_pools,)
 
     @classmethod
     def of_kinds(cls, model: LoadModel) -> Pools:

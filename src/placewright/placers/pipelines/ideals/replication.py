@@ -34,17 +34,11 @@ _MOST_IDEALS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Replicated:
-    """The best groups, and the split that uses them.
+    """The best groups, and the split that uses them."""
 
-    Attributes:
-        problem: its devices are the groups, and the remaining single devices.
-        device_of: the split of the groups, shape (n_units,); None without one.
-        message: the proof, or why there is none.
-    """
-
-    problem: Problem
-    device_of: IntArray | None
-    message: str
+    problem: Problem  # its devices are the groups, and the remaining single devices
+    device_of: IntArray | None  # the split of the groups, shape (n_units,); None without one
+    message: str  # the proof, or why there is none
 
 
 def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -> Replicated:

@@ -378,17 +378,11 @@ def why_not_contiguous_in_groups(problem: Problem) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class LinkLevels:
-    """Groups of devices, and the costs of transfers within and between them.
+    """Groups of devices, and the costs of transfers within and between them."""
 
-    Attributes:
-        group_of: group of each device, shape (n_devices,).
-        near: costs where the other device is in the same group.
-        far: costs where it is in another.
-    """
-
-    group_of: IntArray
-    near: TransferCosts
-    far: TransferCosts
+    group_of: IntArray  # group of each device, shape (n_devices,)
+    near: TransferCosts  # costs where the other device is in the same group
+    far: TransferCosts  # costs where it is in another
 
 
 def link_levels(problem: Problem) -> LinkLevels | None:
