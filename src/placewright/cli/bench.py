@@ -72,7 +72,6 @@ def _workers(request: Request, *, apart: bool = False) -> AbstractContextManager
     """Open the workers of ``--workers`` and ``--ray`` for a block.
 
     Args:
-        request: options of the command.
         apart: a single worker is also another process.
 
     Raises:

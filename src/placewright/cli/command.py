@@ -87,7 +87,6 @@ def _wrapped(
     """The wrapper of a command.
 
     Args:
-        function: gives the name and the help.
         run: is called with the values of `parameters`.
         parameters: of the command line.
         isolates, each_size: see `command`.

@@ -22,7 +22,6 @@ def for_each_size(run: Callable[..., None], given: dict[str, Any]) -> None:
     does not end the others; Ctrl-C, after which a plan holds the incumbent, does.
 
     Args:
-        run: the command.
         given: its parameters, `shapes`, `output`, `report_file` and `as_json` among them.
     """
     from placewright.session.parsing import each_size, is_several

@@ -224,7 +224,6 @@ def panels_of(command: Any, *, shows_all: bool) -> Iterator[tuple[str, list[Any]
     """Each panel that has options, in the order of `PANELS`.
 
     Args:
-        command: of Typer.
         shows_all: take rarely used options, too.
     """
     options = [each for each in _options(command) if shows_all or not shown_of(each).is_rare]

@@ -49,7 +49,6 @@ def engine_asked(
     """True if an engine is asked for.
 
     Args:
-        engine: its name.
         folder, servers: options that need an engine.
         others: options that mean nothing with an engine -> their values; None was not given.
 

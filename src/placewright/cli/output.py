@@ -255,7 +255,6 @@ def spaced_lines(title: str, clock: Callable[[], float] = time.monotonic) -> Rep
     """Print reports as lines on standard error, at most one a minute.
 
     Args:
-        title: beginning of each line.
         clock: returns seconds.
     """
     last, left = clock(), TimeLeft(clock)

@@ -103,7 +103,6 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     """Print the verdict, the proof, the share of each device, and the timeline.
 
     Args:
-        plan: the plan.
         model: name of its model.
         file: of the plan, for the commands that the verdict advises.
     """

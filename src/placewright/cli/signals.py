@@ -157,7 +157,6 @@ def waits_for_import(number: int, frame: FrameType | None, depth: int) -> bool:
     """True if an import is running; the signal is then sent again a little later.
 
     Args:
-        number: of the signal.
         frame: the frame that the signal interrupted.
         depth: `import_depth` of the frame that set the handler; a program that another program
             imports does not wait for the end of that import.

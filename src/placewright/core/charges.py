@@ -72,8 +72,6 @@ def charges_of(
     """The charges of a quantity of `QUANTITIES`.
 
     Args:
-        quantity: its name.
-        cluster: with power and prices.
         seconds: of each unit on each device, shape (n_units, n_devices).
         joules: of each unit in addition to idle power, of that shape; None is power x seconds.
     """

@@ -124,7 +124,6 @@ def default_model(objective: str, samples_in_flight: int = 1) -> Event | MaxLoad
     """The execution model of an objective, if a request names none.
 
     Args:
-        objective: of `core.problem.OBJECTIVES`.
         samples_in_flight: of max-load.
     """
     return MaxLoad(samples_in_flight) if objective == "throughput" else EVENT

@@ -125,7 +125,6 @@ def quotient(
     leaves the graph.
 
     Args:
-        graph: the ops.
         grouping: of its ops; its groups are convex.
         working: bytes that each group takes besides while it runs, shape (n_groups,): a group that
             needs any has one more tensor, which nobody reads.

@@ -120,7 +120,6 @@ def plain_cluster(
     links, whose shape is then (n_devices + 1, n_devices + 1).
 
     Args:
-        n_devices: number of devices.
         links: seconds of latency and bytes per second of bandwidth, each one number or an array of
             shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
         memory: bytes of each device, shape (n_devices,), or one number for all; None is no limit.

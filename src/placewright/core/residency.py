@@ -63,10 +63,6 @@ def first_keepers(graph: ComputationGraph, units: Grouping) -> Csr:
 
     Devices that share their weights hold each once. It counts where that op runs, and nowhere else,
     whatever the units are.
-
-    Args:
-        graph: the ops.
-        units: of its ops.
     """
     kept, first = np.unique(graph.op_weights.indices, return_index=True)
     keepers = graph.op_weights.row_of_each()[first]  # rows ascend, so the first is the lowest op
@@ -77,7 +73,6 @@ def kept_of(graph: ComputationGraph, model: ExecutionModel, weights: Csr) -> Kep
     """The entries that devices keep for the units of a graph.
 
     Args:
-        graph: of units.
         model: under max-load the tensors of its samples in flight stay, on every device that makes
             or reads them; nothing is freed within a sample, since no order of ops is known.
         weights: that count where each unit runs; rows are units.
@@ -116,8 +111,6 @@ def working_bytes(
     from its op to its last reader. What the group alone reads is free after its last reader, too.
 
     Args:
-        graph: the ops.
-        grouping: of its ops.
         of_ops: bytes that each op takes beside its inputs and outputs while it runs, shape
             (n_ops,); None where that is not known.
     """

@@ -22,8 +22,6 @@ def inputs_named(
 
     Args:
         names: or patterns of names, such as ``past_*``.
-        graph: with the inputs.
-        source: has the names.
 
     Raises:
         UnknownNameError: there is no such input; the message lists the known ones.
@@ -80,7 +78,6 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
     Nothing transfers a weight, and its bytes count once on each device that has a reader.
 
     Args:
-        graph: the ops.
         inputs: tensors of it that no op produces.
     """
     if not inputs:

@@ -87,9 +87,7 @@ def compare_outputs(
     unsplit graph.
 
     Args:
-        problem: of the placement.
         placement: complete.
-        model: loaded by the runtime.
         inputs: values of all inputs, in the model's own order; None takes random ones.
         boundaries: also compare every tensor that leaves a segment with the unsplit graph's.
         plain: the model as its own library runs it; None makes it.
@@ -174,11 +172,7 @@ def update_error(before: HostArray, after: HostArray, expected: HostArray) -> fl
         return error
     other = expected.astype(np.float64)
     # A new value is rounded to its own precision, which is coarse for a small change.
-    rounding = 2.0 * _precision(expected) * float(np.abs(other).max())
+    rounding = 2.0 * float(np.finfo(expected.dtype).eps) * float(np.abs(other).max())
     largest = float(np.abs(after.astype(np.float64) - other).max())
     change = float(np.abs(other - before.astype(np.float64)).max())
     return max(0.0, largest - rounding) / max(change, rounding, 1e-300)
-
-
-def _precision(values: HostArray) -> float:
-    return float(np.finfo(values.dtype).eps)

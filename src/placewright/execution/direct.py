@@ -57,7 +57,6 @@ class DirectRunner:
     buffers of its own, which are made when they are needed and used again.
 
     Args:
-        model: loaded by its runtime.
         copies: of the model, at least one; see `whole_copies` and `split_copy`.
         at_once: most calls under way, >= 1; further callers wait.
     """
@@ -111,7 +110,6 @@ class Copy:
     """Segments that run one after the other, with buffers for the calls that execute them.
 
     Args:
-        model: from which `segments` were cut.
         segments: in the order in which they run.
         devices: ``segments[i].device`` indexes it.
         compiled: the segments.
@@ -206,7 +204,6 @@ def split_copy(
     A call then needs no other thread, and to wake one can take longer than a small segment.
 
     Args:
-        model: from which `segments` were cut.
         segments: of one request, in plan order.
         devices: ``segments[i].device`` indexes it; see `are_equal_cores`.
 

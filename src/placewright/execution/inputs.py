@@ -123,7 +123,6 @@ def checked_inputs(
     """Check inputs; return one array per input in the model's own order.
 
     Args:
-        model: with the signature.
         inputs: one array per input in that order, or name -> array. A value of numbers in lists
             becomes an array of the input's own type. Inputs with fixed values may be left out.
         dtypes: the model's `input_dtypes`, if they are known; None asks the model for them.

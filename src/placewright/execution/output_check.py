@@ -75,7 +75,6 @@ class OutputCheck:
     """Compares outputs with those of the unsplit model as its own library runs it.
 
     Args:
-        model: loaded by the runtime.
         devices: to which the device numbers of segments refer.
         plain: the model as its own library runs it on the first device; None makes it.
 

@@ -214,7 +214,6 @@ class RequestTensors:
     """Runs segments of requests on the tensors that they hold.
 
     Args:
-        model: from which `segments` were cut.
         segments: see `ConcurrentRunner`.
         members: of the devices.
     """

@@ -43,7 +43,6 @@ def routes_of(
     """Find the routes of a split.
 
     Args:
-        graph: from which segments were cut.
         segments: each device runs its segments in this order.
         n_devices: memory d < n_devices is that of device d, memory n_devices is the host's.
         shared: all devices and the host share memory 0; a tensor stays there until the next

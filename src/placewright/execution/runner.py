@@ -60,7 +60,6 @@ class ConcurrentRunner:
     names the segments that still run.
 
     Args:
-        model: from which `segments` were cut.
         segments: in an order in which they can execute; each device follows its own part of it.
         devices: ``segments[i].device`` indexes it; groups list their members.
         in_flight: requests that may be under way at the same time, >= 1.

@@ -23,7 +23,6 @@ def model_of(name: str, **parameters: Any) -> ExecutionModel:
     """The execution model with a name; by default with 0 samples in flight.
 
     Args:
-        name: of the model.
         parameters: values of its fields. Parameters of `_COLUMNS` are ignored if the model lacks
             them.
 

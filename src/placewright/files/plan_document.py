@@ -184,9 +184,7 @@ def require_agreement(
     """Check that a plan file agrees with its problem and with itself.
 
     Args:
-        document: the plan file.
         expected: entries from its problem, by their names in the file.
-        path: of the file, for errors.
 
     Raises:
         FileFormatError: two of them differ; the message names the entry and both values.

@@ -41,14 +41,6 @@ from placewright.io.json_text import read_json_object, read_text
 from placewright.io.opened import read_bytes
 from placewright.io.written import is_written_through, write_files
 
-# Plans without `settings` are of a time when these names meant our mended forms.
-NAMES_BEFORE = {
-    "grouper-placer": "grouper-placer-mi",
-    "hierarchical": "hierarchical-mi",
-    "hsdag": "hsdag-corrected",
-    "seq2seq": "seq2seq-entropy",
-}
-
 
 def problem_path_of(plan_path: Path | str) -> Path:
     """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``."""
@@ -143,10 +135,8 @@ def read_plan(path: Path | str) -> Plan:
 
 
 def _record(placer: PlacerEntry) -> PlacerRecord:
-    """The search; earlier versions had other names of placers, and no settings in the file."""
-    is_earlier = placer.settings is None
     return PlacerRecord(
-        NAMES_BEFORE.get(placer.name, placer.name) if is_earlier else placer.name,
+        placer.name,
         placer.version,
         placer.seed,
         placer.evaluations,

@@ -216,9 +216,6 @@ def written_in(problem: Problem, file: Path | str) -> Problem:
 
 
 def path_from(path: str, file: Path | str) -> str:
-    """The path of a model in a file, relative to the file's folder if it exists there.
-
-    Files of earlier versions have paths relative to the folder of the process.
-    """
+    """The path of a model in a file, relative to the file's folder if it exists there."""
     beside = Path(file).parent / path
     return os.path.normpath(beside) if path and beside.exists() else path

@@ -70,7 +70,6 @@ def read_rows(
     """Rows of a results file; none if there is no file.
 
     Args:
-        path: of the file.
         file_format: required format.
         make: called with the fields of each row by name.
         missing: value for null, which stands for numbers that are not finite.

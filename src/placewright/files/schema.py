@@ -28,8 +28,6 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     Args:
         model: class of the document.
         data: value of JSON or YAML.
-        path: of the file, for errors.
-        expected_format: ``format`` of the document.
         others: earlier formats that the caller also reads, for errors.
 
     Raises:

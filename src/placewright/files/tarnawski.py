@@ -58,8 +58,6 @@ def read_workload(
     - The size of a node is resident on its device.
 
     Args:
-        path: the JSON file.
-        objective: of the problem.
         execution_model: by default `max-load` for throughput and `subgraph` for latency.
 
     Returns:

@@ -84,7 +84,6 @@ class Converter(ABC):
         `versions`: a change of any of them makes another file.
 
         Args:
-            name: of the model.
             module: in evaluation mode.
             example_inputs: positional inputs; their shapes are fixed.
             input_names: names of the inputs; empty keeps those of ``forward``.

@@ -52,7 +52,6 @@ def attention(query: Sequence[int], keys: int, value_width: int) -> float:
 
     Args:
         query: shape (..., queries, width).
-        keys: number of keys.
         value_width: width of the values.
     """
     *batch, queries, width = query

@@ -80,7 +80,6 @@ def make_runtime(name: str, find: Find = found_path) -> Runtime:
     """The runtime of the framework called `name`.
 
     Args:
-        name: registered.
         find: resolves names of models.
 
     Raises:

@@ -35,10 +35,6 @@ def read_text(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> str:
 def json_object(text: str, path: object) -> dict[str, Any]:
     """The JSON object in a text.
 
-    Args:
-        text: content of the file.
-        path: of the file, for errors.
-
     Raises:
         FileFormatError: the text is not JSON or not an object, or contains an integer of more than
             64 bits or half of a surrogate pair.

@@ -22,7 +22,6 @@ def files_beside(
     """The other files that a model file needs.
 
     Args:
-        path: of the model file.
         check: returns these files from the path and the mapped content.
         limit: largest size of the model file in bytes.
 

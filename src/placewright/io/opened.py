@@ -41,7 +41,6 @@ def printable(text: str, kept: str = "") -> str:
     """Replace control characters of a terminal by their numbers.
 
     Args:
-        text: foreign text.
         kept: characters that stay, such as ends of lines.
     """
     if text.isprintable():

@@ -19,10 +19,6 @@ def scratch_folder(within: Path, prefix: str) -> Iterator[Path]:
 
     Also removes folders of killed processes, which nobody locks.
 
-    Args:
-        within: parent folder.
-        prefix: of the name.
-
     Raises:
         OSError: the folder cannot be created.
     """

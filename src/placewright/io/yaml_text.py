@@ -23,10 +23,6 @@ _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 def yaml_value(text: str, path: object) -> Any:
     """The value of a YAML text.
 
-    Args:
-        text: content of the file.
-        path: of the file, for errors.
-
     Raises:
         FileFormatError: it is not YAML, or its aliases stand for too many nodes.
     """

@@ -22,7 +22,6 @@ class ResidentMemory:
     """Bytes that each device keeps while classes are placed one by one.
 
     Args:
-        problem: the problem to solve.
         limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
     """
 
@@ -58,7 +57,6 @@ class ResidentMemory:
         """Add the class to the first device with enough memory.
 
         Args:
-            group: the class.
             turns: every device, in order of preference.
             allowed: devices that may run it, shape (n_devices,); the first of them takes it if none
                 has enough memory.
@@ -89,7 +87,6 @@ def evaluate_within_limits(
     run too many segments, the proposal is evaluated once more with fewer.
 
     Args:
-        evaluator: counts every round.
         propose: resident limits of devices, then of shared pools, shape (n_devices + n_pools,)
             -> devices and order (or None); at most `_ROUNDS` times.
 

@@ -81,21 +81,6 @@ MENDED = {
     "placeto": "placeto-mean",
     "seq2seq": "seq2seq-entropy",
 }
-# Earlier versions had a setting `variant`: (name, variant) -> name and settings of the same.
-VARIANTS_BEFORE: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
-    ("grouper-placer", "corrected"): ("grouper-placer-mi", {}),
-    ("grouper-placer", "paper"): ("grouper-placer", {}),
-    ("hierarchical", "corrected"): ("hierarchical-mi", {}),
-    ("hierarchical", "paper"): (
-        "hierarchical",
-        {"learning_rate": "0.001", "entropy_weight": "0.03", "shapes": "log"},
-    ),
-    ("hsdag", "corrected"): ("hsdag-corrected", {}),
-    ("hsdag", "paper"): ("hsdag", {}),
-    ("hsdag", "released"): ("hsdag-released", {}),
-    ("seq2seq", "hsdag-rnn"): ("seq2seq-hsdag-rnn", {}),
-    ("seq2seq", "paper"): ("seq2seq-entropy", {}),
-}
 _MEMBERS = ("name", "paper", "objectives", "needs_training", "why_not", "place")
 
 
@@ -190,31 +175,17 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
         InputError: a value of the wrong type or range.
         MissingExtraError: a package that the placer needs is not installed.
     """
-    name, settings = as_now(name, settings or {})
     placer_type = placer_class(name)
     for package, extra in getattr(placer_type, "requires", ()):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra, f"placer '{name}'")
     fields = {item.name: item for item in dataclasses.fields(placer_type)}  # type: ignore[arg-type]
     values: dict[str, object] = {}
-    for key, text in settings.items():
+    for key, text in (settings or {}).items():
         if key not in fields:
             raise UnknownNameError(f"setting of placer {name}", key, list(fields))
         values[key] = _parsed(name, key, text, _type_of(placer_type, fields[key]))
     return placer_type(**values)
-
-
-def as_now(name: str, settings: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Name and settings of a placer that may be spelled with the `variant` of earlier versions.
-
-    >>> as_now("hsdag", {"variant": "released", "steps": "5"})
-    ('hsdag-released', {'steps': '5'})
-    """
-    before = (name, settings.get("variant", ""))
-    if before not in VARIANTS_BEFORE:
-        return name, settings
-    now, same = VARIANTS_BEFORE[before]
-    return now, {**same, **{key: text for key, text in settings.items() if key != "variant"}}
 
 
 def family_of(name: str) -> str:

@@ -46,7 +46,6 @@ def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = 
     fastest device where it fits. What shared pools cannot hold leaves in the same way.
 
     Args:
-        problem: the problem to solve.
         device_of: device of each unit, shape (n_units,); -1 if a method has no wish.
         limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
 

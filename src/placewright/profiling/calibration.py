@@ -76,8 +76,6 @@ def calibration(
 
     Args:
         problem: with measured costs; overheads of its cluster are replaced.
-        model: loaded by the runtime.
-        rng: draws the placements.
         placements: number of measured placements, at most 20.
         rounds: runs of each placement, each beside one of the unsplit model; None is `Rounds.of`
             the usual number.
@@ -126,7 +124,6 @@ class _Placements:
 
     Args:
         problem: without overheads or limits.
-        model: loaded by the runtime.
         rounds: of each placement; None is the usual number.
         deadline: no round starts after it.
     """

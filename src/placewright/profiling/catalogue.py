@@ -46,7 +46,6 @@ class Fit:
         """Share of the peak that ops of a class reach, between the sizes by their logarithm.
 
         Args:
-            name: of the class.
             at_peak: seconds of the ops at the peak.
         """
         logarithm = np.log(np.maximum(at_peak, self.sizes[0]))
@@ -122,7 +121,6 @@ def speed_interval(engine: str, phase: str) -> tuple[float, float] | None:
     """Factors of a predicted speed between which nine of ten measured ones lie; None if unknown.
 
     Args:
-        engine: of the catalogue.
         phase: ``"prefill"`` or ``"decode"``.
     """
     found = _document()["engines"][engine].get("interval")
@@ -437,7 +435,6 @@ def linked(cluster: Cluster, link: str = _LINK, peer_link: str | None = None) ->
     """Connect the devices of a cluster, in place of its links.
 
     Args:
-        cluster: devices and host.
         link: between the host and every other device, each with a link of its own.
         peer_link: between every two devices that are not CPUs; None sends through the host.
 

@@ -26,7 +26,6 @@ def wandering_placement(problem: Problem, rng: np.random.Generator, stickiness: 
 
     Args:
         problem: whose units go only to devices that are allowed.
-        rng: random numbers.
         stickiness: probability to follow one of the predecessors, 0 to 1.
     """
     graph, allowed = problem.unit_graph, problem.allowed
@@ -54,7 +53,6 @@ def earliest_finish_placement(
 
     Args:
         problem: whose units go only to devices that are allowed.
-        rng: random numbers.
         deviation: probability of a random device instead, 0 to 1.
     """
     graph, seconds = problem.unit_graph, problem.costs.seconds

@@ -23,7 +23,6 @@ def warm_time(runner: ConcurrentRunner, expected: float) -> float:
     """Seconds of a request that finds the caches as the previous request left them.
 
     Args:
-        runner: has run before.
         expected: seconds of a request; a long one refills the caches itself and needs no request
             before it.
     """

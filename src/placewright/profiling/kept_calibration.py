@@ -55,9 +55,6 @@ def known_calibration(
     The result is None if there is no fit, or if the machine has changed since.
 
     Args:
-        problem: as it was profiled.
-        store: in the user's cache folder.
-        version: of the runtime.
         probe: examines the machine; None trusts the store.
         is_quick: also take the fit of a quick calibration, if there is no complete one.
     """
@@ -82,7 +79,6 @@ def is_calibration_known(
     """True if `known_calibration` will return a fit, before there is a problem.
 
     Args:
-        model: as it was read.
         n_units: number of its units on these devices.
         cluster, store, version: see `known_calibration`.
         of_streams: whether the objective is throughput.
@@ -119,8 +115,6 @@ def keep_calibration(
 
     Args:
         problem: with the fit.
-        store: in the user's cache folder.
-        version: of the runtime.
         probed: result of the probe.
         left_out: parts that a quick calibration left out, as a clause; "" if it was complete.
     """

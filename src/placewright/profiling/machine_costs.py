@@ -47,7 +47,6 @@ def known_machine_costs(
     """Return the stored measurements; None if there are none or the machine has changed.
 
     Args:
-        store: in the user's cache folder.
         key: from `machine_key`.
         probe: examines the machine, see `probe`.
     """
@@ -76,7 +75,6 @@ def measure_machine(
 
     Args:
         problem: of the small model, as it was profiled.
-        model: loaded by the runtime.
         progress: called before each placement.
         deadline: no round starts after it.
 

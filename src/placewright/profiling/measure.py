@@ -147,7 +147,6 @@ def measure_costs(
     """Measure seconds of each unit on each device, shape (n_units, n_devices); inf if unsupported.
 
     Args:
-        model: loaded by the runtime.
         units: groups of ops that move as one.
         devices: with fingerprints; equal fingerprints are measured once.
         store: holds known samples and takes new ones after every round.

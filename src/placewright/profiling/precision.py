@@ -47,9 +47,7 @@ def precisions_on(own: tuple[str, ...], device: Device, entry: CatalogueDevice) 
     """Precision in which each op computes on a device, length n_ops.
 
     Args:
-        own: of each op, from `own_precisions`.
         device: may have the option ``precision``.
-        entry: its data sheet.
     """
     wish = device.options.get(OPTION)
     of_own = {name: entry.precision(wish or name) for name in dict.fromkeys(own)}
@@ -62,10 +60,8 @@ def bytes_on(
     """Bytes of each tensor, shape (n_tensors,), and of each op's weights, (n_ops,), on a device.
 
     Args:
-        graph: the model.
         own: of each op, from `own_precisions`; the type of weights of unknown type.
         device: may have the option ``precision``.
-        entry: its data sheet.
     """
     scale = _scale(device, entry)
     of_tensor = np.array([scale(dtype or "f32") for dtype in graph.tensor_dtypes])

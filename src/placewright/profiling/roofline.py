@@ -52,11 +52,8 @@ def roofline_problem(
     """Make a problem whose costs come from the roofline model.
 
     Args:
-        graph: with flops and bytes.
         cluster: of catalogue devices (`profiling.catalogue.catalogue_cluster`), or its name.
-        objective: of the problem.
         execution_model: None is `max-load` for throughput and `event` for the others.
-        source: of the graph's model.
 
     Raises:
         ClusterError: a device is not of the catalogue.
@@ -81,7 +78,6 @@ def roofline_costs(
     """Seconds of each op on each device of a cluster of catalogue devices.
 
     Args:
-        graph: with flops and bytes.
         cluster: of catalogue devices, or of devices with data sheets.
         fitted: take the efficiencies that the catalogue has from measured ops, if there are any;
             False takes those that it assumes, a `Fit` is used in place of the catalogue's.
@@ -189,8 +185,6 @@ def at_peak(graph: ComputationGraph, device: Device, precision: str = "f32") -> 
     """Seconds of each op at the peaks of a device, and its class for fits of products.
 
     Args:
-        graph: with flops and bytes.
-        device: of the catalogue, or with a data sheet.
         precision: of the products that are fitted.
 
     Raises:

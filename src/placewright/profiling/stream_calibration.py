@@ -80,8 +80,6 @@ def stream_calibration(
 
     Args:
         problem: as it was profiled, of single devices; overheads of its cluster are replaced.
-        model: loaded by its runtime.
-        rng: draws the placements.
         progress: called with the finished part, 0 to 1.
         deadline: no stream starts after it. Nothing is fitted to fewer than four.
     """
@@ -234,7 +232,6 @@ def gaps_between(
     """Seconds between segments of a device, if the next segment had all its inputs.
 
     Args:
-        problem: of the segments.
         segments: of one sample.
         answers: of a stream.
     """

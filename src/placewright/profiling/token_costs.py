@@ -90,7 +90,6 @@ def token_problem(
     """The problem of a request on devices, under `sequential`.
 
     Args:
-        work: of the request.
         cluster: of devices with data sheets; its limits are those of the devices.
         phases: that are counted; memory is that of the whole request.
 

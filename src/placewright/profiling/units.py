@@ -38,7 +38,6 @@ def common_units(graph: ComputationGraph, fused: Iterable[Grouping]) -> Grouping
     join: the strongly connected components of the quotient are the finest way to break its cycles.
 
     Args:
-        graph: the ops.
         fused: of each device, the ops that it executes as one kernel.
     """
     labels = np.arange(graph.n_ops, dtype=np.int64)

@@ -42,7 +42,6 @@ def request_table(
     """The table of contenders that ran single requests.
 
     Args:
-        plan: of the search.
         measured: contender -> median and distance between the quartiles, in seconds.
         predicted: contender -> seconds by the simulator.
         searched: the contender that the search returned.

@@ -10,11 +10,7 @@ from placewright.core.quantities import format_bytes, format_duration
 
 
 def engine_lines(document: Mapping[str, Any]) -> list[str]:
-    """The lines that `placewright run --engine` prints.
-
-    Args:
-        document: as `placewright run --engine --json` prints it.
-    """
+    """The lines that `placewright run --engine` prints."""
     return [
         *_place_lines(document),
         *_token_lines(document),

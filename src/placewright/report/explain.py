@@ -147,7 +147,6 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplan
     """Simulate the plan with an op on every other device.
 
     Args:
-        plan: is not changed.
         op: name of an op of the model.
         simulator: of the plan's problem, if the caller has one.
 
@@ -325,8 +324,6 @@ def parts_of_value(
     """Name of each of `PARTS` -> seconds, which add up to the value.
 
     Args:
-        problem: the problem.
-        simulator: of the problem.
         placement: a feasible placement.
 
     Returns:

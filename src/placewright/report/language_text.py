@@ -60,7 +60,6 @@ def memory_lines(plan: Plan, caches: Mapping[str, float]) -> list[str]:
     """For each device: bytes with limit and cache, and the modules that lie there.
 
     Args:
-        plan: of a language model.
         caches: device -> bytes of keys, values and states among them.
     """
     problem, device_of = plan.problem, plan.placement.device_of

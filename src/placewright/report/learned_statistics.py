@@ -229,7 +229,6 @@ def changes(runs: Groups, learner: str) -> list[Change]:
     """Compare every changed setting of a learner with its defaults, by both measures.
 
     Args:
-        runs: by problem and placer.
         learner: registry name; runs with updates off are controls, not changes.
     """
     names = dict.fromkeys(

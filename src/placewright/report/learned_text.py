@@ -37,8 +37,6 @@ def report_text(
     """The report: learning, usefulness, changed settings, best placements, core-seconds.
 
     Args:
-        runs: of any placers and problems.
-        evaluations: of every run.
         settings: all hyperparameters of each placer, which the last table shows.
     """
     groups = runs_by_problem(runs)

@@ -77,11 +77,7 @@ def asset(name: str) -> str:
 
 
 def page_text(document: dict[str, Any]) -> str:
-    """The page of a document.
-
-    Args:
-        document: from `page_document.plans_document`.
-    """
+    """The page of a document."""
     libraries = "\n".join(asset(f"vendor/{name}.min.js") for name in LIBRARIES)
     scripts = "\n".join(asset(f"{name}.js") for name in (*EVENT_MODEL, *VIEWS))
     licences = "\n".join(

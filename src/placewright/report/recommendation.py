@@ -46,7 +46,6 @@ def recommendation_text(
     A file of version 1 holds the searched placement, even if a simpler contender was faster.
 
     Args:
-        plan: of a search or a file.
         default: lines of `default_text`, if the runtime's default was recommended.
         why_not_default: reason why the default is not comparable; None if it is.
     """
@@ -81,7 +80,6 @@ def default_text(plan: Plan, runtime: str, call: str | None) -> list[str]:
     """Lines about running the model with the runtime's default, which no placement expresses.
 
     Args:
-        plan: of the model.
         runtime: its name if a command must name it; "" if it is the default one.
         call: expression that makes the model with the default in Python; None without one.
     """

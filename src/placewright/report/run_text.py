@@ -14,7 +14,6 @@ def run_lines(document: Mapping[str, Any], comparison: str) -> list[str]:
     """The lines that `placewright run` prints.
 
     Args:
-        document: as `placewright run --json` prints it.
         comparison: the error of the outputs beside its tolerance, in words.
     """
     word = "equal" if document["equal"] else "NOT EQUAL"
@@ -52,7 +51,6 @@ def run_verdict(device: str, ratio: tuple[float, float, float], *, is_split: boo
     """One sentence: a measured plan against the best single device.
 
     Args:
-        device: its name.
         ratio: the plan's seconds over that device's, with the ends of its 95 % interval.
         is_split: the plan uses several devices.
     """

@@ -61,8 +61,6 @@ def fitted_table(
     fit beside each other, every row becomes a block with one line per column.
 
     Args:
-        title: text above the table.
-        columns: headings.
         rows: cells, one per column.
         width: columns of the terminal.
     """

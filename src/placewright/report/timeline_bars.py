@@ -41,7 +41,6 @@ def timeline_bars(
     """A bar per device and channel with its busy share, the critical path, and a legend.
 
     Args:
-        problem: of the timeline.
         timeline: drawn from 0 to its value.
         width: columns of each line at most.
         plain: use ASCII only.

@@ -44,8 +44,6 @@ def run_trace_text(problem: Problem, timeline: Timeline, measured: Sequence[Segm
     """The measured run beside the predicted one, as JSON text.
 
     Args:
-        problem: the problem.
-        timeline: the predicted timeline.
         measured: segments of one run.
     """
     events = _predicted(problem, timeline, label=f" ({PREDICTED})")

@@ -323,7 +323,6 @@ def _taken(problem: Problem, name: str, peaks: FloatArray) -> float:
 
     Args:
         problem: with the device or pool.
-        name: of the device or pool.
         peaks: of each device, shape (n_devices,).
     """
     cluster = problem.cluster

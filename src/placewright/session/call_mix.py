@@ -258,7 +258,6 @@ def checked_calls(
     Args:
         plan: of the mean call.
         parts: problems of the single calls.
-        model: of the request.
         compares: run the model, and compare its outputs.
 
     Raises:

@@ -118,9 +118,6 @@ def check_on_hardware(
     """Run a plan beside its contenders, and keep the recommended placement.
 
     Args:
-        plan: of the search.
-        model: the plan's, loaded by its runtime.
-        report: receives the progress.
         check: its settings; None takes the usual ones.
         deadline: of everything.
 
@@ -149,7 +146,6 @@ def probe_on_hardware(
     probed, nor is one that no single device can replace.
 
     Args:
-        plan: of the search.
         load: loads the plan's model by the name of its runtime.
         deadline: of everything.
 
@@ -377,7 +373,6 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     """The samples in flight that keep a sample's latency below a limit, by the simulator.
 
     Args:
-        simulator: of the problem.
         placement: whose stream it is.
         limit: seconds that 95 % of the samples may take; inf is no limit.
 
@@ -445,12 +440,10 @@ def execute_stream(
     """Stream samples through a plan, check all outputs, and measure its rate beside contenders.
 
     Args:
-        plan: from `place` or `read_plan`.
         model: the plan's, loaded by its runtime; None loads it.
         length: None is the usual one.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
-        report: receives the progress.
         deadline: nothing new starts after it.
 
     Raises:

@@ -42,7 +42,6 @@ class ComparisonFile:
 
     Args:
         path: JSON file, read now where it exists; None keeps the runs in memory only.
-        problem: to place.
         budget: of every run.
 
     Attributes:

@@ -132,7 +132,6 @@ def judged(
     """The verdict over contenders, simpler ones first.
 
     Args:
-        contenders: that were measured.
         seconds: name -> of each round.
         kept: names that keep the latency limit, and may be recommended; None is all.
         most_loss: see `profiling.verdict.judge`.
@@ -161,12 +160,7 @@ def judged(
 
 
 def request_contenders(plan: Plan, model: LoadedModel) -> Contenders[ConcurrentRunner]:
-    """Every single device, the runtime's default, an even split and the plan, for single requests.
-
-    Args:
-        plan: of the search.
-        model: the plan's, loaded by its runtime.
-    """
+    """Single devices, the runtime's default, an even split and the plan, for single requests."""
     problem, simulator = plan.problem, Simulator(plan.problem)
     alone, left_out = _legal_devices(problem, simulator)
     members = [alone_contender(simulator, device, model) for device in alone]
@@ -215,8 +209,6 @@ def stream_contenders(
     """The best single device, copies of the whole model, an even split and the plan, for streams.
 
     Args:
-        plan: of the search.
-        model: the plan's, loaded by its runtime.
         in_flight: samples under way at most in the plan; None is as many as pay.
 
     Raises:
@@ -279,12 +271,7 @@ class WholeModelStreams:
 
 
 def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
-    """Ways to stream through the unsplit model that obey the plan's limits and pins.
-
-    Args:
-        plan: of the search.
-        model: the plan's, loaded by its runtime.
-    """
+    """Ways to stream through the unsplit model that obey the plan's limits and pins."""
     problem, simulator = plan.problem, Simulator(plan.problem)
     alone, left_out = _legal_devices(problem, simulator)
     seconds: dict[str, float] = {}

@@ -155,7 +155,6 @@ def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) 
     Args:
         cluster: of this machine.
         runtime: that measures.
-        steps: report progress.
     """
     if cluster.n_devices < 2:
         return None
@@ -179,7 +178,6 @@ class MachineCosts:
     Args:
         cluster: of this machine.
         runtime: that measures.
-        store: in the user's cache folder.
     """
 
     def __init__(self, cluster: Cluster, runtime: Runtime, store: CostStore) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,7 @@ def export(plan: Plan, form: str, path: Path) -> str:
     """Write `plan` at `path` in another tool's format.
 
     Args:
-        plan: to be exported.
         form: one of `formats()`.
-        path: of the file; of a folder for ``onnx-segments``.
 
     Returns:
         One line about how to use the file.
@@ -54,10 +51,6 @@ def _device_map(plan: Plan, path: Path) -> str:
     from placewright.writers.device_map import device_map, why_refused
 
     data, source = device_map(plan), plan.problem.source
-    if source is not None and source.signature is None:
-        # Files of earlier versions lack the parameters that no op reads.
-        source = _source(plan)
-        data = device_map(replace(plan, problem=replace(plan.problem, source=source)))
     refused = why_refused(data, () if source is None else source.state)
     loaded = _taken(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
@@ -190,7 +183,6 @@ def _taken(path: Path, tool: str, reason: str | None, done: str, what: str = "it
     """A note on how the tool was tried on an export before it was written.
 
     Args:
-        path: of the export.
         tool: that takes it.
         reason: error of the tool, "" if it takes the file, None if the tool or a device is missing.
         done: the trial, as a verb of the tool.

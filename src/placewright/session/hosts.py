@@ -50,7 +50,6 @@ def discover_on_hosts(
         names: ``host:device`` between commas, or hosts for all that they have; None is all.
         ray: address of the cluster; see `workers.opened.open_workers`.
         runtime: whose devices; None is OpenVINO.
-        report: receives the progress.
 
     Raises:
         UnknownNameError: there is no such host or device.
@@ -73,7 +72,6 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
 
     Args:
         request: with `ray`; `devices` as of `discover_on_hosts`.
-        report: receives the progress.
 
     Raises:
         UnknownNameError: there is no such host or device.

@@ -44,7 +44,6 @@ class KeptPlans:
         """The loaded plan, which nobody closes meanwhile.
 
         Args:
-            plan: to run.
             load: gives its model, where the plan is not kept.
         """
         with ExitStack() as closing, ExitStack() as held:

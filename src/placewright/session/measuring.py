@@ -110,13 +110,11 @@ def measure_model(
     """Measure every unit on every device and calibrate; both are stored for later calls.
 
     Args:
-        model: as it was read, with its source.
         loaded: the same by `runtime`.
         cluster: of this machine.
         runtime: that measures.
         objective: of the problem; overheads are fitted if the event model simulates it.
         extent: how much is measured; None is all.
-        steps: report progress.
         units: to measure; None forms them.
 
     Raises:

@@ -96,7 +96,6 @@ def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
     """Keep a module for as long as this process lives; return the name that finds it.
 
     Args:
-        module: to keep.
         example_inputs: its positional inputs; a single one may stand alone.
     """
     name = f"{MODULE_PREFIX}{type(module).__name__}"

@@ -74,10 +74,7 @@ def pareto_front(
 
     Args:
         problem: under an execution model of one sample; its own limits hold for all points.
-        budget: of each search.
         points: number of searches, >= 2.
-        seed: of every random choice.
-        report: receives the progress.
 
     Returns:
         The points that no other point beats, least latency first.

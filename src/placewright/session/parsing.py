@@ -430,7 +430,6 @@ def names_in(raw: Any, field: str, form: str) -> tuple[str, ...]:
 
     Args:
         raw: as the user gives it.
-        field: of the request.
         form: of one text.
 
     Raises:

@@ -163,9 +163,6 @@ def predicted_plan(plan: Plan) -> Plan:
 
     If the predicted gain of a split does not exceed the error of predictions, the plan gets the
     best single device, and keeps the split in `searched`.
-
-    Args:
-        plan: of the search.
     """
     gain = predicted_gain(plan.problem, plan.placement, plan.value)
     if plan.measured is not None or gain is None or gain.is_sure:

@@ -59,8 +59,6 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     """Make the problem of a request: find the devices, read the model, measure, constrain.
 
     Args:
-        model: of the request.
-        steps: report progress.
         deadline: of everything.
 
     Raises:
@@ -222,7 +220,6 @@ def _machine(
 
     Args:
         request: of the user.
-        steps: report progress.
         otherwise: the runtime if the request names none; None is the objective's.
 
     Raises:
@@ -416,7 +413,6 @@ def listed_ops(model: Model, pattern: str) -> OpListing:
     The slowest are those on the device that runs the whole model fastest.
 
     Args:
-        model: as it was read.
         pattern: a name, or one with ``*``, ``?`` and ``[...]``.
 
     Raises:

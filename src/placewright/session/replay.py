@@ -100,7 +100,14 @@ def _replayed(
         for placement, known in zip(placements, values, strict=True):
             known[rule] = simulator.value(placement)
     return [
-        ReplayedPlan(case.name, case.groups, plan.name, plan.measured, known, _is_split(placement))
+        ReplayedPlan(
+            case.name,
+            case.groups,
+            plan.name,
+            plan.measured,
+            known,
+            len(np.unique(placement.device_of)) > 1,
+        )
         for plan, placement, known in zip(case.plans, placements, values, strict=True)
     ]
 
@@ -128,10 +135,6 @@ def _placement(plan: ReplayPlan, case: ReplayCase, devices: Sequence[str]) -> Pl
         order = [index[name] for name in plan.order]
     number = {device: at for at, device in enumerate(devices)}
     return Placement.of([number[device] for device in chosen], order)
-
-
-def _is_split(placement: Placement) -> bool:
-    return len(set(placement.device_of.tolist())) > 1
 
 
 def _seconds(value: float | None) -> float:

@@ -260,7 +260,6 @@ def execute(
         runs: measured runs of each, >= 1.
         boundaries: compare every tensor that crosses devices, too.
         inputs: as `run` takes them; None draws random ones.
-        report: receives the progress.
 
     Raises:
         ClusterError: a device stands for several.

@@ -103,10 +103,8 @@ def search(
     """Run one placer on one problem.
 
     Args:
-        problem: to place.
         placer: the algorithm.
         budget: whichever of its limits is met first ends the search.
-        seed: of every random choice.
         measure: seconds of a placement on hardware; None simulates.
         start: a placement that is evaluated first, shape (n_units,).
 
@@ -328,7 +326,7 @@ def tell_of_core_seconds(placers: Iterable[Placer], limit: Budget) -> None:
 def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
     limit = request.limit
-    is_checked = _is_checked(request)
+    is_checked = _wants_check(request) and not request.quick
     if limit.seconds is None:
         unknown = f"the search of {_size_of(limit)}"
         return Steps(report, search_seconds=math.nan, search=unknown, is_checked=is_checked)
@@ -348,10 +346,8 @@ def search_and_check(
     """Search and check on the hardware within the total.
 
     Args:
-        model: of the request.
         placer: of the request.
         measured: the problem.
-        steps: report progress.
         deadline: of everything.
 
     Raises:
@@ -386,10 +382,6 @@ def search_and_check(
 def _wants_check(request: Request) -> bool:
     """True if the plan is to be checked; by default for all but a problem in memory."""
     return not isinstance(request.model, Problem) if request.check is None else request.check
-
-
-def _is_checked(request: Request) -> bool:
-    return _wants_check(request) and not request.quick
 
 
 def _search_within(

@@ -378,7 +378,6 @@ def best_measured(
     """Give a plan the candidate whose stream is fastest on the hardware, measured in turns.
 
     Args:
-        plan: of the search.
         model: as the plan's runtime has read it.
         rng: chooses the moves.
         is_counted: no clock limits the search for candidates.

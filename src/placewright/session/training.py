@@ -28,7 +28,6 @@ class LoadedStep:
 
     Args:
         plan: of a training step.
-        model: the plan's, loaded by its runtime.
         learning_rate: of all steps, or a function from the number of updates done to that of the
             next; None is the optimizer's own.
         seed: of random operators, such as dropout.

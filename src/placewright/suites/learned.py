@@ -134,7 +134,6 @@ def run_learned_benchmark(
     Args:
         cases: the problems, in the order in which they are run.
         placers: ``NAME`` or ``NAME:key=value:...``.
-        evaluations: of every run.
         seeds: runs per placer and problem.
         results: JSON file that is written after every run; runs in it are not repeated.
         workers: run the tasks; None is this process.

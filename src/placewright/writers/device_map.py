@@ -39,8 +39,7 @@ def device_map(plan: Plan) -> dict[str, str]:
             one name in PyTorch, or its ops have no module paths.
     """
     problem, source = plan.problem, plan.problem.source
-    # Files of earlier versions have neither signature nor state.
-    if source is not None and source.signature is not None and not source.state:
+    if source is not None and not source.state:
         raise InexpressibleError(
             f"'{source.path}' has no PyTorch modules with parameters, which a device_map needs; "
             "place a module, a .pt2 file or a zoo model"

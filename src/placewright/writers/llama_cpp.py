@@ -55,7 +55,6 @@ class EngineOptions:
         """The command line.
 
         Args:
-            path: of the model.
             tool: ``llama-bench`` has other separators, and no context.
         """
         is_bench = tool == "llama-bench"

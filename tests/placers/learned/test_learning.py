@@ -105,14 +105,12 @@ def test_random_search_does_not_find_the_optimum_of_two_clusters(seed: int) -> N
     assert toys.run(make_placer("random"), problem, largest, seed).best_value > 1.05 * best
 
 
-def test_a_setting_counts_beside_a_form_and_variants_of_before_are_read() -> None:
+def test_a_setting_counts_beside_a_form() -> None:
     paper = GrouperPlacer()
     assert (paper.aligned, paper.entropy_weight, paper.grouper_scale) == (False, 0.3, 1.0)
     mine = make_placer("grouper-placer", {"entropy_weight": "2.0"})
     assert mine == dataclasses.replace(paper, entropy_weight=2.0)
     assert GrouperPlacerMi().entropy_weight == 1.0
-    assert make_placer("grouper-placer", {"variant": "corrected"}) == GrouperPlacerMi()
-    assert make_placer("hierarchical", {"variant": "paper"}).learning_rate == 0.001  # type: ignore[attr-defined]
     assert dataclasses.replace(paper, groups=8).entropy_weight == 0.3
     assert Seq2SeqHsdagRnn(learning_rate=0.5).learning_rate == 0.5
 

@@ -73,8 +73,6 @@ class Programs:
         """Run a program to its end; it is killed if an exception ends the wait.
 
         Args:
-            name: of the program.
-            words: its options.
             explain: is called when the program fails, and raises if it knows a better reason.
 
         Raises:

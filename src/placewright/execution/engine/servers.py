@@ -66,7 +66,6 @@ def running_servers(
     ends. Those of other machines must answer.
 
     Args:
-        engine: whose program is started.
         addresses: ``host:port`` -> threads of a server that is started; None is its default.
         may_answer: use what answers at an address of this machine; False refuses it.
 

@@ -57,7 +57,6 @@ def tensors_with_bytes(library: LibraryModel, weights: str) -> list[GgufTensor]:
     """The tensors that llama.cpp would have in a file of a format.
 
     Args:
-        library: the model.
         weights: one of `quantizer.FORMATS`.
 
     Raises:

@@ -39,7 +39,6 @@ def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
     """Build the model of a configuration.
 
     Args:
-        file: the configuration.
         known: types of models that can be read.
 
     Raises:

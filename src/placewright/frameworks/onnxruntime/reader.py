@@ -54,7 +54,6 @@ def read_onnx(
     name of its first output or a number, and the native name ``"#<position in graph.node>"``.
 
     Args:
-        path: the ``.onnx`` file.
         shapes: dimensions to fix; see `frameworks.input_shapes.fixed_shapes`.
         fold_constants: nodes that depend only on initializers become weights.
 

@@ -43,7 +43,6 @@ class OnnxParts:
     """An ONNX model with the node of each op and the value of each tensor of its graph.
 
     Args:
-        path: the ``.onnx`` file.
         graph: read from it with constants folded.
         source: has the native name of each op, and the fixed input shapes.
 
@@ -258,7 +257,11 @@ class OnnxParts:
             kind = onnx.TensorProto.DataType.Name(held.data_type)
             is_outside = held.data_location == onnx.TensorProto.EXTERNAL
             size = math.prod(held.dims)
-            large = kind in _SHARED_KINDS and size * _item_bytes(onnx, held) >= SHARED_BYTES
+            large = (
+                kind in _SHARED_KINDS
+                and size * int(onnx.helper.tensor_dtype_to_np_dtype(held.data_type).itemsize)
+                >= SHARED_BYTES
+            )
             if not (large or is_outside):
                 continue
             array = _array(onnx, held, folder)
@@ -302,7 +305,3 @@ def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
         file = folder / place["location"]
         return np.memmap(file, dtype, mode="r", offset=offset, shape=tuple(tensor.dims))
     return np.ascontiguousarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder)))
-
-
-def _item_bytes(onnx: Any, tensor: Any) -> int:
-    return int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)

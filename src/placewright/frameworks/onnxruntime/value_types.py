@@ -44,7 +44,6 @@ def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True
     stay as they are if ONNX Runtime is not installed or refuses the model.
 
     Args:
-        onnx: the library.
         model: after ONNX's own inference.
         folder: of the model's file and of the data files to which it refers.
         computes: whether ONNX Runtime may compute constants; a hostile model has endless ones.

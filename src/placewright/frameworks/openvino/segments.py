@@ -86,9 +86,7 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
     A fixed shape becomes a constant, so that no segment needs the tensor of which it is the shape.
 
     Args:
-        openvino: the module.
         model: stays as it is.
-        nodes: the node of each op.
         segments: no two of them share an op.
     """
     clone = model.clone()

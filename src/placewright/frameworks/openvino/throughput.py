@@ -28,7 +28,6 @@ class OpenVinoThroughput:
     """The unsplit model, compiled with the hint ``THROUGHPUT``. A context manager, as a runner is.
 
     Args:
-        openvino: the module.
         compiled: with the hint.
         in_flight: most samples that are taken and not yet fetched; None is twice the number that
             OpenVINO finds best, of which half are under way.

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import FloatArray
 from placewright.core.execution_models import Sequential
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
@@ -117,7 +117,7 @@ class SequentialIp:
         messages = Messages(problem, symmetry)
         counts, pairs = found_counts(counted, columns), found_pairs(counted, columns)
         for layout in constructed(symmetry, messages, counts, pairs, lambda: evaluator.is_spent):
-            found |= math.isfinite(self._evaluated(problem, layout, evaluator))
+            found |= math.isfinite(evaluator.evaluate(problem.colocation.expand(layout)))
         return found
 
     def _again(
@@ -135,7 +135,3 @@ class SequentialIp:
         result = self._solved(counted, evaluator)
         if result.columns is not None:
             self._laid_out(problem, symmetry, counted, result.columns, evaluator)
-
-    @staticmethod
-    def _evaluated(problem: Problem, layout: IntArray, evaluator: Evaluator) -> float:
-        return evaluator.evaluate(problem.colocation.expand(layout))

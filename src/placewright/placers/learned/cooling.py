@@ -74,10 +74,8 @@ def moved_away(
     """A placement with each colocation class moved to another allowed device at random.
 
     Args:
-        problem: the problem to solve.
         placement: device of each unit, shape (n_units,).
         probabilities: of a move of each class, one for each draw, shape (k,).
-        rng: of every choice.
 
     Returns:
         Placements, shape (k, n_units).

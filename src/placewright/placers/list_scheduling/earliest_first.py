@@ -71,7 +71,6 @@ def planned_earliest_first(
     (whose inputs could have been on every device by then).
 
     Args:
-        problem: the problem to solve.
         limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
         favourite: favourite child of each unit, -1 for none, shape (n_units,); default none.
         is_over: called between slices; True ends the work.

@@ -53,8 +53,6 @@ def mark_usable(allowed: BoolArray, memory: FreeMemory, group: int, usable: Bool
 
     Args:
         allowed: by class, (n_classes, n_devices).
-        memory: free bytes.
-        group: the class.
         usable: (n_devices,) to write into.
     """
     chosen = memory.device_of_class[group]

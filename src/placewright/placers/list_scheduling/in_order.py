@@ -77,10 +77,8 @@ def planned_in_order(
     """Plan all units in a topological order.
 
     Args:
-        problem: the problem to solve.
         order: producers before consumers, shape (n_units,).
         limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
-        preferences: of devices.
         is_over: called between slices; True ends the work.
         tables: the problem with modified times; default its own.
 
@@ -422,7 +420,6 @@ def in_slices(
     Args:
         advance: does the steps from the first to before the second number; returns the first step
             that is not done, which may be requested again.
-        n_steps: number of all steps.
         is_over: called after each slice.
 
     Raises:

@@ -107,10 +107,8 @@ def note_arrivals(
     """Write the arrival of all inputs of a unit on each device; its producers are placed.
 
     Args:
-        tables: the problem.
         device_of: device of each placed unit, (n_units,).
         end: seconds at which each placed unit ends, (n_units,).
-        unit: the consumer.
         arrival: (n_devices,) to write into.
     """
     for device in range(len(arrival)):

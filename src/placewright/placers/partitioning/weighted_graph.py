@@ -117,8 +117,6 @@ def place_by_partition(
     """Partition once, then evaluate assignments of parts to devices.
 
     Args:
-        problem: the problem to solve.
-        evaluator: values every assignment.
         rng: gives the partitioner's seed.
         partition: the partitioner.
         usable: devices that get a part, shape (n_devices,); others run only what must run there.

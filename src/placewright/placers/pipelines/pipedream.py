@@ -111,10 +111,6 @@ def biconnected_tails(n_nodes: int, pairs: IntArray) -> Grouping:
     The result is a chain of articulation points, as PipeDream expects (Tarnawski et al. 2020,
     section 6, the PipeDream baseline).
 
-    Args:
-        n_nodes: number of nodes.
-        pairs: directed edges (tail, head), shape (n_edges, 2).
-
     Returns:
         Node -> fused node.
     """

@@ -293,7 +293,7 @@ class _Schedule:
         before = self._under_way.pop(id(turn))
         self._reserved_evaluations -= turn.budget.evaluations or 0
         self._reserved_core -= turn.budget.core_seconds or 0.0
-        if self._is_proof(turn):
+        if turn.member in dict(self._portfolio.members.steps):
             self._is_proving = False
         if outcome is not None:
             self._take(turn, outcome, before)
@@ -381,9 +381,6 @@ class _Schedule:
             bound_method=evaluator.bound_method,
             state=self._states.get(member),
         )
-
-    def _is_proof(self, turn: Turn) -> bool:
-        return any(turn.member == name for name, _ in self._portfolio.members.steps)
 
     def _take(self, turn: Turn, outcome: TurnOutcome, before: float) -> None:
         """Merge what a turn found.

@@ -87,8 +87,6 @@ def sampled_devices(probability: FloatArray, n: int, rng: np.random.Generator) -
 
     Args:
         probability: of each device, shape (n_groups, n_devices).
-        n: number of draws.
-        rng: of the draws.
     """
     draws = rng.random((n, len(probability), 1))
     cumulative = probability.cumsum(axis=1)[None]

@@ -72,7 +72,6 @@ def levels_of(
     """Levels from single colocation classes to about `fewest` groups, each half of the one before.
 
     Args:
-        problem: the problem to solve.
         fewest: groups of the last level, at least.
         rng: breaks near-ties between neighbours.
         device_of: units on different devices stay apart, shape (n_units,); None joins any units.

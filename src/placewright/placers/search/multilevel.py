@@ -196,11 +196,8 @@ def cycles(
         Placements, shape (n, n_units), n >= 1.
 
     Args:
-        problem: the problem to solve.
-        settings: of the search.
         incumbent: returns the evaluator's best placement and its value; None and inf before there
             is one.
-        rng: of this search alone.
     """
     current, value = yield from _sampled_and_refined(problem, settings, settings.groups, rng)
     known, stale, heard = value, 0, math.inf

@@ -197,7 +197,6 @@ def order_by_priority(problem: Problem, priority: FloatArray) -> IntArray:
     """The topological order that always takes the ready unit of highest priority.
 
     Args:
-        problem: the problem to solve.
         priority: shape (n_units,).
     """
     return ready_by_rank(problem, np.asarray(priority, dtype=np.float64))

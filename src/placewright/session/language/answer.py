@@ -123,7 +123,6 @@ def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
     The header of the model is read again.
 
     Args:
-        plan: of a request to a language model.
         contexts: look for the largest context that fits.
     """
     problem = plan.problem

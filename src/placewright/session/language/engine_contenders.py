@@ -47,8 +47,6 @@ def contenders_of(plan: Plan, path: str, fit: Callable[[], list[str]]) -> Conten
     """A plan beside each device alone, an even split, a split by memory and the engine's own.
 
     Args:
-        plan: that the engine can express.
-        path: of its model.
         fit: gives the options that the engine's fitting tool chooses.
     """
     options = engine_options(plan)
@@ -134,9 +132,7 @@ def fitted_words(
     """The options that the engine's fitting tool prints, with limits as its margins.
 
     Args:
-        engine: that has the tool.
         plan: whose devices, limits and sizes are taken.
-        path: of the model.
         free: device of the engine -> bytes that it reports as free.
         explain: see `Programs.run`.
 

@@ -62,14 +62,7 @@ def rounded(request: TokenRequest) -> TokenRequest:
 
 
 def compared_places(plan: Plan, works: Works, request: TokenRequest, printed: Printed) -> Places:
-    """Compare a plan with the log of the engine that ran it.
-
-    Args:
-        plan: that the engine can express.
-        works: of its model.
-        request: behind the plan.
-        printed: by the engine, with the plan's context.
-    """
+    """Compare a plan with the log of the engine that ran it."""
     buffers = buffers_of(plan)
     faults = [*_layers(plan, buffers, printed), *_modules(plan, buffers, printed)]
     memory = _memory(plan, works(rounded(request)), buffers, printed)
@@ -90,7 +83,9 @@ def compared_places(plan: Plan, works: Works, request: TokenRequest, printed: Pr
 def _layers(plan: Plan, buffers: tuple[str, ...], printed: Printed) -> list[str]:
     """Differences of layers, and of the head."""
     options, graph = engine_options(plan), plan.problem.graph
-    cards = dict(zip(options.devices, _card_buffers(buffers), strict=True))
+    cards = dict(
+        zip(options.devices, [buffer for buffer in buffers if buffer != HOST], strict=True)
+    )
     faults = []
     for op, kind in enumerate(graph.op_kinds):
         if kind != "Attention":
@@ -105,10 +100,6 @@ def _layers(plan: Plan, buffers: tuple[str, ...], printed: Printed) -> list[str]
     if found != head:
         faults.append(f"'head' is on {head}; the engine has it on {found}")
     return faults
-
-
-def _card_buffers(buffers: tuple[str, ...]) -> list[str]:
-    return [buffer for buffer in buffers if buffer != HOST]
 
 
 def _modules(plan: Plan, buffers: tuple[str, ...], printed: Printed) -> list[str]:

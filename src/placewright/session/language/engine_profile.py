@@ -86,10 +86,8 @@ def profile_engine(
 
     Args:
         formats: that are measured.
-        engine: the programs.
         servers: addresses; those of this machine where nothing answers are started.
         threads: of the engine and of started servers; None is one for each core.
-        report: receives the progress.
 
     Raises:
         InputError: a program is missing, a format is unknown, or an address is wrong.
@@ -152,7 +150,7 @@ class _Session:
         The least of the rounds counts: other work only adds time, and rates are differences.
         """
         samples: dict[tuple[str, Probe, int], dict[int, list[float]]] = {}
-        deep = self._deep(probes)
+        deep = [each for each in probes if each.hidden == HIDDEN][: len(_LAYERS)]
         jobs = [(at, probe, depth) for probe in probes for at in devices
                 for depth in ((0, _DEPTH) if probe in deep else (0,))]  # fmt: skip
         for number in range(PROBE_ROUNDS):
@@ -167,10 +165,6 @@ class _Session:
         return {
             key: {tokens: min(row) for tokens, row in own.items()} for key, own in samples.items()
         }
-
-    def _deep(self, probes: Mapping[Probe, Path]) -> list[Probe]:
-        """Probes that are measured with tokens in their caches: those of the first format."""
-        return [each for each in probes if each.hidden == HIDDEN][: len(_LAYERS)]
 
     def _rows(self, probe: Probe, depth: int) -> tuple[int, ...]:
         if probe.hidden == _TINY:

@@ -137,13 +137,10 @@ def run_on_engine(
     """Run a plan by the engine, compare it with the unsplit model, and measure it beside others.
 
     Args:
-        plan: of a language model's file.
-        engine: the programs.
         servers: addresses of servers for the plan's cards, in their order; without any, those of
             the plan are started if they are of this machine.
         runs: rounds; None is 6.
         compares: measure other ways to use the devices, too.
-        report: receives the progress.
 
     Raises:
         InexpressibleError: the engine cannot express the plan.

@@ -50,7 +50,6 @@ def advance(
     """Handle events in the order of time until none is left.
 
     Args:
-        tables: the problem.
         state: prepared.
         rule: `BY_RANK`, `IN_TURN` or `AS_LISTED`: which unit a device begins.
         keeps_segments: number segments, and charge their costs.

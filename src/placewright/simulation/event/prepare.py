@@ -46,7 +46,6 @@ def prepare(
     """Write a placement into the state; False if a unit may not run on its device.
 
     Args:
-        tables: the problem.
         state: new.
         device_of: (n_units,).
         order: topological order of all units, or empty for the problem's rule of dispatch.

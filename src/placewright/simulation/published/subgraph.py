@@ -138,7 +138,6 @@ def pieces(arrays: LatencyArrays, device_of: IntArray, piece: IntArray) -> int:
     A piece number rises by one whenever a path leaves the accelerator and comes back.
 
     Args:
-        arrays: see `LatencyArrays`.
         device_of: shape (n_units,).
         piece: written, shape (n_units,); -1 on CPUs, else 0, 1, ...
 
@@ -279,7 +278,6 @@ def latency(arrays: LatencyArrays, device_of: IntArray) -> float:
     """Latency of a placement; inf if pieces need each other or are too many.
 
     Args:
-        arrays: see `LatencyArrays`.
         device_of: shape (n_units,).
     """
     n_units, n_devices = arrays.seconds.shape

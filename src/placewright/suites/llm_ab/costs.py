@@ -380,7 +380,9 @@ class _Reader:
             if part.part == "kv" or (part.replica or 0) != 0:
                 continue
             for op in self._ops(part):
-                share = (part.share or 1.0) * _expert_share(part)
+                share = (part.share or 1.0) * (
+                    part.experts if isinstance(part.experts, float) else 1.0
+                )
                 shares[op][part.device] = shares[op].get(part.device, 0.0) + share
         found: list[Column] = []
         for op, own in enumerate(shares):
@@ -444,11 +446,6 @@ def bandwidth_of(fields: DeviceFields) -> float:
 def _holds(layers: str | list[int], number: int) -> bool:
     """True if a layer is within the first and the last of a range, or in all."""
     return isinstance(layers, str) or (bool(layers) and layers[0] <= number <= layers[-1])
-
-
-def _expert_share(part: PartFields) -> float:
-    """Share of the experts of a layer; a list is a range of them, all."""
-    return part.experts if isinstance(part.experts, float) else 1.0
 
 
 def engine_family(engine: str, flags: str) -> str:

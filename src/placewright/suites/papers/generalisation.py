@@ -69,8 +69,6 @@ def run_transfer(
     """Train one policy per family and test it; rows in the file are not repeated.
 
     Args:
-        transfer: numbers of graphs and episodes.
-        results: the results file.
         policies: folder of the trained policies; an interrupted training continues.
         progress: called with the fraction done and the graph that is done.
     """

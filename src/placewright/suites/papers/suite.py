@@ -145,7 +145,6 @@ def run_suite(
     """Run all stages of a suite on all its problems; rows in the file are not repeated.
 
     Args:
-        suite: of the paper.
         results: the results file, written after every run.
         seeds: largest number of runs of one placer; a stage may ask for fewer.
         workers: run the tasks; None is this process.

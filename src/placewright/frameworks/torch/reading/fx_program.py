@@ -110,7 +110,9 @@ def inference_program(
     interface = FxInterface.of(program)
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = [nodes[name] for name in interface.inputs]
-    values = tensors_in(examples) or _carried(program)
+    values = tensors_in(examples) or (
+        [] if program.example_inputs is None else tensors_in(program.example_inputs)
+    )
     if len(values) != len(inputs):
         values = [_example_of(node.meta["val"]) for node in inputs]
     staying = {at: torch.zeros_like(values[at]) for _, at in pairs}
@@ -199,10 +201,6 @@ def memory_of(value: torch.Tensor) -> tuple[object, ...]:
     if value.numel() == 0 or not value.untyped_storage().data_ptr():
         return (id(value),)
     return (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
-
-
-def _carried(program: ExportedProgram) -> list[torch.Tensor]:
-    return [] if program.example_inputs is None else tensors_in(program.example_inputs)
 
 
 @dataclass(frozen=True)

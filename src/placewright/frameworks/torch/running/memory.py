@@ -44,7 +44,6 @@ def peaks_in_use(
     """Largest number of bytes in use on each device at one time, shape (n_devices,).
 
     Args:
-        graph: from which segments were cut.
         segments: of one sample, in an order in which they can execute.
         devices: ``segments[i].device`` indexes it.
         compiled: the segments, for this call alone.

@@ -69,7 +69,7 @@ def joint_graph(
         outputs = results[len(exported.graph_signature.buffers_to_mutate) :]
         return (outputs[position],)
 
-    fakes = [_fake(values[name], name in trainable) for name in remaining]
+    fakes = [values[name].detach().requires_grad_(name in trainable) for name in remaining]
     graph, mutated = _traced(forward, fakes, module)
     renamed = dict(zip(read.inputs, input_names or read.inputs, strict=True))
     made = _joint(graph, remaining, mutated, read, set(trainable), renamed)
@@ -87,10 +87,6 @@ def _trainable(exported: ExportedProgram, stands_for: dict[str, str]) -> dict[st
         for name, target in parameters.items()
         if held[target].requires_grad and held[target].dtype.is_floating_point
     }
-
-
-def _fake(value: Any, requires_gradient: bool) -> Any:
-    return value.detach().requires_grad_(requires_gradient)
 
 
 def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]]:

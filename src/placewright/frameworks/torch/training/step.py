@@ -226,12 +226,10 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
             floating = [value for value in outputs if value.dtype.is_floating_point]
             return sum(value.mean() for value in floating)
 
-    with_loss: ExportedProgram = torch.export.export(SumOfMeans(), _examples_of(exported))
+    with_loss: ExportedProgram = torch.export.export(
+        SumOfMeans(), tuple(inference_program(exported).example_inputs.values())
+    )
     return with_loss
-
-
-def _examples_of(exported: ExportedProgram) -> tuple[Any, ...]:
-    return tuple(inference_program(exported).example_inputs.values())
 
 
 def _torch() -> Any:

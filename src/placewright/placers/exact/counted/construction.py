@@ -75,8 +75,6 @@ def constructed(
     The first uses one order of devices, the second the best of several orders, the third swaps.
 
     Args:
-        symmetry: of the problem.
-        messages: of the problem.
         counts: items of each kind on each device, (n_kinds, n_devices).
         pairs: (type of tensor, kind of its reader) -> number of such reads from each device to
             each device in the program's solution, which the placements follow.

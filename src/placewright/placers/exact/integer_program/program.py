@@ -79,7 +79,6 @@ def solve(
     """Solve a program within limits.
 
     Args:
-        program: what is minimised.
         start: a solution to begin with; integer columns suffice (others nan), None for none.
         seconds: wall-clock limit; inf is none.
         max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so

@@ -28,8 +28,6 @@ def best_in_beam(
     """Device of each item in the best placement that is found; None without one.
 
     Args:
-        chain: of the problem.
-        prices: of its limits.
         width: partial placements that are kept.
         under: seconds; placements that cannot be quicker are left out.
         is_over: True gives up.

@@ -284,7 +284,6 @@ def max_load_limits(
     Args:
         problem: of execution model `max-load`.
         evaluator: values placements; takes the balanced load as a first bound.
-        solver: see `Narrowing`.
     """
     model = load_model_of(problem, problem.colocation)
     evaluator.offer_bound(model.area_bound, "balanced load")

@@ -33,8 +33,6 @@ def search_parts(
     """Offer the bounds of parts; evaluate the combined solutions, with and without the order.
 
     Args:
-        problem: the problem to solve.
-        evaluator: gets bounds and placements.
         share: of the remaining seconds; without a limit in seconds the solver's own measure of
             work ends it, so that the answer repeats.
         parts: programs of the parts, which store results; None if there are none.

@@ -36,7 +36,6 @@ def limit_work(solver: Any, seconds: float) -> None:
     that conflicts are limited, too.
 
     Args:
-        solver: its parameters are set.
         seconds: in the solver's own measure of work.
     """
     solver.parameters.max_deterministic_time = seconds

@@ -162,8 +162,6 @@ def serve_in_turn(
     """Order the transfers of one channel, unless there are too many.
 
     Args:
-        program: to which rows are added.
-        transfers: of the channel.
         in_order: tensors whose readers are in the order in which the model looks at them, shape
             (n_tensors,); None for all.
     """

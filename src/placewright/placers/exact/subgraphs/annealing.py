@@ -196,12 +196,9 @@ def anneal(
     """Anneal from `item_device`, which is changed, between two temperatures (in seconds).
 
     Args:
-        arrays: see `LatencyArrays`.
-        moves: see `Moves`.
         item_device: device of each item; its latency must be finite.
         best: the best assignment is written here, shape (n_items,).
         best_value: only assignments with a smaller value are written.
-        rng: where all randomness comes from.
         n_steps: moves to try.
         hot: first temperature.
         cold: last temperature.

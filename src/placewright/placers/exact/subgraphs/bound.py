@@ -280,7 +280,6 @@ class Windows:
     """Windows that grow from each unit: along heavy paths, and by the most expensive tensors.
 
     Args:
-        problem: the problem to solve.
         transfer: seconds of each tensor, shape (n_tensors,).
         limit: bytes of the largest accelerator.
     """
@@ -388,8 +387,6 @@ def subgraph_limits(
     Args:
         problem: its relaxation is `bound_program`, so that the value of a placement may exceed the
             limit.
-        evaluator: values placements.
-        solver: see `Narrowing`.
     """
     arrays = latency_arrays(problem)
     program = bound_program(problem, arrays)

@@ -62,8 +62,6 @@ def latency_program(
     """Build the program for q subgraphs per accelerator.
 
     Args:
-        problem: the problem to solve.
-        arrays: its numbers.
         q: subgraphs per accelerator, >= 1.
         horizon: only solutions with a latency up to this are of interest.
     """

@@ -212,7 +212,6 @@ def run_steps(
         policy, graph: the network and its input.
         state: of the nodes.
         draws: placements that are drawn from the distribution over each copy's clusters.
-        generator: of the draws.
 
     Returns:
         The k * draws steps, those of one copy side by side, and each node's cluster embedding

@@ -161,7 +161,11 @@ def coarsened(problem: Problem, max_nodes: int, *, weights_as_nodes: bool) -> Co
     opener = trees_of_single_predecessors(view)
     grouping = units_of_trees(problem, view, opener)
     sees_others = weights_as_nodes
-    if max_nodes and _n_nodes(view, opener, grouping) > max_nodes and sees_others:
+    if (
+        max_nodes
+        and _nodes(view, opener, grouping, sees_others=True).max() >= max_nodes
+        and sees_others
+    ):
         sees_others = False
     if max_nodes and grouping.n_groups > max_nodes:
         grouping = neighbour_merge(problem, grouping, max_nodes)
@@ -204,10 +208,6 @@ def _nodes(view: GraphView, opener: IntArray, grouping: Grouping, *, sees_others
         _, number = np.unique(opener[alone], return_inverse=True)
         node_of[alone] = grouping.n_groups + number
     return node_of
-
-
-def _n_nodes(view: GraphView, opener: IntArray, grouping: Grouping) -> int:
-    return int(_nodes(view, opener, grouping, sees_others=True).max()) + 1
 
 
 def _positions(view: GraphView, node_of: IntArray, n_nodes: int) -> IntArray:

@@ -161,7 +161,6 @@ class HsdagPolicy(nn.Module):
 
     Args:
         n_features: width of a node's state; cluster embeddings have the same width.
-        n_devices: number of devices.
         hidden: width.
         dropout: probability, everywhere but in the classifier.
         parse_rounds: rounds of grouping; 0 repeats until nothing merges; -1 does not group.
@@ -276,7 +275,6 @@ def dominant_communities(edges: IntArray, score: FloatArray, n_nodes: int) -> Co
     Args:
         edges: each edge in both directions, sorted by their first node, shape (2, n_edges).
         score: of each, shape (n_edges,). Of equal scores the first counts as higher.
-        n_nodes: number of nodes.
     """
     n_edges = edges.shape[1]
     rank = np.empty(n_edges, dtype=np.int64)

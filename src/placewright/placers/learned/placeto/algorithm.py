@@ -206,7 +206,6 @@ class PlacetoPolicy(nn.Module):
         """Logits of the current node's device.
 
         Args:
-            graph: the fixed part.
             features: shape (batch, n, d).
             current: node of each state, shape (batch,).
         """

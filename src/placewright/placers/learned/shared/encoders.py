@@ -141,9 +141,7 @@ class AttentionalDecoder(nn.Module):
         Args:
             encoded: of the groups, shared by all samples or of each sample.
             allowed: bool, shape (groups, devices) or (samples, groups, devices).
-            samples: their number.
             logits: map from scores to logits.
-            generator: of the samples.
             noise: added to the logits in units of their root mean square over devices, shape
                 (samples, groups, devices).
         """

@@ -19,7 +19,6 @@ def joint_bonus(settings: JointSettings, placer_entropy: Tensor, log_groups: Ten
     are drawn to groups of their own and each to one.
 
     Args:
-        settings: the weights.
         placer_entropy: of the placer, mean over groups and samples; a scalar.
         log_groups: log-probabilities of each node's group, shape (nodes, groups).
     """

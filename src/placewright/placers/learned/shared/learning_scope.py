@@ -23,7 +23,6 @@ def learning_scope(
     Args:
         tensorboard: folder for TensorBoard scalars; "" writes none.
         evaluator: records the scalars of each update.
-        rng: of the run.
     """
     with (
         torch_scope(rng) as generator,

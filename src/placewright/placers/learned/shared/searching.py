@@ -126,8 +126,6 @@ class LearningPlacer(ForEveryProblem, ABC):
 
         Args:
             actions: the choices of the policy.
-            evaluator: times placements and ends the search.
-            rng: of the whole search.
 
         Raises:
             MissingExtraError: a required package is absent.

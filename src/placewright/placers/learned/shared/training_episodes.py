@@ -186,8 +186,6 @@ def take(trainee: Trainee, optimiser: Any, learned: Sequence[Learned], progress:
     """One step down the mean gradient of a round.
 
     Args:
-        trainee: has the policy.
-        optimiser: of the policy.
         learned: results of the episodes of the round, in the order of their numbers.
         progress: of the training, for the learning rate.
     """

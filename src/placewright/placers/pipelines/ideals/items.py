@@ -38,7 +38,6 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
     """Items of a problem.
 
     Args:
-        problem: the problem to split.
         fused: units that stay together beyond their colocation class (PipeDream's components).
     """
     grouping = fused or problem.colocation

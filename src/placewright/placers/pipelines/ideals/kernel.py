@@ -285,7 +285,6 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> int:
 
     Args:
         lattice: indptr, added and reached of the lattice, and `remaining_work` of it.
-        model: costs of sets.
         growing: empty on entry and on return.
         states: the table to fill.
         incumbent: shape (1,); the walk looks for smaller values only, and lowers it.

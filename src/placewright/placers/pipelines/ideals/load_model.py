@@ -196,8 +196,6 @@ def load_model_of(
     """The load model of a problem whose groups of units move as one.
 
     Args:
-        problem: the problem to solve.
-        grouping: of its units.
         transfers: their costs; None if these do not depend on the other end.
         traits: further differences between kinds of devices, shape (n_traits, n_devices).
     """
@@ -341,8 +339,6 @@ def crossing_tensors(
     receives.
 
     Args:
-        problem: the problem to solve.
-        grouping: of its units.
         transfers: their costs; None if these do not depend on the other end.
     """
     graph, group_of = problem.unit_graph, grouping.group_of
