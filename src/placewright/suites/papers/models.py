@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,25 +57,19 @@ def with_cpu_scaled(problem: Problem, ratio: float) -> Problem:
     return replace(problem, costs=costs)
 
 
-def training_cases(names: tuple[str, ...], clusters: tuple[str, ...]) -> list[Case]:
-    """Training steps of `STEPS` on clusters of the catalogue; each step is read once."""
+def training_cases(names: Sequence[str]) -> list[Case]:
+    """Training steps of `STEPS` on clusters of the catalogue, each named ``"MODEL CLUSTER"``."""
 
-    def case(name: str, graph: Callable[[], ComputationGraph], cluster: str) -> Case:
-        def build() -> Problem:
-            return roofline_problem(graph(), cluster, "training")
+    def case(name: str) -> Case:
+        model, cluster = name.split()
+        return Case(name, lambda: roofline_problem(training_graph(model), cluster, "training"))
 
-        return Case(f"{name} {cluster}", build)
-
-    return [
-        case(name, graph, cluster)
-        for name in names
-        for graph in [_once(name)]
-        for cluster in clusters
-    ]
+    return [case(name) for name in names]
 
 
+@cache
 def training_graph(name: str) -> ComputationGraph:
-    """The training step of one of `STEPS`, as PyTorch captures it."""
+    """The training step of one of `STEPS`, as PyTorch captures it, which is done once."""
     from placewright.frameworks.torch.training.step import read_training
     from placewright.zoo.model import training_of
 
@@ -84,17 +78,6 @@ def training_graph(name: str) -> ComputationGraph:
         step.module, step.example_inputs, input_names=step.input_names, name=f"zoo:{name}"
     )
     return captured.graph
-
-
-def _once(name: str) -> Callable[[], ComputationGraph]:
-    read: list[ComputationGraph] = []
-
-    def graph() -> ComputationGraph:
-        if not read:
-            read.append(training_graph(name))
-        return read[0]
-
-    return graph
 
 
 def _batch_of(model: ZooModel, batch: int) -> ZooModel:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,18 +59,6 @@ class Stage:
     evaluations: int  # of every run
     seeds: int = 5  # runs of each at most; methods without chance need one
     cases: Sequence[str] = ()  # names of the problems that it runs on; empty is all
-
-
-def recalled_cells(
-    table: Mapping[tuple[str, str], Sequence[float | None]], methods: Sequence[str]
-) -> list[Published]:
-    """Published seconds of a table of problems by methods; None is a cell without a figure."""
-    return [
-        Published(f"{model} {cluster}", method, seconds, "recalled")
-        for (model, cluster), row in table.items()
-        for method, seconds in zip(methods, row, strict=True)
-        if seconds is not None
-    ]
 
 
 def equal_budgets(
