@@ -237,7 +237,7 @@ def test_a_cost_store_that_cannot_grow(tmp_path: Path) -> None:
 
 def test_a_plan_whose_model_is_gone_or_changed(tmp_path: Path, cli: InProcess) -> None:
     path = make_onnx(tmp_path)
-    words = ("place", "m.onnx", *CORES, "--placer", "single", "--no-check")
+    words = ("place", "m.onnx", *CORES, "--placer", "single", "--quick", "--no-check")
     made = cli(*words, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     content = path.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 from cli.runner import InProcess, the_line
 from support.branching_model import branching_model
 
-PLACE = ("--placer", "single", "--no-check", "--evaluations", 5)
+PLACE = ("--placer", "single", "--quick", "--no-check", "--evaluations", 5)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from placewright.session.plans import read_plan
 from placewright.session.session import run
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
-SPLIT = ("--placer", "round-robin", "--no-check", "-o", "plan.json")
+SPLIT = ("--placer", "round-robin", "--quick", "--no-check", "-o", "plan.json")
 
 
 def two_cores() -> str:

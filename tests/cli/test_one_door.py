@@ -70,12 +70,10 @@ def test_one_request_through_facade_and_command_line(
         "cluster": tmp_path / "pair.yaml", "runtime": runtime, "objective": objective,
         "optimizer": "adam", "quick": True, "memory": {"cpu:1": "3GiB"},
     }  # fmt: skip
-    asked["pins"] = {
-        pw.read(model, runtime=runtime, objective=objective).graph.op_names[0]: "cpu:0"
-    }
     if objective == "throughput":
         asked["samples_in_flight"] = "pipeline"
-    pw.profile(model, **asked)  # fills the store, so that both find the same costs
+    problem = pw.profile(model, **asked)  # fills the store, so that both find the same costs
+    asked["pins"] = {problem.graph.op_names[0]: "cpu:0"}
     plan = pw.place(model, evaluations=40, placer="local-search", settings={}, seed=3, **asked)
     pw.write_plan(tmp_path / "a.json", plan)
     options = ["--cluster", "pair.yaml", "--runtime", runtime, "--objective", objective]

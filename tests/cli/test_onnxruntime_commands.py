@@ -36,7 +36,7 @@ def test_place_then_run(folder: Path, cli: InProcess) -> None:
 
 
 def test_a_saved_problem_remembers_its_runtime(folder: Path, cli: InProcess) -> None:
-    saved = cli("profile", "m.onnx", *CORES, "-o", "problem.json", cwd=folder)
+    saved = cli("profile", "m.onnx", *CORES, "--quick", "-o", "problem.json", cwd=folder)
     assert saved.returncode == 0, saved.stderr
     placed = cli("place", "problem.json", "--evaluations", 20, cwd=folder)
     assert placed.returncode == 0, placed.stderr
@@ -46,7 +46,16 @@ def test_a_saved_problem_remembers_its_runtime(folder: Path, cli: InProcess) -> 
 
 
 def test_compare_and_graph(folder: Path, cli: InProcess) -> None:
-    words = ("compare", "m.onnx", "--placers", "heft,random", "--evaluations", 20, "--json")
+    words = (
+        "compare",
+        "m.onnx",
+        "--quick",
+        "--placers",
+        "heft,random",
+        "--evaluations",
+        20,
+        "--json",
+    )
     table = json.loads(cli(*words, *CORES, cwd=folder).stdout)
     assert {row["placer"] for row in table["rows"]} == {"heft", "random"}
     summary = json.loads(cli("graph", "m.onnx", *RUNTIME, "--json", cwd=folder).stdout)

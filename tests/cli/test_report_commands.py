@@ -24,7 +24,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_one_plan_through_all_commands(folder: Path, cli: InProcess) -> None:
-    placed = cli("place", "m.onnx", *CORES, "--no-check", "--report", "place.html", cwd=folder)
+    placed = cli(
+        "place", "m.onnx", *CORES, "--quick", "--no-check", "--report", "place.html", cwd=folder
+    )
     assert placed.returncode == 0, placed.stderr
     assert "wrote place.html" in placed.stderr
     page = unpacked((folder / "place.html").read_text())

@@ -22,7 +22,7 @@ from placewright.session import checking, running
 def test_the_best_single_device_keeps_pins(tmp_path: Path, cli: InProcess) -> None:
     """Of the devices that the problem allows alone; where it allows none, that is said."""
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
-    cores = ("--devices", "cpu:0,cpu:1", "--evaluations", 20, "--no-check")
+    cores = ("--devices", "cpu:0,cpu:1", "--evaluations", 20, "--quick", "--no-check")
     first, last = "a", "gate"
 
     def run(*pins: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_a_machine_that_has_changed_its_speed_is_told(
 def test_inputs_of_a_file(tmp_path: Path, cli: InProcess) -> None:
     """Values are the file's; whatever is not the model's is refused in one line."""
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
-    cores = ("--devices", "cpu:0,cpu:1", "--evaluations", 20, "--no-check")
+    cores = ("--devices", "cpu:0,cpu:1", "--evaluations", 20, "--quick", "--no-check")
     assert cli("place", "m.onnx", *cores, cwd=tmp_path).returncode == 0
     ports = pw.read_plan(tmp_path / "plan.json").problem.source
     assert ports is not None

@@ -37,12 +37,12 @@ def test_commands_print_plain_tables_of_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
     commands: list[tuple[object, ...]] = [
-        ("place", "m.onnx", *CORES, "--no-check"),
+        ("place", "m.onnx", *CORES, "--quick", "--no-check"),
         ("simulate", "plan.json"),
         ("run", "plan.json", "--runs", 3),
-        ("compare", "m.onnx", *CORES, "--placers", "heft,local-search,random"),
+        ("compare", "m.onnx", *CORES, "--quick", "--placers", "heft,local-search,random"),
         ("graph", "m.onnx"),
-        ("profile", "m.onnx", "--devices", "cpu:0,cpu:1"),
+        ("profile", "m.onnx", "--devices", "cpu:0,cpu:1", "--quick"),
         ("diff", "plan.json", "plan.json"),
         ("devices", "--devices", "cpu:0,cpu:1"),
         ("placers",),
@@ -63,13 +63,14 @@ def test_commands_print_plain_tables_of_80_columns(
 
 def test_the_verdict_comes_first_and_the_timeline_with_it(tmp_path: Path, cli: InProcess) -> None:
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
-    placed = cli("place", "m.onnx", *CORES, "--no-check", cwd=tmp_path).stdout.splitlines()
+    words = (*CORES, "--quick", "--no-check")
+    placed = cli("place", "m.onnx", *words, cwd=tmp_path).stdout.splitlines()
     simulated = cli("simulate", "plan.json", cwd=tmp_path).stdout.splitlines()
     for lines in (placed, simulated):
         assert lines[0].startswith(("Split over", "Do not split"))
         assert lines[1].startswith("Next: ")
         assert any(line.startswith("critical path") for line in lines)
-    compared = cli("compare", "m.onnx", *CORES, "--placers", "heft,random", cwd=tmp_path)
+    compared = cli("compare", "m.onnx", *CORES, "--quick", "--placers", "heft,random", cwd=tmp_path)
     assert "has the smallest median" in compared.stdout.splitlines()[0]
 
 

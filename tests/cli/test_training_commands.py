@@ -10,7 +10,7 @@ import torch
 from cli.runner import Benchmark, InProcess, the_line
 
 STEP = ("--objective", "training", "--devices", "cpu:0,cpu:1")
-FEW = ("--placer", "local-search", "--evaluations", 30, "--no-check")
+FEW = ("--placer", "local-search", "--evaluations", 30, "--quick", "--no-check")
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +25,8 @@ def test_a_step_is_read_placed_run_and_simulated(tmp_path: Path, cli: InProcess)
     read = cli("graph", "zoo:rnnlm/tiny", "--objective", "training", "--json", cwd=tmp_path)
     phases = json.loads(read.stdout)["phases"]
     assert min(phases.values()) > 0
-    placed = cli("place", "zoo:rnnlm/tiny", *STEP, "--placer", "even-split", "--no-check",
-                 cwd=tmp_path)  # fmt: skip
+    words = ("--placer", "even-split", "--quick", "--no-check")
+    placed = cli("place", "zoo:rnnlm/tiny", *STEP, *words, cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["runtime"] == "torch"

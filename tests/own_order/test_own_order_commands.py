@@ -29,7 +29,7 @@ def test_place_run_and_the_plan(file: str, runtime: str, tmp_path: Path, cli: In
         _write_products(path)
     else:
         WRITERS[file](path)
-    words = ("--devices", "cpu:0,cpu:1", "--runtime", runtime, "--no-check")
+    words = ("--devices", "cpu:0,cpu:1", "--runtime", runtime, "--quick", "--no-check")
     placed = cli("place", path, *words, "--placer", "round-robin", cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr
     done = cli("run", "plan.json", "--searched", "--runs", 1, "--json", cwd=tmp_path)

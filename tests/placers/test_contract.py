@@ -16,10 +16,11 @@ from placewright.testing.contract import check_placer, fingerprints
 # Networks whose default width takes most of a run; the contract says nothing about width.
 NARROW = {"hierarchical": "hidden=16", "seq2seq-hsdag-rnn": "hidden=16"}
 LEARNED = "placewright.placers.learned."  # three problems of an objective have all constraints
+FEW = 24  # evaluations of each run of a learner: starts, and an update of every one of them
 _CHILD = """
 import json, sys
 from placewright.testing.contract import fingerprints
-sys.stdout.write(json.dumps(fingerprints(json.loads(sys.argv[1]))))
+sys.stdout.write(json.dumps(fingerprints(json.loads(sys.argv[1]), int(sys.argv[2]))))
 """
 
 
@@ -27,8 +28,10 @@ sys.stdout.write(json.dumps(fingerprints(json.loads(sys.argv[1]))))
 def test_contract(name: str) -> None:
     """Legal, honest, repeatable, within budget, interruptible."""
     kind = placer_class(name)
-    n_problems = 3 if kind.__module__.startswith(LEARNED) else 6
-    check_placer(lambda: named_placer(narrow(name), {}), n_problems=n_problems)
+    n_problems, evaluations = (3, FEW) if kind.__module__.startswith(LEARNED) else (6, 40)
+    check_placer(
+        lambda: named_placer(narrow(name), {}), evaluations=evaluations, n_problems=n_problems
+    )
     assert kind.name == name
 
 
@@ -44,11 +47,11 @@ def test_other_hash_seed_and_threads() -> None:
         os.environ, PYTHONHASHSEED="4242", NUMBA_NUM_THREADS="1", OMP_NUM_THREADS="1"
     )
     child = subprocess.run(
-        [sys.executable, "-c", _CHILD, json.dumps(names)],
+        [sys.executable, "-c", _CHILD, json.dumps(names), str(FEW)],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert child.returncode == 0, child.stderr
-    assert json.loads(child.stdout) == fingerprints(names)
+    assert json.loads(child.stdout) == fingerprints(names, FEW)

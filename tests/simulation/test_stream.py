@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
@@ -43,7 +43,9 @@ def chain(seconds, size=0.0, devices=None, links=()) -> Problem:
 
 def played(problem: Problem, device_of, samples=20, in_flight=None) -> Stream:
     arrays = Simulator(problem).arrays
-    return play_stream(problem, arrays, np.array(device_of), samples=samples, in_flight=in_flight)
+    return play_stream(
+        problem, arrays, frozen_ints(device_of), samples=samples, in_flight=in_flight
+    )
 
 
 def both_ways(bandwidth: float) -> tuple[Link, ...]:

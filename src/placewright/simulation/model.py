@@ -126,7 +126,7 @@ class Simulator:
 
     def loads(self, device_of: IntArray) -> FloatArray:
         """Loads under `max-load`: devices, then channels; shape (n_phases, n), seconds."""
-        return self.max_load.loads(device_of)
+        return self.max_load.loads(frozen_ints(device_of))  # as `values` has them
 
     def stream(
         self, placement: Placement, *, samples: int = 200, in_flight: int | None = None

@@ -51,13 +51,13 @@ def placed(decoding: Decoding, **said: Any) -> Plan:
     )
 
 
-def tokens(step: Step, prompt: list[int], *, whole: bool) -> list[int]:
+def tokens(step: Step, prompt: list[int], *, whole: bool, after: int = AFTER) -> list[int]:
     """Greedy decoding behind a prompt, which goes in as a whole or token by token."""
     found = list(prompt)
     steps = [range(len(prompt))] if whole else [range(at, at + 1) for at in range(len(prompt))]
     for rows in steps:
         scores = step(torch.tensor([[found[at] for at in rows]]), torch.tensor(list(rows)))
-    for _ in range(AFTER):
+    for _ in range(after):
         found.append(int(scores[0, -1].argmax()))
         at = len(found) - 1
         scores = step(torch.tensor([[found[at]]]), torch.tensor([at]))
@@ -80,8 +80,11 @@ def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
         chosen = with_placement(plan, Placement.of(of_class[classes.group_of]))
         with pw.load(chosen) as step:
             assert isinstance(step, LoadedCalls)
-            for _ in range(2):
-                assert tokens(lambda *given: step(*given)["scores"], prompt, whole=True) == expected
+            for after in (AFTER, 10):  # and again from the start
+                found = tokens(
+                    lambda *given: step(*given)["scores"], prompt, whole=True, after=after
+                )
+                assert found == expected[: PROMPT + after]
                 step.reset()
 
 

@@ -30,11 +30,11 @@ from placewright.simulation.evaluator import Evaluator
 SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
-    (Seq2SeqEntropy(), 7, 2_000, 1),
+    (Seq2SeqEntropy(), 7, 1_200, 1),
     (GrouperPlacerMi(), 7, 4_000, 1),
-    (HierarchicalMi(), 7, 4_000, 1),
+    (HierarchicalMi(), 7, 2_000, 1),
     (PlacetoPlacer(), 7, 3_002, 8),
-    (HsdagCorrected(), 7, 2_000, 1),
+    (HsdagCorrected(), 7, 1_200, 1),
 ]
 TWO_CLUSTERS = [
     (Cem(), 1_000),

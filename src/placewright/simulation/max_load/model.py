@@ -78,5 +78,4 @@ class Loads:
 
     def loads(self, device_of: IntArray) -> FloatArray:
         """Load of each device, then of each named channel: shape (n_phases, n), seconds."""
-        device_of = np.asarray(device_of, dtype=np.int64)
         return np.asarray(loads_and_bytes(self._arrays, self._tables, device_of)[0])

@@ -64,15 +64,13 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
     if split_phases:
         forward = np.where(allowed, model.forward_seconds, 0.0)
         parts = [forward, total - forward]
-    phase = np.where(model.is_forward, 0, len(parts) - 1)
+    phase, standing = np.where(model.is_forward, 0, len(parts) - 1), model.standing[:, kinds]
     return Fixed(
         seconds=np.ascontiguousarray(np.stack(parts)[:, kinds].transpose(2, 0, 1)),
         barred=np.ascontiguousarray(~allowed[kinds].T),
         receive=np.ascontiguousarray(model.receive[kinds].T),
         send=np.ascontiguousarray(model.send[kinds].T),
-        standing=model.standing[:, kinds]
-        if split_phases
-        else model.standing[:, kinds].sum(axis=0)[None],
+        standing=np.ascontiguousarray(standing if split_phases else standing.sum(axis=0)[None]),
         phase=phase.astype(np.int64),
         producers=model.producers,
         host_device=model.host_device,
