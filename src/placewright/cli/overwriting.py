@@ -23,12 +23,9 @@ def _nothing_else(path: Path) -> Iterable[Path]:
 
 @dataclass(frozen=True)
 class Writes:
-    """Mark of a parameter: the command writes this path.
+    """Mark of a parameter: the command writes this path."""
 
-    Attributes:
-        also: path -> further files that the command writes with it.
-    """
-
+    # path -> further files that the command writes with it
     also: Callable[[Path], Iterable[Path]] = _nothing_else
 
 

@@ -17,13 +17,10 @@ class Call:
 
     >>> str(Call(300, {"token": (1, 1)}))
     '300 x token [1, 1]'
-
-    Attributes:
-        times: how often, > 0, relative to the other calls of the mix.
-        shapes: input name -> dimensions; other inputs have those of the example inputs.
     """
 
-    times: float
+    times: float  # how often, > 0, relative to the other calls of the mix
+    # input name -> dimensions; other inputs have those of the example inputs
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -171,24 +171,19 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A way for bytes from one device (or the host) to another, in one direction.
+    """A way for bytes from one device (or the host) to another, in one direction."""
 
-    Attributes:
-        source, destination: device names or the host's.
-        latency_seconds: per transfer.
-        bandwidth: bytes per second; inf where the two share memory.
-        channel: links that name the same channel wait for each other; None is a channel of its own.
-        queues: False where transfers never wait for each other, as list-scheduling papers assume.
-        occupies: who computes nothing while bytes move, one of `OCCUPIES`: ``"nobody"``, or the
-            ``"receiver"``, the ``"sender"``, or ``"both"``, one after the other.
-    """
-
+    # source, destination: device names or the host's
     source: str
     destination: str
-    latency_seconds: float = 0.0
-    bandwidth: float = math.inf
+    latency_seconds: float = 0.0  # per transfer
+    bandwidth: float = math.inf  # bytes per second; inf where the two share memory
+    # links that name the same channel wait for each other; None is a channel of its own
     channel: str | None = None
+    # False where transfers never wait for each other, as list-scheduling papers assume
     queues: bool = True
+    # who computes nothing while bytes move, one of `OCCUPIES`: ``"nobody"``, or the ``"receiver"``,
+    # the ``"sender"``, or ``"both"``, one after the other
     occupies: str = "nobody"
 
     def __post_init__(self) -> None:

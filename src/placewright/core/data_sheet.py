@@ -77,18 +77,15 @@ class TokenRates:
 class DataSheet:
     """Dense peaks that the vendor of a device states.
 
-    Attributes:
-        peak: precision (one of `PRECISIONS`) -> operations per second of matrix products, a
-            multiply-add being two.
-        bandwidth: bytes per second of the device's memory.
-        tokens: measured rates for language models, instead; None if none were measured.
-
     Raises:
         ClusterError: a precision is unknown, or a rate is no positive number.
     """
 
+    # precision (one of `PRECISIONS`) -> operations per second of matrix products, a multiply-add
+    # being two
     peak: Mapping[str, float]
-    bandwidth: float
+    bandwidth: float  # bytes per second of the device's memory
+    # measured rates for language models, instead; None if none were measured
     tokens: TokenRates | None = None
 
     def __post_init__(self) -> None:

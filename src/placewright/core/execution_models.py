@@ -17,17 +17,13 @@ DISPATCH_RULES: tuple[Dispatch, ...] = get_args(Dispatch)
 
 @dataclass(frozen=True)
 class Event:
-    """Ops run when they are ready, tensors wait for channels (design, section 3).
-
-    Attributes:
-        dispatch: which ready unit a device without an order begins: ``"rank"``, that of the highest
-            upward rank, or ``"fifo"``, that which became ready first. The lowest index comes first
-            among equals.
-    """
+    """Ops run when they are ready, tensors wait for channels (design, section 3)."""
 
     name: ClassVar[str] = "event"
     memory_counts: ClassVar[str] = "peak"
 
+    # which ready unit a device without an order begins: ``"rank"``, that of the highest upward
+    # rank, or ``"fifo"``, that which became ready first. The lowest index comes first among equals
     dispatch: Dispatch = "rank"
 
     def __post_init__(self) -> None:
@@ -40,16 +36,12 @@ class Event:
 
 @dataclass(frozen=True)
 class MaxLoad:
-    """Time per sample of a full pipeline: the largest load of a device or shared channel.
-
-    Attributes:
-        samples_in_flight: whose tensors a device keeps, >= 0; 0 counts weights only.
-        split_phases: the value is max forward + max backward (Tarnawski's ``diffmaxima``).
-    """
+    """Time per sample of a full pipeline: the largest load of a device or shared channel."""
 
     name: ClassVar[str] = "max-load"
 
-    samples_in_flight: int = 1
+    samples_in_flight: int = 1  # whose tensors a device keeps, >= 0; 0 counts weights only
+    # the value is max forward + max backward (Tarnawski's ``diffmaxima``)
     split_phases: bool = False
 
     def __post_init__(self) -> None:
@@ -97,16 +89,13 @@ class Placeto:
 
 @dataclass(frozen=True)
 class Sequential:
-    """Ops run one after the other, on whichever device: seconds and messages add up.
-
-    Attributes:
-        messages: that carry a tensor's bytes when it crosses, >= 1; each pays the latency. A graph
-            that stands for many passes through a model has one for each pass.
-    """
+    """Ops run one after the other, on whichever device: seconds and messages add up."""
 
     name: ClassVar[str] = "sequential"
     memory_counts: ClassVar[str] = "resident bytes"
 
+    # that carry a tensor's bytes when it crosses, >= 1; each pays the latency. A graph that stands
+    # for many passes through a model has one for each pass
     messages: int = 1
 
     def __post_init__(self) -> None:

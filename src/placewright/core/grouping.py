@@ -105,14 +105,10 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Quotient:
-    """The graph whose ops are the groups of a finer one.
+    """The graph whose ops are the groups of a finer one."""
 
-    Attributes:
-        graph: one op per group; tensors inside a group are gone.
-        tensor_of: the finer graph's tensor behind each tensor of `graph`, shape (n_tensors,).
-    """
-
-    graph: ComputationGraph
+    graph: ComputationGraph  # one op per group; tensors inside a group are gone
+    # the finer graph's tensor behind each tensor of `graph`, shape (n_tensors,)
     tensor_of: IntArray
 
 

@@ -77,16 +77,12 @@ class HistoryPoint:
 
 @dataclass(frozen=True)
 class UpdatePoint:
-    """One update of a policy.
+    """One update of a policy."""
 
-    Attributes:
-        evaluations: queries until then.
-        values: by name: ``mean_time`` of the samples (in the problem's unit), ``entropy`` of a
-            choice in nats, ``loss``, and ``kl`` (old || new, of the joint distribution, in nats)
-            where the method measures it.
-    """
-
-    evaluations: int
+    evaluations: int  # queries until then
+    # by name: ``mean_time`` of the samples (in the problem's unit), ``entropy`` of a choice in
+    # nats, ``loss``, and ``kl`` (old || new, of the joint distribution, in nats) where the method
+    # measures it
     values: Mapping[str, float]
 
 

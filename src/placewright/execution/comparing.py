@@ -28,29 +28,23 @@ from placewright.execution.runtime import (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Largest error of outputs, compared with those of the unsplit model.
+    """Largest error of outputs, compared with those of the unsplit model."""
 
-    Attributes:
-        error: largest difference, relative to the largest magnitude of the tensor, or of its slices
-            of similar scale; for state that a step updates, relative to the largest change.
-        tolerance: error that the precision, or `scatter`, explains.
-        worst: name of the output, inner op or state tensor with the largest error.
-        n_updated: number of parameters and other tensors of state that the step changed and that
-            were compared, too; 0 for inference.
-        random: ops whose outputs differ between two runs of the unsplit model itself, so that they
-            cannot be compared; `error` is that of the others.
-        scatter: difference between the unsplit model at other optimization levels; 0 if the
-            precision explains the error.
-        part: slices of the output with the error, if its slices differ widely in scale.
-    """
-
+    # largest difference, relative to the largest magnitude of the tensor, or of its slices of
+    # similar scale; for state that a step updates, relative to the largest change
     error: float
-    tolerance: float
-    worst: str
+    tolerance: float  # error that the precision, or `scatter`, explains
+    worst: str  # name of the output, inner op or state tensor with the largest error
+    # number of parameters and other tensors of state that the step changed and that were compared,
+    # too; 0 for inference
     n_updated: int = 0
+    # ops whose outputs differ between two runs of the unsplit model itself, so that they cannot be
+    # compared; `error` is that of the others
     random: tuple[str, ...] = ()
+    # difference between the unsplit model at other optimization levels; 0 if the precision explains
+    # the error
     scatter: float = 0.0
-    part: str = ""
+    part: str = ""  # slices of the output with the error, if its slices differ widely in scale
 
     @property
     def equal(self) -> bool:

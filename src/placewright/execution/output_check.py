@@ -46,21 +46,16 @@ class RoundsOtherwise(Protocol):
 
 @dataclass(frozen=True)
 class JudgedOutput:
-    """Error of an output in the slices where it is largest relative to its tolerance.
+    """Error of an output in the slices where it is largest relative to its tolerance."""
 
-    Attributes:
-        error: largest difference in a group of slices, relative to the group's scale.
-        tolerance: largest error that precision, or `scatter`, explains there.
-        scatter: largest difference there between runs of the unsplit model itself at several
-            optimization levels, relative to the same scale; 0 if the precision explains the error.
-        part: name of the slices, if the output has slices of very different scale; else empty.
-        random: two runs of the unsplit model differ, so that the output cannot be compared.
-    """
-
-    error: float
-    tolerance: float
+    error: float  # largest difference in a group of slices, relative to the group's scale
+    tolerance: float  # largest error that precision, or `scatter`, explains there
+    # largest difference there between runs of the unsplit model itself at several optimization
+    # levels, relative to the same scale; 0 if the precision explains the error
     scatter: float = 0.0
+    # name of the slices, if the output has slices of very different scale; else empty
     part: str = ""
+    # two runs of the unsplit model differ, so that the output cannot be compared
     random: bool = False
 
     @property

@@ -105,20 +105,15 @@ def in_order(
 
 @dataclass(eq=False)
 class Slot:
-    """Buffers of one request in flight; requests follow each other in it.
+    """Buffers of one request in flight; requests follow each other in it."""
 
-    Attributes:
-        instances: an instance of each segment for each member of its device; members with the same
-            compiled segment share it.
-        inputs: values of all graph inputs, ascending, in the host's memory; None before the first
-            request.
-        tensors: (tensor, memory) -> value.
-        boundary: tensor -> value of every tensor that left a segment; None if not requested.
-    """
-
+    # an instance of each segment for each member of its device; members with the same compiled
+    # segment share it
     instances: list[list[SegmentInstance]]
+    # values of all graph inputs, ascending, in the host's memory; None before the first request
     inputs: list[NativeTensor] | None = None
-    tensors: dict[Place, NativeTensor] = field(default_factory=dict)
+    tensors: dict[Place, NativeTensor] = field(default_factory=dict)  # (tensor, memory) -> value
+    # tensor -> value of every tensor that left a segment; None if not requested
     boundary: dict[int, NativeTensor] | None = None
 
     def reset_state(self) -> None:

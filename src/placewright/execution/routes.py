@@ -12,18 +12,13 @@ from placewright.execution.runtime import OpSegment, graph_inputs
 
 @dataclass(frozen=True)
 class Route:
-    """Route of the tensors at a segment's boundary.
+    """Route of the tensors at a segment's boundary."""
 
-    Attributes:
-        memory: of the segment's device.
-        takes: for each input, whether this segment is its last reader in this memory.
-        stays: for each output, whether a later segment reads it in this memory.
-        goes_to: for each output, the other memories that it enters, the host's last.
-    """
-
-    memory: int
+    memory: int  # of the segment's device
+    # for each input, whether this segment is its last reader in this memory
     takes: tuple[bool, ...]
-    stays: tuple[bool, ...]
+    stays: tuple[bool, ...]  # for each output, whether a later segment reads it in this memory
+    # for each output, the other memories that it enters, the host's last
     goes_to: tuple[tuple[int, ...], ...]
 
 

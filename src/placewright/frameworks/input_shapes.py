@@ -19,15 +19,11 @@ _IMAGE_RANK = 4
 
 @dataclass(frozen=True)
 class StatedInput:
-    """An input as a model states it.
+    """An input as a model states it."""
 
-    Attributes:
-        names: that users may give, its own name first.
-        dimensions: numbers, and symbols of open dimensions (``""`` without a symbol); None if not
-            even their number is known.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # that users may give, its own name first
+    # numbers, and symbols of open dimensions (``""`` without a symbol); None if not even their
+    # number is known
     dimensions: tuple[int | str, ...] | None
 
     @property

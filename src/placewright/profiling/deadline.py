@@ -37,14 +37,10 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Deadline:
-    """The time after which no further work may start.
+    """The time after which no further work may start."""
 
-    Attributes:
-        ends: on the clock, in seconds; inf is never.
-        clock: shared by all deadlines that are made of this one.
-    """
-
-    ends: float = math.inf
+    ends: float = math.inf  # on the clock, in seconds; inf is never
+    # shared by all deadlines that are made of this one
     clock: Stopwatch = field(default_factory=Stopwatch)
 
     @classmethod

@@ -54,17 +54,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Measurements of one model.
+    """Measurements of one model."""
 
-    Attributes:
-        rows, waits: of segments, see `profiling.segment_fit`.
-        outcomes: of trials, with a fit to these rows alone.
-        model_seconds: of the whole model on one device, by which rows of models are weighed.
-    """
-
+    # rows, waits: of segments, see `profiling.segment_fit`
     rows: tuple[SegmentRow, ...] = ()
     waits: tuple[Wait, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()  # of trials, with a fit to these rows alone
+    # of the whole model on one device, by which rows of models are weighed
     model_seconds: float = 1.0
 
     def text(self) -> str:

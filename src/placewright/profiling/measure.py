@@ -80,17 +80,13 @@ class Effort:
 
 @dataclass(frozen=True)
 class Ends:
-    """Ends of measuring, even with few samples.
+    """Ends of measuring, even with few samples."""
 
-    Attributes:
-        deadline: no round starts after it.
-        limit: only the first round of each kind of device starts after it. A device that has not
-            run by then takes the seconds of a device of its kind.
-        estimated: name of such a device -> name of that other device; filled in.
-    """
-
-    deadline: Deadline = NEVER
+    deadline: Deadline = NEVER  # no round starts after it
+    # only the first round of each kind of device starts after it. A device that has not run by then
+    # takes the seconds of a device of its kind
     limit: Deadline = NEVER
+    # name of such a device -> name of that other device; filled in
     estimated: dict[str, str] = field(default_factory=dict)
 
 

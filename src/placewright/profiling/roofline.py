@@ -134,13 +134,10 @@ def _trust(entry: CatalogueDevice, shares: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Interval:
-    """Range that holds the measured seconds of nine of ten ops.
+    """Range that holds the measured seconds of nine of ten ops."""
 
-    Attributes:
-        low, high: seconds, shape (n_ops, n_devices); 0 and inf if nothing was fitted for an op:
-            for a convolution, a product in half precision, and an op that its launch decides.
-    """
-
+    # low, high: seconds, shape (n_ops, n_devices); 0 and inf if nothing was fitted for an op: for a
+    # convolution, a product in half precision, and an op that its launch decides
     low: FloatArray
     high: FloatArray
 
@@ -168,16 +165,11 @@ def roofline_interval(graph: ComputationGraph, cluster: Cluster) -> Interval:
 
 @dataclass(frozen=True)
 class AtPeak:
-    """Seconds of ops if a device reached its peaks.
+    """Seconds of ops if a device reached its peaks."""
 
-    Attributes:
-        seconds: the larger term of each op's roofline, shape (n_ops,).
-        classes: class of each op whose efficiency decides its seconds, one of
-            `op_class.FITTED_CLASSES`; "" for convolutions, for products in another precision and
-            for products that their bytes decide.
-    """
-
-    seconds: FloatArray
+    seconds: FloatArray  # the larger term of each op's roofline, shape (n_ops,)
+    # class of each op whose efficiency decides its seconds, one of `op_class.FITTED_CLASSES`; ""
+    # for convolutions, for products in another precision and for products that their bytes decide
     classes: tuple[str, ...]
 
 

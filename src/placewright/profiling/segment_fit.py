@@ -33,17 +33,14 @@ _SMALLEST_RESIDUAL = 2e-6  # seconds, the resolution of timers
 
 @dataclass(frozen=True)
 class SegmentRow:
-    """A segment of a measured placement, or all segments of a device together.
-
-    Attributes:
-        rounds: of all segments together the seconds of each round, shape (rounds,); else None.
-    """
+    """A segment of a measured placement, or all segments of a device together."""
 
     device: int
     devices_in_use: int  # of its memory domain
     unit_seconds: float
     counts: FloatArray  # segments, tensors in, bytes in, computed tensors out, their bytes
     seconds: float
+    # of all segments together the seconds of each round, shape (rounds,); else None
     rounds: FloatArray | None = None
 
 

@@ -32,32 +32,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One placer over all seeds; values in the problem's time unit.
+    """One placer over all seeds; values in the problem's time unit."""
 
-    Attributes:
-        placer: registry name, with the settings that differ from the defaults.
-        median, low, high: of the values of all seeds.
-        gap_to_best: median over the best value of any run, minus one.
-        evaluations_to_near: median number until a run was within 2 % of that value.
-        runs_near, runs: number of runs that came so near, and of all runs.
-        seconds: median of the processor seconds.
-        message: why there is no placement.
-        evaluations: median number.
-        gap: median over the lower bound, minus one; inf without a bound.
-    """
-
-    placer: str
+    placer: str  # registry name, with the settings that differ from the defaults
+    # median, low, high: of the values of all seeds
     median: float
     low: float
     high: float
-    gap_to_best: float
-    evaluations_to_near: float
+    gap_to_best: float  # median over the best value of any run, minus one
+    evaluations_to_near: float  # median number until a run was within 2 % of that value
+    # runs_near, runs: number of runs that came so near, and of all runs
     runs_near: int
     runs: int
-    seconds: float
-    message: str = ""
-    evaluations: float = math.nan
-    gap: float = math.inf
+    seconds: float  # median of the processor seconds
+    message: str = ""  # why there is no placement
+    evaluations: float = math.nan  # median number
+    gap: float = math.inf  # median over the lower bound, minus one; inf without a bound
 
 
 @dataclass(frozen=True)

@@ -26,51 +26,39 @@ GROUP_COLUMNS = ("units", "from", "to", "moved alone", "all but it")
 
 @dataclass(frozen=True)
 class Moved:
-    """Neighbours in the graph that moved from one device to another.
+    """Neighbours in the graph that moved from one device to another."""
 
-    Attributes:
-        names: of the units.
-        source, target: device names.
-        units: numbers in the first plan's problem.
-        alone: value of the first plan with only these moved; None if it was not tried.
-        without: value of the other plan with these moved back; None if it was not tried.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the units
+    # source, target: device names
     source: str
     target: str
-    units: tuple[int, ...]
+    units: tuple[int, ...]  # numbers in the first plan's problem
+    # value of the first plan with only these moved; None if it was not tried
     alone: float | None = None
+    # value of the other plan with these moved back; None if it was not tried
     without: float | None = None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two plans side by side.
+    """Two plans side by side."""
 
-    Attributes:
-        first, other: the plans.
-        n_common: number of ops in both plans; n_moved of them are on different devices.
-        only_first, only_other: number of ops in only one plan.
-        moves: (from, to, number of ops), the most frequent first.
-        groups: groups of moved units, those with most work first; empty if the units differ.
-        same_problem: units, costs and devices are equal, so that values can be compared.
-        other_value: value of the other plan's placement in the first plan's problem, if they are
-            the same problem; links that were measured twice differ in their last digits.
-        noise: clause about numbers of links and devices that differ, or "".
-    """
-
+    # first, other: the plans
     first: Plan
     other: Plan
-    n_common: int
+    n_common: int  # number of ops in both plans; n_moved of them are on different devices
     n_moved: int
+    # only_first, only_other: number of ops in only one plan
     only_first: int
     only_other: int
-    moves: tuple[tuple[str, str, int], ...]
+    moves: tuple[tuple[str, str, int], ...]  # (from, to, number of ops), the most frequent first
+    # groups of moved units, those with most work first; empty if the units differ
     groups: tuple[Moved, ...]
-    same_problem: bool
+    same_problem: bool  # units, costs and devices are equal, so that values can be compared
+    # value of the other plan's placement in the first plan's problem, if they are the same problem;
+    # links that were measured twice differ in their last digits
     other_value: float
-    noise: str = ""
+    noise: str = ""  # clause about numbers of links and devices that differ, or ""
 
     def lines(self) -> list[str]:
         """Lines of text; the verdict first."""

@@ -49,33 +49,21 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class OpExplanation:
-    """The reasons for the device of an op.
+    """The reasons for the device of an op."""
 
-    Attributes:
-        op, kind, device: name and kind of the op, and its device in the plan.
-        moves_with: other units that must share its device.
-        pinned: a pin keeps it there.
-        value: of the plan.
-        waits_for: clause about the wait before it began; empty without a timeline.
-        is_critical: it lies on the critical path.
-        here: the plan itself, in the form of the other devices.
-        elsewhere: the other devices, best first.
-        unit: of the values.
-        time_unit: of the parts of a value, which are times.
-    """
-
+    # op, kind, device: name and kind of the op, and its device in the plan
     op: str
     kind: str
     device: str
-    moves_with: tuple[str, ...]
-    pinned: bool
-    value: float
-    waits_for: str
-    is_critical: bool
-    here: Elsewhere
-    elsewhere: tuple[Elsewhere, ...]
-    unit: str
-    time_unit: str
+    moves_with: tuple[str, ...]  # other units that must share its device
+    pinned: bool  # a pin keeps it there
+    value: float  # of the plan
+    waits_for: str  # clause about the wait before it began; empty without a timeline
+    is_critical: bool  # it lies on the critical path
+    here: Elsewhere  # the plan itself, in the form of the other devices
+    elsewhere: tuple[Elsewhere, ...]  # the other devices, best first
+    unit: str  # of the values
+    time_unit: str  # of the parts of a value, which are times
 
     def lines(self) -> list[str]:
         """Lines of text; the verdict first."""

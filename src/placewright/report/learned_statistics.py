@@ -199,29 +199,21 @@ def p_less(first: Sequence[float], second: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Change:
-    """A learner with other settings compared with its defaults, by one measure.
+    """A learner with other settings compared with its defaults, by one measure."""
 
-    Attributes:
-        placer: name with settings.
-        measure: "last" (tenth of samples) or "best" (placement of a run).
-        problems: number of problems with runs of both.
-        seeds: fewest runs of the changed learner on a problem.
-        ratio: geometric mean over problems of the ratio of medians, changed to default; above 1
-            the change is worse.
-        better: number of problems with smaller values, by a one-sided Mann-Whitney test over all
-            seeds, adjusted over problems by Holm's method.
-        worse: number of problems with larger values, by the same test.
-        p: two-sided signed-rank test (Wilcoxon) of the ratios over problems, adjusted over the
-            learner's changes.
-    """
-
-    placer: str
-    measure: str
-    problems: int
-    seeds: int
+    placer: str  # name with settings
+    measure: str  # "last" (tenth of samples) or "best" (placement of a run)
+    problems: int  # number of problems with runs of both
+    seeds: int  # fewest runs of the changed learner on a problem
+    # geometric mean over problems of the ratio of medians, changed to default; above 1 the change
+    # is worse
     ratio: float
+    # number of problems with smaller values, by a one-sided Mann-Whitney test over all seeds,
+    # adjusted over problems by Holm's method
     better: int
-    worse: int
+    worse: int  # number of problems with larger values, by the same test
+    # two-sided signed-rank test (Wilcoxon) of the ratios over problems, adjusted over the learner's
+    # changes
     p: float
 
 

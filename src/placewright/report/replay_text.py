@@ -48,14 +48,10 @@ class ReplayedPlan:
 
 @dataclass(frozen=True)
 class Decision:
-    """Split or not, in a case that has plans of both kinds.
+    """Split or not, in a case that has plans of both kinds."""
 
-    Attributes:
-        case: its name.
-        measured, predicted: fastest split over fastest single device, minus 1.
-    """
-
-    case: str
+    case: str  # its name
+    # measured, predicted: fastest split over fastest single device, minus 1
     measured: float
     predicted: float
 
@@ -69,21 +65,15 @@ class Decision:
 
 @dataclass(frozen=True)
 class Replay:
-    """All plans of a file of measurements.
+    """All plans of a file of measurements."""
 
-    Attributes:
-        title, source, license: of the measurements.
-        copies: latency and bandwidth of each direction.
-        plans: in the order of the file.
-        chosen: rule about copies that was asked for; None is `best_rule`.
-    """
-
+    # title, source, license: of the measurements
     title: str
     source: str
     license: str
-    copies: tuple[CopyLine, ...]
-    plans: tuple[ReplayedPlan, ...]
-    chosen: str | None = None
+    copies: tuple[CopyLine, ...]  # latency and bandwidth of each direction
+    plans: tuple[ReplayedPlan, ...]  # in the order of the file
+    chosen: str | None = None  # rule about copies that was asked for; None is `best_rule`
 
     @property
     def judged(self) -> tuple[ReplayedPlan, ...]:

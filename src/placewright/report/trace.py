@@ -21,16 +21,11 @@ PREDICTED, MEASURED = "predicted", "measured"
 
 @dataclass(frozen=True)
 class SegmentRun:
-    """One segment of a run on the hardware.
+    """One segment of a run on the hardware."""
 
-    Attributes:
-        device: number of the device.
-        ops: names of its ops.
-        start, end: seconds since the run began.
-    """
-
-    device: int
-    ops: tuple[str, ...]
+    device: int  # number of the device
+    ops: tuple[str, ...]  # names of its ops
+    # start, end: seconds since the run began
     start: float
     end: float
 

@@ -69,19 +69,14 @@ _PLAYED = 60
 
 @dataclass(frozen=True)
 class Check:
-    """Settings of a check on the hardware.
+    """Settings of a check on the hardware."""
 
-    Attributes:
-        rounds: of single requests.
-        latency_limit: seconds that 95 % of the samples of a stream may take.
-        improves: the best candidates by the played stream are measured first, and the fastest of
-            them takes the place of the searched placement.
-        is_counted: candidates are searched without a clock, as a search by evaluations is.
-    """
-
-    rounds: int = ROUNDS
-    latency_limit: float = math.inf
+    rounds: int = ROUNDS  # of single requests
+    latency_limit: float = math.inf  # seconds that 95 % of the samples of a stream may take
+    # the best candidates by the played stream are measured first, and the fastest of them takes the
+    # place of the searched placement
     improves: bool = False
+    # candidates are searched without a clock, as a search by evaluations is
     is_counted: bool = False
 
 
@@ -405,17 +400,14 @@ def _latency(stream: Stream) -> float:
 class StreamLength:
     """Length of a measured stream.
 
-    Attributes:
-        samples: of the stream whose outputs are compared, and of a round at most.
-        seconds: that this stream goes on, whatever `samples` is; None counts samples.
-        rounds: of all contenders; up to three times as many if they scatter too much for a verdict.
-
     Raises:
         InputError: it is too short to have a rate.
     """
 
-    samples: int = SAMPLES
+    samples: int = SAMPLES  # of the stream whose outputs are compared, and of a round at most
+    # that this stream goes on, whatever `samples` is; None counts samples
     seconds: float | None = None
+    # of all contenders; up to three times as many if they scatter too much for a verdict
     rounds: int = STREAM_ROUNDS
 
     def __post_init__(self) -> None:

@@ -55,20 +55,16 @@ _OURS = (ALL_CORES, EVEN_SPLIT, PLAN, *UNSPLIT_STREAMS)  # all others are single
 
 @dataclass(frozen=True)
 class Contender(Generic[Runner]):
-    """One way to run a plan's model.
+    """One way to run a plan's model."""
 
-    Attributes:
-        name: see `core.contender_names`.
-        placement: of the problem's units; None if no placement expresses the contender.
-        predicted: seconds of a request, or per sample of a stream, by the simulator; None if it
-            cannot predict them.
-        open: make the runner, which the stack closes. The number limits the samples in flight of
-            copies of the whole model; None means as many as pay. Placements have a limit already.
-    """
-
-    name: str
+    name: str  # see `core.contender_names`
+    # of the problem's units; None if no placement expresses the contender
     placement: Placement | None
+    # seconds of a request, or per sample of a stream, by the simulator; None if it cannot predict
+    # them
     predicted: float | None
+    # make the runner, which the stack closes. The number limits the samples in flight of copies of
+    # the whole model; None means as many as pay. Placements have a limit already
     open: Callable[[ExitStack, int | None], Runner]
 
     @property
@@ -79,18 +75,13 @@ class Contender(Generic[Runner]):
 
 @dataclass(frozen=True)
 class Contenders(Generic[Runner]):
-    """The contenders of one plan.
+    """The contenders of one plan."""
 
-    Attributes:
-        members: simplest first; the searched placement last, unless a simpler contender equals it.
-        searched: name of the contender that the search returned.
-        left_out: name -> why it is not comparable.
-        played: the plan's stream by the simulator; None if single requests are measured.
-    """
-
+    # simplest first; the searched placement last, unless a simpler contender equals it
     members: tuple[Contender[Runner], ...]
-    searched: str = PLAN
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    searched: str = PLAN  # name of the contender that the search returned
+    left_out: Mapping[str, str] = field(default_factory=dict)  # name -> why it is not comparable
+    # the plan's stream by the simulator; None if single requests are measured
     played: Stream | None = None
 
     def __getitem__(self, name: str) -> Contender[Runner]:
@@ -244,19 +235,15 @@ def _stream_contender(
 
 @dataclass(frozen=True)
 class WholeModelStreams:
-    """Ways to stream samples through the unsplit model.
+    """Ways to stream samples through the unsplit model."""
 
-    Attributes:
-        devices: contender -> devices that each run the whole model, simplest contender first: the
-            best single device, the library's throughput mode, a copy on each device, or on each
-            core if the plan's device is the whole processor.
-        predicted: contender -> seconds per sample, if they follow from the cost table.
-        left_out: contender -> why it is not comparable.
-    """
-
+    # contender -> devices that each run the whole model, simplest contender first: the best single
+    # device, the library's throughput mode, a copy on each device, or on each core if the plan's
+    # device is the whole processor
     devices: Mapping[str, tuple[Device, ...]]
+    # contender -> seconds per sample, if they follow from the cost table
     predicted: Mapping[str, float]
-    left_out: Mapping[str, str]
+    left_out: Mapping[str, str]  # contender -> why it is not comparable
 
     def contender(self, name: str, problem: Problem, model: LoadedModel) -> Contender[SampleServer]:
         """One of them."""

@@ -368,23 +368,18 @@ def _named_model(request: Request) -> ExecutionModel | None:
 
 @dataclass(frozen=True)
 class ListedOp:
-    """One op of a listing.
+    """One op of a listing."""
 
-    Attributes:
-        name, kind: of the op.
-        unit: the number of its unit; None if units are not known.
-        flops, weight_bytes: of the op.
-        shapes: of its outputs.
-        seconds: of its whole unit on each device, in the unit of time of the model's problem;
-            None if a device cannot run it.
-    """
-
+    # name, kind: of the op
     name: str
     kind: str
-    unit: int | None
+    unit: int | None  # the number of its unit; None if units are not known
+    # flops, weight_bytes: of the op
     flops: float
     weight_bytes: float
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...]  # of its outputs
+    # of its whole unit on each device, in the unit of time of the model's problem; None if a device
+    # cannot run it
     seconds: dict[str, float | None]
 
 

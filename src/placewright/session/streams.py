@@ -112,25 +112,18 @@ def contender_to_run(plan: Plan) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """A measured stream of samples, beside those of other contenders.
+    """A measured stream of samples, beside those of other contenders."""
 
-    Attributes:
-        samples: of the stream whose outputs were all compared.
-        worst: number of the sample whose outputs are furthest from the unsplit model's.
-        error, tolerance: relative error of that sample, and what is allowed.
-        contenders: that were measured; the plan's stream is played in them.
-        rounds: name of each contender -> its streams.
-        latency_limit: seconds that 95 % of a contender's samples may take; inf is no limit.
-        memory: device name -> predicted and measured peak bytes; empty if no allocator counts them.
-    """
-
-    samples: int
-    worst: int
+    samples: int  # of the stream whose outputs were all compared
+    worst: int  # number of the sample whose outputs are furthest from the unsplit model's
+    # error, tolerance: relative error of that sample, and what is allowed
     error: float
     tolerance: float
-    contenders: Contenders[SampleServer]
-    rounds: Mapping[str, Sequence[StreamRound]]
+    contenders: Contenders[SampleServer]  # that were measured; the plan's stream is played in them
+    rounds: Mapping[str, Sequence[StreamRound]]  # name of each contender -> its streams
+    # seconds that 95 % of a contender's samples may take; inf is no limit
     latency_limit: float = math.inf
+    # device name -> predicted and measured peak bytes; empty if no allocator counts them
     memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property

@@ -41,18 +41,14 @@ BEHAVIOURS: Mapping[type[ExecutionModel], str] = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """The parts of a placement's value; None for parts that the execution model does not have.
+    """The parts of a placement's value; None for parts that the execution model does not have."""
 
-    Attributes:
-        timeline: start and end of all units and transfers.
-        loads: seconds of each device, then of each channel, shape (n_phases, n).
-        sums: seconds of each device, which add up to the value, shape (n_devices,).
-        broken: why the value is infinite although devices, order and memory are legal.
-    """
-
-    timeline: Timeline | None = None
+    timeline: Timeline | None = None  # start and end of all units and transfers
+    # seconds of each device, then of each channel, shape (n_phases, n)
     loads: FloatArray | None = None
+    # seconds of each device, which add up to the value, shape (n_devices,)
     sums: FloatArray | None = None
+    # why the value is infinite although devices, order and memory are legal
     broken: str | None = None
 
 
@@ -71,15 +67,11 @@ class Relaxation(Protocol):
 
 
 class Behaviour(Protocol):
-    """An execution model compiled for one problem; threads may share it.
+    """An execution model compiled for one problem; threads may share it."""
 
-    Attributes:
-        bounds: method -> function of a problem that returns a lower bound in seconds.
-        has_timeline: whether `explain` returns a timeline.
-    """
-
+    # method -> function of a problem that returns a lower bound in seconds
     bounds: ClassVar[BoundsByMethod]
-    has_timeline: ClassVar[bool]
+    has_timeline: ClassVar[bool]  # whether `explain` returns a timeline
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         """Compile a problem."""

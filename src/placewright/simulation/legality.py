@@ -52,20 +52,15 @@ def check(arrays: ProblemArrays, device_of: IntArray, order: IntArray) -> tuple[
 
 @dataclass(frozen=True)
 class Violation:
-    """A broken constraint.
+    """A broken constraint."""
 
-    Attributes:
-        constraint: ``"support"``, ``"pin"``, ``"colocation"``, ``"order"``, ``"route"``,
-            ``"memory"``, ``"segments"``, ``"subgraphs"`` or ``"limit"``.
-        where: name of the op, device, memory pool or limited quantity concerned.
-        message: what is wrong and what to do, in one line.
-        excess: over the limit: bytes for ``"memory"``, segments for ``"segments"``, seconds, joules
-            or price for ``"limit"``; else 0.
-    """
-
+    # ``"support"``, ``"pin"``, ``"colocation"``, ``"order"``, ``"route"``, ``"memory"``,
+    # ``"segments"``, ``"subgraphs"`` or ``"limit"``
     constraint: str
-    where: str
-    message: str
+    where: str  # name of the op, device, memory pool or limited quantity concerned
+    message: str  # what is wrong and what to do, in one line
+    # over the limit: bytes for ``"memory"``, segments for ``"segments"``, seconds, joules or price
+    # for ``"limit"``; else 0
     excess: float = 0.0
 
 

@@ -15,23 +15,18 @@ from placewright.simulation.layout import ProblemArrays
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The record of one simulated placement.
+    """The record of one simulated placement."""
 
-    Attributes:
-        start, end: seconds, shape (n_units,).
-        segment: of each unit, numbered in the order of dispatch, shape (n_units,).
-        memory_peaks: bytes, shape (n_devices,).
-        hop_tensor, hop_source, hop_target: of each hop, in the order of sending, shape (n_hops,).
-        hop_start, hop_end: seconds, shape (n_hops,).
-    """
-
+    # start, end: seconds, shape (n_units,)
     start: FloatArray
     end: FloatArray
-    segment: IntArray
-    memory_peaks: FloatArray
+    segment: IntArray  # of each unit, numbered in the order of dispatch, shape (n_units,)
+    memory_peaks: FloatArray  # bytes, shape (n_devices,)
+    # hop_tensor, hop_source, hop_target: of each hop, in the order of sending, shape (n_hops,)
     hop_tensor: IntArray
     hop_source: IntArray
     hop_target: IntArray
+    # hop_start, hop_end: seconds, shape (n_hops,)
     hop_start: FloatArray
     hop_end: FloatArray
 
@@ -61,30 +56,20 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A placement through time.
+    """A placement through time."""
 
-    Attributes:
-        value: makespan, seconds.
-        device_of: device of each unit, shape (n_units,).
-        start, end: seconds, shape (n_units,).
-        segment_of: segment of each unit, numbered in the order of dispatch, shape (n_units,).
-        order: all units by start, a topological order that repeats this timeline.
-        transfers: all hops by start.
-        memory_peaks: bytes, shape (n_devices,).
-        has_order: True when the placement gave the order.
-        problem: the problem that was placed.
-    """
-
-    value: float
-    device_of: IntArray
+    value: float  # makespan, seconds
+    device_of: IntArray  # device of each unit, shape (n_units,)
+    # start, end: seconds, shape (n_units,)
     start: FloatArray
     end: FloatArray
+    # segment of each unit, numbered in the order of dispatch, shape (n_units,)
     segment_of: IntArray
-    order: IntArray
-    transfers: tuple[Transfer, ...]
-    memory_peaks: FloatArray
-    has_order: bool
-    problem: Problem = field(repr=False)
+    order: IntArray  # all units by start, a topological order that repeats this timeline
+    transfers: tuple[Transfer, ...]  # all hops by start
+    memory_peaks: FloatArray  # bytes, shape (n_devices,)
+    has_order: bool  # True when the placement gave the order
+    problem: Problem = field(repr=False)  # the problem that was placed
 
     # Both are computed on first use: callers that need start times only make many timelines.
     @cached_property

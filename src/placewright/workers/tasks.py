@@ -41,27 +41,19 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One call of a function in some worker.
+    """One call of a function in some worker."""
 
-    Attributes:
-        function: of a module, so that a worker finds it by its name.
-        arguments: of the function.
-        shared: comes before the arguments; None where there is none.
-        label: the task in a message.
-        seconds: after which a worker that is not done is ended, and the task is lost.
-        tries: a task whose worker ends is given to another one until it was tried so often.
-        may_be_lost: a loss is a `Done` with its reason; otherwise it is an error.
-        alone: the worker does nothing before or after it, so that the system's counts for its
-            process are those of the task.
-    """
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
-    shared: Shared | None = None
-    label: str = ""
+    function: Callable[..., Any]  # of a module, so that a worker finds it by its name
+    arguments: tuple[Any, ...] = ()  # of the function
+    shared: Shared | None = None  # comes before the arguments; None where there is none
+    label: str = ""  # the task in a message
+    # after which a worker that is not done is ended, and the task is lost
     seconds: float = math.inf
+    # a task whose worker ends is given to another one until it was tried so often
     tries: int = TRIES
-    may_be_lost: bool = False
+    may_be_lost: bool = False  # a loss is a `Done` with its reason; otherwise it is an error
+    # the worker does nothing before or after it, so that the system's counts for its process are
+    # those of the task
     alone: bool = False
 
     @property

@@ -19,18 +19,12 @@ _CACHES = {"f16": "auto", "bf16": "auto"}  # formats of caches that both take wi
 
 @dataclass(frozen=True)
 class PipelineEngine:
-    """Command that starts an engine with a partition.
+    """Command that starts an engine with a partition."""
 
-    Attributes:
-        variable: of the environment, for the numbers of layers.
-        words: of the command.
-        model: option of the model's path; "" if it needs none.
-        ranks, context, sequences: options, without their dashes.
-    """
-
-    variable: str
-    words: tuple[str, ...]
-    model: str
+    variable: str  # of the environment, for the numbers of layers
+    words: tuple[str, ...]  # of the command
+    model: str  # option of the model's path; "" if it needs none
+    # ranks, context, sequences: options, without their dashes
     ranks: str
     context: str
     sequences: str

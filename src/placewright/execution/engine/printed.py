@@ -20,20 +20,15 @@ ROUNDING = 0.005 * _MIB  # bytes: sizes are printed in hundredths of a MiB
 
 @dataclass(frozen=True)
 class Printed:
-    """Places by the engine's own print.
+    """Places by the engine's own print."""
 
-    Attributes:
-        layers: number of a layer -> the engine's device; the head is the last.
-        moved: tensor -> buffer, of those that lie elsewhere than their layer.
-        weights, caches, compute: buffer -> bytes.
-        lines: number of printed sizes that a sum has, by kind and buffer.
-    """
-
-    layers: Mapping[int, str]
-    moved: Mapping[str, str]
+    layers: Mapping[int, str]  # number of a layer -> the engine's device; the head is the last
+    moved: Mapping[str, str]  # tensor -> buffer, of those that lie elsewhere than their layer
+    # weights, caches, compute: buffer -> bytes
     weights: Mapping[str, float]
     caches: Mapping[str, float]
     compute: Mapping[str, float]
+    # number of printed sizes that a sum has, by kind and buffer
     lines: Mapping[tuple[str, str], int]
 
 

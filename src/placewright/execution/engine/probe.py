@@ -20,22 +20,15 @@ _CONTEXT = 4096
 
 @dataclass(frozen=True)
 class Probe:
-    """A model to measure with.
+    """A model to measure with."""
 
-    Attributes:
-        layers: number.
-        hidden, feed: elements of the state, and of the middle of a feed-forward module.
-        dtype: of matrices, for example ``"q4_k"``.
-        has_experts: feed-forward modules are routed experts.
-        vocabulary: tokens.
-    """
-
-    layers: int
+    layers: int  # number
+    # hidden, feed: elements of the state, and of the middle of a feed-forward module
     hidden: int
     feed: int
-    dtype: str
-    has_experts: bool = False
-    vocabulary: int = 256
+    dtype: str  # of matrices, for example ``"q4_k"``
+    has_experts: bool = False  # feed-forward modules are routed experts
+    vocabulary: int = 256  # tokens
 
     @property
     def operations(self) -> tuple[float, float]:

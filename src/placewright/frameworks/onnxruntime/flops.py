@@ -172,14 +172,10 @@ def values_read(node: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Values:
-    """Shapes and numbers of the values around a node.
+    """Shapes and numbers of the values around a node."""
 
-    Attributes:
-        shape: value name -> its shape; ``()`` if that is unknown.
-        number: value name -> its number, for constants with one integer; None for others.
-    """
-
-    shape: Callable[[str], Shape]
+    shape: Callable[[str], Shape]  # value name -> its shape; ``()`` if that is unknown
+    # value name -> its number, for constants with one integer; None for others
     number: Callable[[str], int | None]
 
 

@@ -46,18 +46,14 @@ Step = tuple[str, float]  # a member and its share of what is left
 
 @dataclass(frozen=True)
 class PortfolioMembers:
-    """The members of a portfolio.
+    """The members of a portfolio."""
 
-    Attributes:
-        quick: heuristics that run once, with their shares of the seconds that are left.
-        steps: members with a proof in their order, `SEARCHES` among them, with their shares of the
-            budget that is left.
-        searches: that take turns.
-    """
-
+    # heuristics that run once, with their shares of the seconds that are left
     quick: tuple[Step, ...]
+    # members with a proof in their order, `SEARCHES` among them, with their shares of the budget
+    # that is left
     steps: tuple[Step, ...]
-    searches: tuple[str, ...]
+    searches: tuple[str, ...]  # that take turns
 
 
 @dataclass(frozen=True)

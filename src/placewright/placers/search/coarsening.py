@@ -29,22 +29,15 @@ _LEAST_PROGRESS = 0.95  # largest share of groups after a level, else coarsening
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A partition of the units.
+    """A partition of the units."""
 
-    Attributes:
-        group_of: group of each unit, shape (n_units,).
-        allowed: devices of each group, shape (n_groups, n_devices), at least one each.
-        neighbour_ptr, neighbours: groups that each group exchanges tensors with, (n_groups + 1,).
-        by_place: groups by their first units in a topological order, shape (n_groups,).
-        place_of: place of each group in `by_place`, shape (n_groups,).
-    """
-
-    group_of: IntArray
-    allowed: BoolArray
+    group_of: IntArray  # group of each unit, shape (n_units,)
+    allowed: BoolArray  # devices of each group, shape (n_groups, n_devices), at least one each
+    # neighbour_ptr, neighbours: groups that each group exchanges tensors with, (n_groups + 1,)
     neighbour_ptr: IntArray
     neighbours: IntArray
-    by_place: IntArray
-    place_of: IntArray
+    by_place: IntArray  # groups by their first units in a topological order, shape (n_groups,)
+    place_of: IntArray  # place of each group in `by_place`, shape (n_groups,)
 
     @property
     def n_groups(self) -> int:

@@ -110,19 +110,15 @@ class _Search:
     """The questions of a search, and all answers so far, from which a further call goes on.
 
     Another process gets the answers, and asks all questions again without evaluating anything.
-
-    Attributes:
-        settings: of the search.
-        rng: as it was before the first question.
-        answers: values of all rows of each question so far.
-        incumbents: devices and values that the questions took into account, in time order.
-        values: of the question that the budget cut off, as far as there are.
     """
 
-    settings: Multilevel
-    rng: np.random.Generator
+    settings: Multilevel  # of the search
+    rng: np.random.Generator  # as it was before the first question
+    # values of all rows of each question so far
     answers: list[FloatArray] = field(default_factory=list)
+    # devices and values that the questions took into account, in time order
     incumbents: list[tuple[IntArray | None, float]] = field(default_factory=list)
+    # of the question that the budget cut off, as far as there are
     values: list[FloatArray] = field(default_factory=list)
 
     def __post_init__(self) -> None:

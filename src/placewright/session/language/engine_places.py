@@ -23,17 +23,13 @@ _KINDS = ("Experts", "SharedExperts", "FeedForward")  # the last matches tensors
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on a device of the engine.
+    """Bytes on a device of the engine."""
 
-    Attributes:
-        weights, caches: of the plan.
-        buffers: that the plan leaves for activations, an estimate.
-        printed_weights, printed_caches, printed_buffers: by the engine.
-    """
-
+    # weights, caches: of the plan
     weights: float
     caches: float
-    buffers: float
+    buffers: float  # that the plan leaves for activations, an estimate
+    # printed_weights, printed_caches, printed_buffers: by the engine
     printed_weights: float
     printed_caches: float
     printed_buffers: float
@@ -41,16 +37,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Places:
-    """The comparison of a plan with the engine's print.
+    """The comparison of a plan with the engine's print."""
 
-    Attributes:
-        faults: differences, each one line; empty if there are none.
-        memory: buffer of the engine -> bytes.
-        layers, moved: numbers of layers, and of tensors away from their layer, that were compared.
-    """
-
-    faults: tuple[str, ...]
-    memory: Mapping[str, Memory]
+    faults: tuple[str, ...]  # differences, each one line; empty if there are none
+    memory: Mapping[str, Memory]  # buffer of the engine -> bytes
+    # layers, moved: numbers of layers, and of tensors away from their layer, that were compared
     layers: int
     moved: int
 

@@ -57,28 +57,20 @@ _MIB = 2.0**20
 
 @dataclass(frozen=True)
 class EngineRun:
-    """A plan as the engine ran it.
+    """A plan as the engine ran it."""
 
-    Attributes:
-        version: of the engine.
-        request: that was measured.
-        places: the plan beside the engine's print.
-        equal_tokens: letters of a prompt -> tokens that are equal to those of the unsplit model,
-            from the first on, and the number that was compared.
-        seconds: contender -> phase -> seconds of each round.
-        predicted: contender -> phase -> seconds, of those that are placements.
-        left_out: contender -> why it was not measured.
-        verdict: of the whole request.
-    """
-
-    version: str
-    request: TokenRequest
-    places: Places
+    version: str  # of the engine
+    request: TokenRequest  # that was measured
+    places: Places  # the plan beside the engine's print
+    # letters of a prompt -> tokens that are equal to those of the unsplit model, from the first on,
+    # and the number that was compared
     equal_tokens: Mapping[int, tuple[int, int]]
+    # contender -> phase -> seconds of each round
     seconds: Mapping[str, Mapping[Phase, Sequence[float]]]
+    # contender -> phase -> seconds, of those that are placements
     predicted: Mapping[str, Mapping[Phase, float]]
-    left_out: Mapping[str, str]
-    verdict: Verdict
+    left_out: Mapping[str, str]  # contender -> why it was not measured
+    verdict: Verdict  # of the whole request
 
     @property
     def equal(self) -> bool:

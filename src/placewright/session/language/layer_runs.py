@@ -21,15 +21,11 @@ _FREE = -1  # place of an op that no pin fixes
 
 @dataclass(frozen=True)
 class LayerRuns:
-    """The first op of each layer, and the columns in the order in which the engine fills them.
+    """The first op of each layer, and the columns in the order in which the engine fills them."""
 
-    Attributes:
-        ops: the first of each layer, which is attention unless the layer has none, by layer.
-        order: columns: those of the host, then the others.
-    """
-
+    # the first of each layer, which is attention unless the layer has none, by layer
     ops: tuple[int, ...]
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # columns: those of the host, then the others
 
 
 def layer_runs(problem: Problem) -> LayerRuns:

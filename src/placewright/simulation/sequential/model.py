@@ -47,18 +47,13 @@ def cheapest_units_bound(problem: Problem) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """Seconds of arrivals between endpoints, as constant, share of own transfer, and per byte.
+    """Seconds of arrivals between endpoints, as constant, share of own transfer, and per byte."""
 
-    Attributes:
-        fixed: seconds of an arrival at a device, (M, n_devices); 0 to itself, inf without a route.
-        hops: times that the problem's own transfer seconds are paid, (M, n_devices).
-        per_byte: seconds per byte, (M, n_devices).
-        to_host, host_hops, host_per_byte: the same of graph outputs, (n_devices,).
-    """
-
+    # seconds of an arrival at a device, (M, n_devices); 0 to itself, inf without a route
     fixed: FloatArray
-    hops: FloatArray
-    per_byte: FloatArray
+    hops: FloatArray  # times that the problem's own transfer seconds are paid, (M, n_devices)
+    per_byte: FloatArray  # seconds per byte, (M, n_devices)
+    # to_host, host_hops, host_per_byte: the same of graph outputs, (n_devices,)
     to_host: FloatArray
     host_hops: FloatArray
     host_per_byte: FloatArray

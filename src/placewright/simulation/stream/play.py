@@ -35,24 +35,16 @@ class Steady:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A simulated stream of samples.
+    """A simulated stream of samples."""
 
-    Attributes:
-        in_flight: samples that were under way at most.
-        entry, finish: when each sample entered and was done, seconds, shape (n_samples,).
-        begin: when each task of each sample began, seconds, shape (n_samples, n_tasks).
-        tasks: of one sample.
-        steady: the pattern in which samples follow each other.
-        memory_peaks: bytes, shape (n_devices,); of a group, on its fullest member.
-    """
-
-    in_flight: int
+    in_flight: int  # samples that were under way at most
+    # entry, finish: when each sample entered and was done, seconds, shape (n_samples,)
     entry: FloatArray
     finish: FloatArray
-    begin: FloatArray
-    tasks: SampleTasks
-    steady: Steady
-    memory_peaks: FloatArray
+    begin: FloatArray  # when each task of each sample began, seconds, shape (n_samples, n_tasks)
+    tasks: SampleTasks  # of one sample
+    steady: Steady  # the pattern in which samples follow each other
+    memory_peaks: FloatArray  # bytes, shape (n_devices,); of a group, on its fullest member
 
     @property
     def segments(self) -> tuple[Segment, ...]:

@@ -43,19 +43,14 @@ class TaskTables(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SegmentTasks:
-    """Tasks and times of one segment.
+    """Tasks and times of one segment."""
 
-    Attributes:
-        compute: its task; on a device that does not overlap it receives and sends, too.
-        receive, send: tasks of the transfer engine, `NO_TASK` where there is none.
-        begins: seconds from the start of `compute` until its first unit begins.
-        unit_ends: seconds from the start of `compute` until each unit ends, shape (n_units,).
-    """
-
-    compute: int
+    compute: int  # its task; on a device that does not overlap it receives and sends, too
+    # receive, send: tasks of the transfer engine, `NO_TASK` where there is none
     receive: int
     send: int
-    begins: float
+    begins: float  # seconds from the start of `compute` until its first unit begins
+    # seconds from the start of `compute` until each unit ends, shape (n_units,)
     unit_ends: FloatArray
 
 

@@ -65,15 +65,11 @@ class NotExpressible(Exception):
 
 @dataclass(frozen=True)
 class Constants:
-    """Rates of an engine, times factors that a fit may change.
+    """Rates of an engine, times factors that a fit may change."""
 
-    Attributes:
-        engine: of the catalogue.
-        bandwidth, launch, message, link: factors of the share of the memory's bandwidth, of the
-            seconds of a kernel, of those of messages and sums, and of the rate of links.
-    """
-
-    engine: str
+    engine: str  # of the catalogue
+    # bandwidth, launch, message, link: factors of the share of the memory's bandwidth, of the
+    # seconds of a kernel, of those of messages and sums, and of the rate of links
     bandwidth: float = 1.0
     launch: float = 1.0
     message: float = 1.0
@@ -114,28 +110,19 @@ class DeviceWay:
 
 @dataclass(frozen=True)
 class Option:
-    """An option, as counted items.
+    """An option, as counted items."""
 
-    Attributes:
-        key: of the option.
-        engine: whose constants hold.
-        columns: of each op.
-        replicas: alike copies of the placement, which share the sequences.
-        work: of the request of one replica.
-        ways: between devices.
-        copies: device that keeps weights, and device that copies them and computes.
-        devices: whose rates are known, by name.
-        splits: pieces of its graph that the engine printed, each with one hand-over; 0 if unknown.
-    """
-
-    key: str
-    engine: str
-    columns: tuple[Column, ...]
-    replicas: int
-    work: RequestedWork
-    ways: Mapping[tuple[str, str], DeviceWay]
+    key: str  # of the option
+    engine: str  # whose constants hold
+    columns: tuple[Column, ...]  # of each op
+    replicas: int  # alike copies of the placement, which share the sequences
+    work: RequestedWork  # of the request of one replica
+    ways: Mapping[tuple[str, str], DeviceWay]  # between devices
+    # device that keeps weights, and device that copies them and computes
     copies: tuple[str, str] | None = None
+    # whose rates are known, by name
     devices: Mapping[str, CatalogueDevice] = field(default_factory=dict)
+    # pieces of its graph that the engine printed, each with one hand-over; 0 if unknown
     splits: int = 0
 
     def timed(self) -> list[tuple[int, Pass]]:

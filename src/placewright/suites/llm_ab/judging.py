@@ -59,39 +59,26 @@ class Scored:
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """A comparison as the results file has it: its name and our figures, nothing of the source's.
+    """A comparison as the results file has it: its name and our figures, none of the source's."""
 
-    Attributes:
-        id: of the comparison.
-        reason: why it is not scored; "" if it is.
-        engine: whose constants hold for its first option.
-        differs: options differ by more than 5 %.
-        surprising: the better-looking option lost.
-        predicted: option -> tokens per second, by constants that have not seen its source.
-        stated: the same by the constants of the catalogue.
-        winner: predicted.
-        right: it won, or came within 2 %.
-        right_stated: the same by the constants of the catalogue.
-        right_fewest, right_bandwidth: chance that the option with the fewest devices, or with the
-            most bandwidth, won; ties are drawn.
-        ratio_error: median over pairs of options of the absolute error of the logarithm of their
-            ratio.
-        optimum, bound: tokens per second of the best placement found, and a proven limit.
-    """
-
-    id: str
-    reason: str = ""
-    engine: str = ""
-    differs: bool = False
-    surprising: bool = False
+    id: str  # of the comparison
+    reason: str = ""  # why it is not scored; "" if it is
+    engine: str = ""  # whose constants hold for its first option
+    differs: bool = False  # options differ by more than 5 %
+    surprising: bool = False  # the better-looking option lost
+    # option -> tokens per second, by constants that have not seen its source
     predicted: Mapping[str, float] | None = None
-    stated: Mapping[str, float] | None = None
-    winner: str = ""
-    right: bool = False
-    right_stated: bool = False
+    stated: Mapping[str, float] | None = None  # the same by the constants of the catalogue
+    winner: str = ""  # predicted
+    right: bool = False  # it won, or came within 2 %
+    right_stated: bool = False  # the same by the constants of the catalogue
+    # right_fewest, right_bandwidth: chance that the option with the fewest devices, or with the
+    # most bandwidth, won; ties are drawn
     right_fewest: float = 0.0
     right_bandwidth: float = 0.0
+    # median over pairs of options of the absolute error of the logarithm of their ratio
     ratio_error: float = math.nan
+    # optimum, bound: tokens per second of the best placement found, and a proven limit
     optimum: float = math.nan
     bound: float = math.nan
 
@@ -214,19 +201,15 @@ def _ratio_error(predicted: Mapping[str, float], measured: Mapping[str, float]) 
 
 @dataclass(frozen=True)
 class SpeedInterval:
-    """Factors of a predicted speed between which nine of ten measured speeds lie.
+    """Factors of a predicted speed between which nine of ten measured speeds lie."""
 
-    Attributes:
-        low, high: factors.
-        options, sources: that it comes from.
-        held_out: options within the interval that the other sources give.
-    """
-
+    # low, high: factors
     low: float
     high: float
+    # options, sources: that it comes from
     options: int
     sources: int
-    held_out: int
+    held_out: int  # options within the interval that the other sources give
 
 
 def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> SpeedInterval | None:
@@ -279,21 +262,15 @@ def _is_of_a_machine(option: Option) -> bool:
 
 @dataclass(frozen=True)
 class EngineErrors:
-    """Errors of an engine's speeds, with constants that have not seen their source.
+    """Errors of an engine's speeds, with constants that have not seen their source."""
 
-    Attributes:
-        engine: of the catalogue.
-        options, sources: how many.
-        error: median of the absolute error of the logarithm of a speed.
-        factors: of the catalogue's rates, fitted to all sources.
-        intervals: phase -> interval of speeds without a network, by the catalogue.
-    """
-
-    engine: str
+    engine: str  # of the catalogue
+    # options, sources: how many
     options: int
     sources: int
-    error: float
-    factors: Mapping[str, float]
+    error: float  # median of the absolute error of the logarithm of a speed
+    factors: Mapping[str, float]  # of the catalogue's rates, fitted to all sources
+    # phase -> interval of speeds without a network, by the catalogue
     intervals: Mapping[str, SpeedInterval]
 
 

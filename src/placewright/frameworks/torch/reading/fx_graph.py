@@ -44,39 +44,28 @@ def _free(node: Node) -> int:
 
 @dataclass(frozen=True)
 class FxRules:
-    """Rules by which nodes become ops.
+    """Rules by which nodes become ops."""
 
-    Attributes:
-        weights: placeholder or attribute name -> weight of the builder; other placeholders are
-            graph inputs.
-        fold_constants: nodes that depend only on weights (or on nothing) become weights too; right
-            for inference, wrong if weights change.
-        phase_of: the phase of a call.
-        colocation_of: the colocation class of a call, -1 if it is free.
-        resident: names of calls whose value lies in a weight's memory and never leaves its device;
-            their tensors have no bytes of their own.
-        changing: placeholders of weights that change; no call that reads one is folded.
-    """
-
+    # placeholder or attribute name -> weight of the builder; other placeholders are graph inputs
     weights: Mapping[str, int] = field(default_factory=dict)
+    # nodes that depend only on weights (or on nothing) become weights too; right for inference,
+    # wrong if weights change
     fold_constants: bool = True
-    phase_of: Callable[[Node], int] = _forward
-    colocation_of: Callable[[Node], int] = _free
+    phase_of: Callable[[Node], int] = _forward  # the phase of a call
+    colocation_of: Callable[[Node], int] = _free  # the colocation class of a call, -1 if it is free
+    # names of calls whose value lies in a weight's memory and never leaves its device; their
+    # tensors have no bytes of their own
     resident: Container[str] = ()
+    # placeholders of weights that change; no call that reads one is folded
     changing: Container[str] = ()
 
 
 @dataclass(frozen=True)
 class FxOps:
-    """Ops and tensors of the nodes, by node name.
+    """Ops and tensors of the nodes, by node name."""
 
-    Attributes:
-        op_of: the op of each call that became an op.
-        tensors_of: tensors of a node's value: one for a tensor, several for a tuple, none for a
-            constant.
-    """
-
-    op_of: dict[str, int]
+    op_of: dict[str, int]  # the op of each call that became an op
+    # tensors of a node's value: one for a tensor, several for a tuple, none for a constant
     tensors_of: dict[str, list[int]]
 
 

@@ -18,21 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JointGraph:
-    """Forward and backward of a program.
+    """Forward and backward of a program."""
 
-    Attributes:
-        program: its updates are those of buffers (running statistics); its module's output is the
-            loss, then the updates' new values.
-        gradients: parameter placeholder -> node of its gradient, if it has a gradient.
-        forward, backward: names of calls.
-        pairs: (backward call, forward call for which autograd made it).
-    """
-
+    # its updates are those of buffers (running statistics); its module's output is the loss, then
+    # the updates' new values
     program: FxProgram
-    gradients: dict[str, str]
+    gradients: dict[str, str]  # parameter placeholder -> node of its gradient, if it has a gradient
+    # forward, backward: names of calls
     forward: tuple[str, ...]
     backward: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
+    pairs: tuple[tuple[str, str], ...]  # (backward call, forward call for which autograd made it)
 
 
 def joint_graph(

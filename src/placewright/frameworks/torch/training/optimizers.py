@@ -105,20 +105,14 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma and Ba 2015), as ``torch.optim.Adam``; see `AdamW` for decoupled decay.
+    """Adam (Kingma and Ba 2015), as ``torch.optim.Adam``; see `AdamW` for decoupled decay."""
 
-    Attributes:
-        learning_rate: > 0.
-        beta1, beta2: decay of the averages of the gradient and of its square.
-        epsilon: added to the denominator.
-        weight_decay: added to the gradient, times the parameter.
-    """
-
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  # > 0
+    # beta1, beta2: decay of the averages of the gradient and of its square
     beta1: float = 0.9
     beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
+    epsilon: float = 1e-8  # added to the denominator
+    weight_decay: float = 0.0  # added to the gradient, times the parameter
 
     def __post_init__(self) -> None:
         _require(self, "learning_rate", self.learning_rate > 0, "> 0")

@@ -31,14 +31,10 @@ from placewright.simulation.evaluator import Evaluator
 
 @dataclass(frozen=True, eq=False)
 class MaxLoadProgram:
-    """The program over a subset of the devices.
+    """The program over a subset of the devices."""
 
-    Attributes:
-        program: rows and columns.
-        placed: column of x[v, d], -1 if the item may not be there; shape (n_items, n_devices).
-    """
-
-    program: IntegerProgram
+    program: IntegerProgram  # rows and columns
+    # column of x[v, d], -1 if the item may not be there; shape (n_items, n_devices)
     placed: IntArray
 
 

@@ -41,15 +41,11 @@ _MOST_COMPARED = 1000  # parts; comparing one takes a millisecond or two
 
 @dataclass(frozen=True)
 class Part:
-    """A part as a problem of its own.
+    """A part as a problem of its own."""
 
-    Attributes:
-        problem: its units are the earlier articulation unit, if any, then those of the part.
-        in_order: tensors whose first readers in the whole are those in the part, in the same
-            order, shape (n_tensors,).
-    """
-
-    problem: Problem
+    problem: Problem  # its units are the earlier articulation unit, if any, then those of the part
+    # tensors whose first readers in the whole are those in the part, in the same order, shape
+    # (n_tensors,)
     in_order: BoolArray
 
 

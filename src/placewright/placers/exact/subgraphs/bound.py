@@ -265,14 +265,10 @@ def _first_twins(problem: Problem, arrays: LatencyArrays, allowed: BoolArray) ->
 
 @dataclass(frozen=True)
 class Window:
-    """A tree of units that no accelerator can hold together.
+    """A tree of units that no accelerator can hold together."""
 
-    Attributes:
-        root: the unit that it grew from.
-        edges: (producer, consumer, whether it leads away from the root) of each edge of the tree.
-    """
-
-    root: int
+    root: int  # the unit that it grew from
+    # (producer, consumer, whether it leads away from the root) of each edge of the tree
     edges: tuple[tuple[int, int, bool], ...]
 
 

@@ -57,27 +57,20 @@ class PlacetoGraph:
     A node is a group. In a training step, the backward ops of a group (and its update) are a node
     of their own, which follows the group's device, as in the published training graphs: nothing is
     decided there.
-
-    Attributes:
-        space: groups and their devices.
-        group_of: group of each node, shape (n,).
-        decided: the node at which each group's device is decided, shape (n_groups,).
-        nodes: units -> nodes.
-        adjacency: 1 if a row feeds a column, shape (n, n).
-        ancestors, descendants, parallel: 1 if the column is one of the row's, shape (n, n).
-        fixed: cost per device and output bytes, each by its maximum, shape (n, n_devices + 1).
-        starts: placement of all units -> start seconds of each group, shape (n,).
     """
 
-    space: ActionSpace
-    group_of: IntArray
-    decided: IntArray
-    nodes: Grouping
-    adjacency: Tensor
+    space: ActionSpace  # groups and their devices
+    group_of: IntArray  # group of each node, shape (n,)
+    decided: IntArray  # the node at which each group's device is decided, shape (n_groups,)
+    nodes: Grouping  # units -> nodes
+    adjacency: Tensor  # 1 if a row feeds a column, shape (n, n)
+    # ancestors, descendants, parallel: 1 if the column is one of the row's, shape (n, n)
     ancestors: Tensor
     descendants: Tensor
     parallel: Tensor
+    # cost per device and output bytes, each by its maximum, shape (n, n_devices + 1)
     fixed: FloatArray
+    # placement of all units -> start seconds of each group, shape (n,)
     starts: Callable[[IntArray], FloatArray]
 
     @classmethod

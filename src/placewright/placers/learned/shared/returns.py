@@ -87,14 +87,10 @@ def over_root_mean_square(advantage: FloatArray, square: MovingAverage) -> Float
 
 @dataclass
 class PerStepAverage:
-    """Mean return at each step over the last episodes (Placeto).
+    """Mean return at each step over the last episodes (Placeto)."""
 
-    Attributes:
-        window: number of episodes that count.
-        recorded: list to which `update` appends its argument; None for none.
-    """
-
-    window: int = 10
+    window: int = 10  # number of episodes that count
+    # list to which `update` appends its argument; None for none
     recorded: list[FloatArray] | None = None
     _episodes: deque[FloatArray] = field(default_factory=deque)
 

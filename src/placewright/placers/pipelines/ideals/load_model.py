@@ -35,45 +35,31 @@ class LoadModel:
     """The `max-load` execution model over groups of units (*items*) and kinds of devices.
 
     Devices of one kind are interchangeable: same seconds for every item, same transfers, memory.
-
-    Attributes:
-        kind_of: kind of each device, shape (n_devices,); kinds are numbered by first appearance.
-        seconds: compute seconds, shape (n_kinds, n_items); inf if not allowed.
-        forward_seconds: the forward units' part of `seconds`, shape (n_kinds, n_items).
-        receive, send: seconds of each tensor, shape (n_kinds, n_tensors); 0 if a kind does not
-            pay transfers.
-        standing: transfer seconds of each kind before it runs anything, forward and other phases,
-            shape (2, n_kinds): graph outputs that the host receives; only kinds of one device.
-        producers: item that produces each tensor, FROM_HOST or AT_HOST, shape (n_tensors,).
-        host_device: the device whose memory is the host, -1 if there is none.
-        consumers: other items that consume each tensor, rows are tensors.
-        is_forward: True if a forward unit produces the tensor, shape (n_tensors,).
-        weights: resident weights of each item, rows are items.
-        weight_bytes: shape (n_weights,).
-        memory: bytes of each kind, shape (n_kinds,).
-        overlaps: load is the larger of compute and transfers, shape (n_kinds,).
-        pool_of: number of each kind's shared memory pool, -1 for none, shape (n_kinds,).
-        pool_share: times that the pool keeps what a device of the kind keeps, shape (n_kinds,).
-        pool_bytes: shape (n_pools,).
     """
 
+    # kind of each device, shape (n_devices,); kinds are numbered by first appearance
     kind_of: IntArray
-    seconds: FloatArray
-    forward_seconds: FloatArray
+    seconds: FloatArray  # compute seconds, shape (n_kinds, n_items); inf if not allowed
+    forward_seconds: FloatArray  # the forward units' part of `seconds`, shape (n_kinds, n_items)
+    # receive, send: seconds of each tensor, shape (n_kinds, n_tensors); 0 if a kind does not pay
+    # transfers
     receive: FloatArray
     send: FloatArray
+    # transfer seconds of each kind before it runs anything, forward and other phases, shape (2,
+    # n_kinds): graph outputs that the host receives; only kinds of one device
     standing: FloatArray
-    producers: IntArray
-    host_device: int
-    consumers: Csr
-    is_forward: BoolArray
-    weights: Csr
-    weight_bytes: FloatArray
-    memory: FloatArray
-    overlaps: BoolArray
-    pool_of: IntArray
+    producers: IntArray  # item that produces each tensor, FROM_HOST or AT_HOST, shape (n_tensors,)
+    host_device: int  # the device whose memory is the host, -1 if there is none
+    consumers: Csr  # other items that consume each tensor, rows are tensors
+    is_forward: BoolArray  # True if a forward unit produces the tensor, shape (n_tensors,)
+    weights: Csr  # resident weights of each item, rows are items
+    weight_bytes: FloatArray  # shape (n_weights,)
+    memory: FloatArray  # bytes of each kind, shape (n_kinds,)
+    overlaps: BoolArray  # load is the larger of compute and transfers, shape (n_kinds,)
+    pool_of: IntArray  # number of each kind's shared memory pool, -1 for none, shape (n_kinds,)
+    # times that the pool keeps what a device of the kind keeps, shape (n_kinds,)
     pool_share: FloatArray
-    pool_bytes: FloatArray
+    pool_bytes: FloatArray  # shape (n_pools,)
 
     @property
     def n_items(self) -> int:
@@ -293,22 +279,16 @@ def grouped_entries(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArr
 
 @dataclass(frozen=True, eq=False)
 class CrossingTensors:
-    """Tensors between groups; tensors with equal readers are one, with summed costs.
+    """Tensors between groups; tensors with equal readers are one, with summed costs."""
 
-    Attributes:
-        producers: producing group, FROM_HOST or AT_HOST, shape (n,).
-        consumers: other groups that read it, rows are tensors.
-        is_forward: True if a forward unit produces it, shape (n,).
-        receive, send: seconds by device, shape (n_devices, n).
-        standing: transfers of each device before it runs anything, forward and other phases,
-            shape (2, n_devices): graph outputs that the host receives from elsewhere.
-    """
-
-    producers: IntArray
-    consumers: Csr
-    is_forward: BoolArray
+    producers: IntArray  # producing group, FROM_HOST or AT_HOST, shape (n,)
+    consumers: Csr  # other groups that read it, rows are tensors
+    is_forward: BoolArray  # True if a forward unit produces it, shape (n,)
+    # receive, send: seconds by device, shape (n_devices, n)
     receive: FloatArray
     send: FloatArray
+    # transfers of each device before it runs anything, forward and other phases, shape (2,
+    # n_devices): graph outputs that the host receives from elsewhere
     standing: FloatArray
 
 

@@ -51,20 +51,15 @@ _Hop = tuple[float, float]  # latency, seconds per byte
 
 @dataclass(frozen=True, eq=False)
 class LevelledModel:
-    """A load model with two prices for each tensor.
+    """A load model with two prices for each tensor."""
 
-    Attributes:
-        far: the model with all transfers at the price between groups.
-        near_receive, near_send: prices within a group, shape (n_kinds, n_tensors).
-        groups: devices of each group, those of one kind of device in ascending order.
-        kind_of_group: the first group with as many devices of each kind, shape (n_groups,).
-    """
-
-    far: LoadModel
+    far: LoadModel  # the model with all transfers at the price between groups
+    # near_receive, near_send: prices within a group, shape (n_kinds, n_tensors)
     near_receive: FloatArray
     near_send: FloatArray
+    # devices of each group, those of one kind of device in ascending order
     groups: tuple[IntArray, ...]
-    kind_of_group: IntArray
+    kind_of_group: IntArray  # the first group with as many devices of each kind, shape (n_groups,)
 
     def priced(self, inside: BoolArray, kinds: IntArray) -> LoadModel:
         """The model of one group that carries the items `inside`, shape (n_items,).
