@@ -60,11 +60,12 @@ def test_one_process_and_one_or_two_workers_give_one_answer(
     model: str, one: Workers, two: Workers
 ) -> None:
     """Enumerated, closed by a proof, or searched to the end of the budget."""
-    for n_ops, evaluations in ((5, 5000), (14, 90), (14, 400)):
+    cases = ((5, 5000, (one, two)), (14, 90, (one,)), (14, 400, (two,)))
+    for n_ops, evaluations, everyone in cases:
         problem = problem_under(model, n_ops)
         here = found_by(None, problem, evaluations, Auto())
-        assert found_by(one, problem, evaluations, Auto()) == here, (model, n_ops)
-        assert found_by(two, problem, evaluations, Auto()) == here, (model, n_ops)
+        for workers in everyone:
+            assert found_by(workers, problem, evaluations, Auto()) == here, (model, n_ops)
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])

@@ -25,7 +25,7 @@ def under(problem: Problem, dispatch: Dispatch) -> Problem:
     return replace(problem, execution_model=Event(dispatch=dispatch))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seeds)
 def test_the_kernel_equals_the_reference_in_turn(seed: int) -> None:
     """Value, memory and timeline, to the last bit; by rank it is held so in `test_event`."""
@@ -47,7 +47,7 @@ def test_the_kernel_equals_the_reference_in_turn(seed: int) -> None:
         assert timeline.end.tolist() == [reference.end[unit] for unit in units]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seeds)
 def test_an_order_means_the_same_under_both_rules(seed: int) -> None:
     rng = np.random.default_rng(seed)

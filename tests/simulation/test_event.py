@@ -15,7 +15,7 @@ from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_layered_problem
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(seeds)
 @example(72006)  # two tensors reach the host at once, by transfers that take no time
 def test_value_and_memory_equal_the_reference(seed: int) -> None:
@@ -32,7 +32,7 @@ def test_value_and_memory_equal_the_reference(seed: int) -> None:
     assert lower_bound(problem).value <= expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seeds)
 def test_timeline_equals_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -99,7 +99,7 @@ def _is_same_sending(slow: Timeline, fast: Timeline) -> bool:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_a_faster_device_or_link_or_one_edge_less_is_never_later(seed: int) -> None:
     """With the order of every device and of every link kept; streams, overheads, cuts, contention
@@ -131,7 +131,7 @@ def _as_ops(problem: Problem, rng: np.random.Generator) -> Problem:
     return replace(problem, units=Grouping.identity(problem.graph.n_ops), costs=costs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_busy_time_is_the_sum_of_costs_and_nothing_overlaps(seed: int) -> None:
     """Costs under contention, one dispatch per segment, one cut per tensor that enters it."""
@@ -199,7 +199,7 @@ def _assert_apart(spans: list[tuple[float, float]], at_once: int) -> None:
         assert sum(end > start for _, end in spans[:number]) < at_once
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 @example(2003)  # a tensor goes to the host twice: for a reader there, and on its way to another
 def test_numbers_and_names_of_ops_mean_nothing(seed: int) -> None:
@@ -254,7 +254,7 @@ def test_numbers_and_names_of_ops_mean_nothing(seed: int) -> None:
     assert math.isclose(again, expected, rel_tol=1e-9)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(seeds)
 def test_other_names_alone_change_nothing(seed: int) -> None:
     """Bit for bit: value, memory, and the timeline under the other names."""

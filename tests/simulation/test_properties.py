@@ -35,7 +35,7 @@ def _feasible(seed: int) -> tuple[Problem, Placement, Simulator] | None:
     return None if math.isinf(simulator.value(placement)) else (problem, placement, simulator)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_a_timeline_keeps_its_value_its_streams_and_its_work(seed: int) -> None:
     found = _feasible(seed)
@@ -55,7 +55,7 @@ def test_a_timeline_keeps_its_value_its_streams_and_its_work(seed: int) -> None:
             assert others.sum() <= spec.streams
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_a_placement_fits_exactly_where_no_peak_exceeds_its_memory(seed: int) -> None:
     """Also where peaks need not be found, because a device could keep all that was ever on it."""
@@ -80,7 +80,7 @@ def test_a_placement_fits_exactly_where_no_peak_exceeds_its_memory(seed: int) ->
             assert simulator.values(rows)[0] == simulator.value(placement)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_the_critical_path_adds_up_to_the_makespan(seed: int) -> None:
     found = _feasible(seed)
@@ -106,7 +106,7 @@ def test_the_critical_path_adds_up_to_the_makespan(seed: int) -> None:
     event(f"steps: {min(len(steps), 5)}")
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_the_order_of_a_timeline_repeats_it(seed: int) -> None:
     found = _feasible(seed)
@@ -119,7 +119,7 @@ def test_the_order_of_a_timeline_repeats_it(seed: int) -> None:
     assert simulator.timeline(again).start.tolist() == timeline.start.tolist()
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(seeds)
 def test_segments_partition_the_units_and_execute_one_after_another(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -140,7 +140,7 @@ def test_segments_partition_the_units_and_execute_one_after_another(seed: int) -
     assert set(np.flatnonzero(graph.tensor_is_output)) <= there
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(seeds)
 def test_names_of_devices_do_not_change_the_value(seed: int) -> None:
     found = _feasible(seed)

@@ -51,7 +51,7 @@ def _with_replicas(problem: Problem, rng: np.random.Generator) -> Problem:
         return problem
 
 
-@settings(max_examples=400)
+@settings(max_examples=160)
 @given(seeds)
 def test_max_load_equals_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def test_max_load_equals_the_reference(seed: int) -> None:
     assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=400)
+@settings(max_examples=160)
 @given(seeds)
 def test_subgraph_models_equal_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ def test_subgraph_models_equal_the_reference(seed: int) -> None:
     assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=400)
+@settings(max_examples=160)
 @given(seeds)
 def test_placeto_equals_the_reference(seed: int) -> None:
     """Where no two ops end at one instant: their order is then the published queue's affair."""
