@@ -81,7 +81,6 @@ class UnknownNameError(InputError):
     Args:
         what: kind of the name, as in "placer".
         name: that somebody gave.
-        known: all names that there are.
         near: names that were perhaps meant; without any, those that are like `name`.
     """
 

@@ -88,7 +88,6 @@ def _wrapped(
 
     Args:
         run: is called with the values of `parameters`.
-        parameters: of the command line.
         isolates, each_size: see `command`.
     """
     outputs = outputs_of(function)

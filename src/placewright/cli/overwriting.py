@@ -34,7 +34,6 @@ def refuse_to_overwrite_inputs(outputs: Mapping[str, Writes], given: Mapping[str
 
     Args:
         outputs: parameter of the command -> its mark.
-        given: values of all parameters.
 
     Raises:
         InputError: it would, or two outputs are one file.

@@ -110,11 +110,7 @@ EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = get_args(ExecutionModel)
 
 
 def default_model(objective: str, samples_in_flight: int = 1) -> Event | MaxLoad:
-    """The execution model of an objective, if a request names none.
-
-    Args:
-        samples_in_flight: of max-load.
-    """
+    """The execution model of an objective, if a request names none."""
     return MaxLoad(samples_in_flight) if objective == "throughput" else EVENT
 
 

@@ -191,7 +191,6 @@ def plain_options(
 
     Args:
         options: by name.
-        fields: of a problem.
 
     Raises:
         FieldError: a name is of neither, or follows from the arrays.

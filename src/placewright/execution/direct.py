@@ -112,7 +112,6 @@ class Copy:
     Args:
         segments: in the order in which they run.
         devices: ``segments[i].device`` indexes it.
-        compiled: the segments.
         takes_turns: whether a device runs one segment at a time.
     """
 

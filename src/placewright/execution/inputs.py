@@ -30,7 +30,6 @@ class TakesOwnTensors(Protocol):
         """The array of one of the library's tensors; other values as they are.
 
         Args:
-            value: given for an input.
             dtype: of the input, such as ``"bf16"``, whose arrays are float32.
         """
         ...
@@ -48,7 +47,6 @@ def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) 
     """Fix values of inputs in a signature.
 
     Args:
-        signature: of the model.
         values: input name -> its numbers in row-major order, or one number for all elements.
 
     Raises:
@@ -227,7 +225,6 @@ class Outputs(Sequence[HostArray]):
     """All outputs of a model in its own order: ``outputs[0]``, ``outputs["scores"]``.
 
     Args:
-        signature: of the model.
         values: of all outputs.
     """
 

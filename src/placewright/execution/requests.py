@@ -210,7 +210,6 @@ class RequestTensors:
 
     Args:
         segments: see `ConcurrentRunner`.
-        members: of the devices.
     """
 
     def __init__(self, model: LoadedModel, segments: Sequence[OpSegment], members: Members) -> None:

@@ -26,7 +26,6 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     """Parse data as a document.
 
     Args:
-        model: class of the document.
         data: value of JSON or YAML.
         others: earlier formats that the caller also reads, for errors.
 

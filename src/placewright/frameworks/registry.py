@@ -79,9 +79,6 @@ def path_in(name: str) -> str:
 def make_runtime(name: str, find: Find = found_path) -> Runtime:
     """The runtime of the framework called `name`.
 
-    Args:
-        find: resolves names of models.
-
     Raises:
         UnknownNameError: the name is not registered.
         MissingExtraError: its library is not installed.

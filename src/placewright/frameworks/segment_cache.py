@@ -14,11 +14,7 @@ Segment = TypeVar("Segment")
 
 
 class SegmentCache(Generic[Segment]):
-    """Segments with the weights of a few models; the oldest go first.
-
-    Args:
-        graph: of the model.
-    """
+    """Segments with the weights of a few models; the oldest go first."""
 
     def __init__(self, graph: ComputationGraph) -> None:
         self._graph = graph

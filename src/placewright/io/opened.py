@@ -179,7 +179,6 @@ def require_bounded(archive: zipfile.ZipFile, size: int) -> None:
     `zipfile` inflates no more of a member than its header states, so the sum is a limit.
 
     Args:
-        archive: open for reading.
         size: of the archive's file, in bytes.
 
     Raises:

@@ -102,7 +102,6 @@ def fitted(
     Args:
         problem: with costs; overheads of its cluster are replaced.
         own: measurements of the model; their outcomes are not used.
-        trials: of the model.
         machine: measurements of another model on the same devices, if there are any.
 
     Returns:

@@ -115,7 +115,6 @@ def keep_calibration(
 
     Args:
         problem: with the fit.
-        probed: result of the probe.
         left_out: parts that a quick calibration left out, as a clause; "" if it was complete.
     """
     cluster = problem.cluster

@@ -148,7 +148,6 @@ def measure_costs(
         store: holds known samples and takes new ones after every round.
         context: the model as it was read and the runtime's version. Samples of an equal unit of
             another model do not count: they were measured among other units, at another time.
-        effort: limits on the measurement.
         progress: called after every round.
         ends: ends of measuring, even with few samples, which then stay open for a later call.
 
@@ -285,13 +284,7 @@ def _measure_in_turns(
 
 
 class _Told:
-    """Reports of a measurement: each round, and once what is ahead.
-
-    Args:
-        progress: takes them.
-        units: of the model.
-        effort: limits on the measurement.
-    """
+    """Reports of a measurement: each round, and once what is ahead."""
 
     def __init__(self, progress: ProgressCallback | None, units: Grouping, effort: Effort) -> None:
         self._progress, self._units, self._effort = progress, units, effort

@@ -60,7 +60,6 @@ def segment_rows(
 
     Args:
         problem: without overheads.
-        segments: of the placement.
         device_of: device of each unit.
         spans: start and end of each segment in each round, shape (rounds, n_segments, 2).
     """

@@ -229,12 +229,7 @@ def _rounds(seconds: float) -> int:
 def gaps_between(
     problem: Problem, segments: Sequence[OpSegment], answers: Sequence[Execution]
 ) -> list[float]:
-    """Seconds between segments of a device, if the next segment had all its inputs.
-
-    Args:
-        segments: of one sample.
-        answers: of a stream.
-    """
+    """Seconds between segments of a device, if the next segment had all its inputs."""
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
     needs = []
     for segment in segments:

@@ -136,9 +136,7 @@ def sample_error(
     """Error of a sample's outputs against the library's own unsplit run.
 
     Args:
-        check: with that run.
         sample: values of all inputs.
-        outputs: of the stream.
         known: outputs of that run, by the identity of samples, which repeat; filled in.
 
     Returns:

@@ -43,7 +43,6 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
     """The document of one plan.
 
     Args:
-        plan: the plan.
         title: name of the model or of the plan's file.
     """
     problem = plan.problem

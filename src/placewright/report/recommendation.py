@@ -24,7 +24,6 @@ def held_text(plan: Plan, default: Sequence[str]) -> list[str]:
     """Lines about the placement of a plan that was just measured, if it is not the searched one.
 
     Args:
-        plan: with its measurement.
         default: lines of `default_text`, if the runtime's default was recommended.
     """
     measured = plan.measured

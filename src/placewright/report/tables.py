@@ -130,11 +130,7 @@ def ab_left_out_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def ab_winners(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Shares of winners that rules find, for all comparisons that differ and for surprises.
-
-    Args:
-        rows: of the results file.
-    """
+    """Shares of winners that rules find, for all comparisons that differ and for surprises."""
     differing = [row for row in rows if not row["reason"] and row["differs"]]
     groups = {
         "options differ by more than 5 %": differing,

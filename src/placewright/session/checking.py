@@ -368,7 +368,6 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     """The samples in flight that keep a sample's latency below a limit, by the simulator.
 
     Args:
-        placement: whose stream it is.
         limit: seconds that 95 % of the samples may take; inf is no limit.
 
     Returns:

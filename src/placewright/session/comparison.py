@@ -42,7 +42,6 @@ class ComparisonFile:
 
     Args:
         path: JSON file, read now where it exists; None keeps the runs in memory only.
-        budget: of every run.
 
     Attributes:
         runs: (placer, seed) -> run.
@@ -207,7 +206,6 @@ class _ComparisonProgress:
     """Reports the progress of a comparison, with the time left by the pace of each placer so far.
 
     Args:
-        progress: takes the reports.
         missing: placer and seed of each run that is not stored.
         budget: of every run; its seconds are the pace of placers that have not run yet.
         clock: seconds.

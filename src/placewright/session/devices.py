@@ -150,12 +150,7 @@ def default_names(runtime: str | None) -> str:
 
 
 def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) -> Cluster | None:
-    """Add the costs of splitting to a cluster; they are stored, or measured on a small model.
-
-    Args:
-        cluster: of this machine.
-        runtime: that measures.
-    """
+    """Add the costs of splitting to a cluster; they are stored, or measured on a small model."""
     if cluster.n_devices < 2:
         return None
     shown = steps or Steps()
@@ -173,12 +168,7 @@ def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) 
 
 
 class MachineCosts:
-    """The costs of splitting any model over the devices of a cluster.
-
-    Args:
-        cluster: of this machine.
-        runtime: that measures.
-    """
+    """The costs of splitting any model over the devices of a cluster."""
 
     def __init__(self, cluster: Cluster, runtime: Runtime, store: CostStore) -> None:
         self._cluster = cluster.without_overheads

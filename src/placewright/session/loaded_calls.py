@@ -25,9 +25,6 @@ class LoadedCalls:
     Weights are in each memory once, and so is state that stays: each call continues with the state
     that the call before left, whatever its shape. Calls take turns.
 
-    Args:
-        plan: of several calls.
-
     Attributes:
         plan: as given.
 

@@ -111,8 +111,6 @@ def measure_model(
 
     Args:
         loaded: the same by `runtime`.
-        cluster: of this machine.
-        runtime: that measures.
         objective: of the problem; overheads are fitted if the event model simulates it.
         extent: how much is measured; None is all.
         units: to measure; None forms them.

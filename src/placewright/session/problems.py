@@ -219,7 +219,6 @@ def _machine(
     """Find the devices and the runtime of a request, before any long work.
 
     Args:
-        request: of the user.
         otherwise: the runtime if the request names none; None is the objective's.
 
     Raises:

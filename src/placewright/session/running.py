@@ -228,7 +228,6 @@ def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[
     """Limit the time of each run of a plan and of its contenders, for a block.
 
     Args:
-        plan: of a model.
         timeout: seconds; None is a minute, or 20 times the sum of the plan's op times if that is
             longer.
 
@@ -255,7 +254,6 @@ def execute(
     """Execute a plan, compare its outputs and measure it beside the best single device.
 
     Args:
-        plan: to execute.
         model: the plan's, loaded by its runtime; None loads it.
         runs: measured runs of each, >= 1.
         boundaries: compare every tensor that crosses devices, too.

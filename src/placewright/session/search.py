@@ -103,7 +103,6 @@ def search(
     """Run one placer on one problem.
 
     Args:
-        placer: the algorithm.
         budget: whichever of its limits is met first ends the search.
         measure: seconds of a placement on hardware; None simulates.
         start: a placement that is evaluated first, shape (n_units,).
@@ -346,7 +345,6 @@ def search_and_check(
     """Search and check on the hardware within the total.
 
     Args:
-        placer: of the request.
         measured: the problem.
         deadline: of everything.
 
@@ -525,8 +523,6 @@ class _TurnsAsTasks:
 
     Args:
         problem: what is placed; each worker gets it once.
-        budget: of the search.
-        workers: that take the turns.
     """
 
     is_joint, is_elsewhere = False, True

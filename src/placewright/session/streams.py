@@ -268,7 +268,6 @@ def candidates(
 
     Args:
         plan: of the search, whose placement is among them.
-        rng: chooses the moves.
         is_counted: no clock limits the search, so that every machine has the same candidates.
         deadline: nothing new starts after it.
     """
@@ -300,9 +299,7 @@ def improved(
     The number of moves is limited, not the time, so that the generator alone decides the answer.
 
     Args:
-        problem: of the stream.
         start: placement to improve.
-        rng: chooses the moves.
         deadline: no move is tried after it.
     """
     graph, simulator = problem.unit_graph, Simulator(problem)
@@ -372,7 +369,6 @@ def best_measured(
 
     Args:
         model: as the plan's runtime has read it.
-        rng: chooses the moves.
         is_counted: no clock limits the search for candidates.
         deadline: nothing new starts after it.
     """

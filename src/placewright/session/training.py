@@ -27,7 +27,6 @@ class LoadedStep:
             step.write_back(module)
 
     Args:
-        plan: of a training step.
         learning_rate: of all steps, or a function from the number of updates done to that of the
             next; None is the optimizer's own.
         seed: of random operators, such as dropout.

@@ -247,7 +247,6 @@ def broken_limit(arrays: ProblemArrays, used: FloatArray) -> int:
     """The first device, or n_devices + shared pool, that keeps too much; -1 if all limits hold.
 
     Args:
-        arrays: of the problem.
         used: bytes of each device, shape (n_devices,).
     """
     over = np.flatnonzero(used > arrays.memory)

@@ -70,7 +70,6 @@ def violation_of(
     """Describe a fault.
 
     Args:
-        problem: the problem that was placed.
         placement: the placement with the fault.
         fault: its code, as above.
         at: unit, position in the order, tensor, device, n_devices + number of a shared pool, or

@@ -43,7 +43,6 @@ def upward_ranks(problem: Problem, device_of: IntArray) -> FloatArray:
     Topcuoglu et al. 2002, equation 8, with the costs of the chosen devices instead of means.
 
     Args:
-        problem: the problem to place.
         device_of: device of each unit, shape (n_units,), int64.
 
     Returns:

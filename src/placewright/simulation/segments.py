@@ -36,8 +36,6 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
     the device allows.
 
     Args:
-        problem: the problem to place.
-        placement: its devices.
         order: topological order of all units, shape (n_units,).
 
     Returns:
@@ -95,7 +93,6 @@ def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...
     level one after the other.
 
     Args:
-        problem: the problem to place.
         device_of: device of each unit, shape (n_units,).
 
     Returns:
@@ -123,7 +120,6 @@ def segments_of_parts(
     """Segments with their boundary tensors from lists of units, each of one device.
 
     Args:
-        problem: the problem to place.
         device_of: device of each unit, shape (n_units,).
         parts: units of each segment, in the order of execution; every unit once.
     """

@@ -105,7 +105,6 @@ def run_tarnawski_benchmark(
         workloads: parts of workload names; None is all.
         seconds_per_run: budget of each run.
         results_path: JSON file that is read first and written after every run.
-        on_row: called with every new row.
         on_ahead: called with the number of new rows, before the first.
         run: runs a method on a workload; None is `run_apart`.
 

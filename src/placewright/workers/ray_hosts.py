@@ -126,10 +126,8 @@ def answers(
     """Call a function of this package on each host; machines work at the same time.
 
     Args:
-        ray: the module.
         actors: of `measuring_actors`.
         hosts: that are asked, in this order on each machine.
-        function: of a module.
         arguments: host -> arguments.
         report: called with the host that begins, and the number of hosts that are done.
     """

@@ -60,7 +60,6 @@ def ask(ray: Any, nodes: Sequence[RayNode], function: Callable[[], Any]) -> list
     """Call a function on each node, which need not have this package.
 
     Args:
-        ray: the module.
         nodes: in the order of the answers.
         function: no function of a module, since Ray sends those by name only.
 

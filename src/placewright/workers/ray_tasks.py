@@ -139,7 +139,6 @@ def perform(
     """Do a task in a process of the cluster.
 
     Args:
-        content: of the task.
         key: of its shared value; None without one.
         references: to the shared value; in a list, so that Ray does not fetch it for each task.
         driver: versions of the process that asks.

@@ -58,7 +58,6 @@ def main(handle: int, parent: int, threads: int | None) -> None:
     """Serve the process at the other end of a socket.
 
     Args:
-        handle: of the socket.
         parent: process that started this one.
         threads: of libraries; None leaves them as they are.
     """

@@ -81,7 +81,6 @@ def performed(content: bytes, shared: tuple[Any, ...], driver: Versions) -> byte
     """Do a task in this process; return its outcome, which `result_of` reads.
 
     Args:
-        content: of the task.
         shared: none, or the value that comes before its arguments.
         driver: versions of the process that asks.
     """

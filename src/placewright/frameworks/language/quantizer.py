@@ -104,7 +104,6 @@ def formats_of(shapes: Mapping[str, Shape], sizes: ModelSizes, weights: str) -> 
 
     Args:
         shapes: name of llama.cpp -> dimensions, the contiguous one first.
-        sizes: of the model.
         weights: one of `FORMATS`.
     """
     rule = _Rule(sizes, weights, sum(_kind(name) == "value" for name in shapes))

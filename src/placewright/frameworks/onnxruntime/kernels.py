@@ -33,7 +33,6 @@ class KernelMap:
     """The op of each kernel of a whole model, by the kernel's name.
 
     Args:
-        graph: read from the model.
         nodes: of the optimized model, producers first.
         op_of_value: value name -> op that makes it in the original model.
     """

@@ -23,7 +23,6 @@ class KernelMap:
     """The op of each kernel of a model whose nodes are called ``op<number>``, by kernel name.
 
     Args:
-        graph: read from the model.
         compiled: an ``openvino.CompiledModel`` of the whole graph.
     """
 

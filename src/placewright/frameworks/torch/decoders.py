@@ -90,7 +90,6 @@ def cached_decoder(
     Args:
         model: of `transformers`, in evaluation mode; keys and values of all layers have one shape.
         context: largest number of tokens, prompt included.
-        tokens: of a call.
 
     Raises:
         InputError: the model has no key and value heads in its configuration, or layers whose

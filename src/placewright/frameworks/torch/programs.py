@@ -76,7 +76,6 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
     """Read a model in memory or a ``.pt2`` file.
 
     Args:
-        find: resolves the name.
         options: how it is read.
 
     Raises:

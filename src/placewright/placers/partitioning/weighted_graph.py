@@ -117,8 +117,6 @@ def place_by_partition(
     """Partition once, then evaluate assignments of parts to devices.
 
     Args:
-        rng: gives the partitioner's seed.
-        partition: the partitioner.
         usable: devices that get a part, shape (n_devices,); others run only what must run there.
         assignments: tried at most; the first is by speed, and of many devices only that one.
     """

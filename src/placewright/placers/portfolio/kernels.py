@@ -90,7 +90,6 @@ def seconds_to_compile(
     It is nan if no version was compiled here before.
 
     Args:
-        objective, model: of the problem.
         folder: of this version's kernels; those of other versions are next to it. None is Numba's.
     """
     if not isinstance(model, _MODELS):

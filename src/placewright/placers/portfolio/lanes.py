@@ -17,11 +17,7 @@ _ENDS_WITHIN = 1.0  # seconds that turns get to end when nobody needs them any m
 
 
 class InTurn:
-    """Takes one turn after the other, each with an evaluator of its own, as a worker does.
-
-    Args:
-        evaluator: of the portfolio.
-    """
+    """Takes one turn after the other, each with an evaluator of its own, as a worker does."""
 
     count, is_joint, is_elsewhere = 1, False, False
 
@@ -44,7 +40,6 @@ class Lanes:
     """Takes turns with the portfolio's own evaluator, with several at once in threads.
 
     Args:
-        evaluator: of the portfolio.
         count: turns at once, >= 1; a single one needs no thread.
     """
 

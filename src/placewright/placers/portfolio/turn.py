@@ -94,7 +94,6 @@ class TurnTaker:
     """Takes the turns of one search in one process.
 
     Args:
-        problem: what is placed.
         base: an evaluator of the problem whose simulator the turns use; None makes one.
     """
 

@@ -59,7 +59,6 @@ class Questions:
     """Plans variants of a request.
 
     Args:
-        request: to a language model.
         place: makes the plan of a request.
 
     Raises:

@@ -93,7 +93,6 @@ class _Mode:
     """A problem whose weights in the memory of the host have one way to be computed.
 
     Args:
-        problem: of a request.
         host: column of these weights; None without a processor.
     """
 
@@ -204,7 +203,6 @@ def _pinned(
     """A problem with pins, and without some columns but for what is pinned there.
 
     Args:
-        problem: of a request.
         pins: op -> column.
         closed: columns that take nothing else.
         without_head: columns on which the head may not lie.

@@ -48,7 +48,6 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
     """Every bound that the problem's execution model has, the cheapest to compute first.
 
     Args:
-        problem: the problem to place.
         seconds: wall-clock limit of the linear relaxation, which is solved for problems of up to a
             thousand units; without a solution by then there is no such bound.
     """
@@ -132,7 +131,6 @@ def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
     """The bound of the linear relaxation; 0 if there is none or it is too large to be solved.
 
     Args:
-        problem: the problem to place.
         seconds: wall-clock limit of the solver.
     """
     edges = len(problem.unit_graph.tensor_consumers.indices)

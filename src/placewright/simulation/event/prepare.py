@@ -46,7 +46,6 @@ def prepare(
     """Write a placement into the state; False if a unit may not run on its device.
 
     Args:
-        state: new.
         device_of: (n_units,).
         order: topological order of all units, or empty for the problem's rule of dispatch.
         keeps_segments: mark the units that begin or end a segment.

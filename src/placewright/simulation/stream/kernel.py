@@ -20,7 +20,6 @@ def play(
     one sample the first task. Nothing is interrupted.
 
     Args:
-        tables: of one sample.
         n_samples: >= 1.
         in_flight: >= 1.
         entry: (n_samples,) written.

@@ -27,8 +27,6 @@ def stream_peaks(
     Tensors that end and begin at one instant do not count together.
 
     Args:
-        problem: the problem to place.
-        tasks: of one sample.
         device_of: device of each unit, shape (n_units,).
         resident: bytes that stay, shape (n_devices,).
         entry: when each sample enters, shape (n_samples,).

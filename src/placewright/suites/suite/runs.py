@@ -104,7 +104,6 @@ def run_suite(
         seconds: budget of each run, > 0.
         results: JSON file, written after every run.
         seeds: of the runs of each placer on each problem, >= 0.
-        on_row: called with each new row.
         on_ahead: called with the number of new rows, before the first.
         workers: run the tasks, each in a process of its own; None is one worker here.
 

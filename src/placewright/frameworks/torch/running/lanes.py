@@ -28,7 +28,6 @@ class Lane:
     """The queues of one accelerator.
 
     Args:
-        device: with an index.
         module: PyTorch's module for the kind of device; None takes ``torch.get_device_module``.
     """
 

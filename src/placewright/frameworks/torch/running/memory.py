@@ -306,7 +306,6 @@ def bytes_beside_outputs(
     Args:
         timer: runs the model op by op.
         inputs: of the graph, in the host's memory.
-        state: of the device.
     """
     timer.prepare(state)
     with torch.inference_mode():

@@ -24,7 +24,6 @@ class NodeMap:
 
     Args:
         program: made by the reader.
-        graph: read from the same program.
         source: has the native name of each op, which is the name of its node.
 
     Raises:

@@ -32,7 +32,6 @@ class OpTimer:
     until the host is ahead, so that only kernels run between two events.
 
     Args:
-        nodes: of the model.
         device: on which the ops run.
         lane: queues of the device; None for the processor.
         threads: of an op on the processor.

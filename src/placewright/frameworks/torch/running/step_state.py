@@ -25,7 +25,6 @@ class TorchStepState:
     """State of the segments of one training step, on all its devices.
 
     Args:
-        program: of the step.
         initial: state placeholder -> the tensor that copies are made from.
         copies: device -> copies of state that changes, by the id of the tensor they are made from.
         draws: what random operators draw from.

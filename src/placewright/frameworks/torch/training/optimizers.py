@@ -47,7 +47,6 @@ class Optimizer(Protocol):
 
         Args:
             emit: ``emit("mul", "Tensor", a, b)`` adds one ATen call and returns its value.
-            parameter, gradient: values.
             state: values of `slots`.
             scalars: values of `scalars`, tensors without dimensions.
 

@@ -42,7 +42,6 @@ class Narrowing:
         program: no placement undercuts its objective (see `LimitedProgram` for its form).
         decode: device of each unit in a solution's columns.
         most: upper bound on the value of every solution, in seconds, >= 0.
-        evaluator: values placements and takes bounds.
         solver: makes a solver that may use a share of the caller's time.
 
     Attributes:
@@ -120,7 +119,6 @@ class LimitedProgram:
     of times, each with cost 1, that never stand with -1.
 
     Args:
-        program: see above.
         ticks: whole numbers per unit of time, > 0.
     """
 

@@ -108,7 +108,6 @@ class PartPrograms:
         Args:
             part, pair: whose program.
             seconds: at most.
-            threads: of the solver.
             repeats: seconds are the solver's own measure of work.
             is_over: asked while the solver runs.
 

@@ -84,7 +84,6 @@ def solve_parts(
     Args:
         parts: programs, and what is known of them.
         remaining: seconds left, asked between programs.
-        workers: threads of the solver.
         deterministic: count the solver's own measure of work as seconds, with one thread.
         on_bound: called with each bound of the whole, larger each time.
         on_placement: called with each new placement and order that the parts' solutions make.

@@ -210,7 +210,6 @@ def run_steps(
 
     Args:
         policy, graph: the network and its input.
-        state: of the nodes.
         draws: placements that are drawn from the distribution over each copy's clusters.
 
     Returns:

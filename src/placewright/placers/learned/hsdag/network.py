@@ -188,7 +188,6 @@ class HsdagPolicy(nn.Module):
         Args:
             state: node features, shape (n_nodes, n_features); those of one copy if all copies start
                 from the same.
-            links: the edges.
         """
         n_nodes = links.adjacency.shape[0]
         # Up to the first dropout equal rows stay equal.

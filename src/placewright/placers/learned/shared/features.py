@@ -33,7 +33,6 @@ def output_shapes(problem: Problem, grouping: Grouping, *, logarithmic: bool = T
     -1 pads.
 
     Args:
-        problem, grouping: units and their groups.
         logarithmic: extents as log(1 + extent), so that batch 1 and 2,048 channels have one scale;
             else as they are.
     """

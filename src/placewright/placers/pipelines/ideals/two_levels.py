@@ -303,7 +303,6 @@ class GroupSplitter:
 
     Args:
         problem: its links have two levels.
-        evaluator: of the problem.
     """
 
     def __init__(self, problem: Problem, evaluator: Evaluator) -> None:
