@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.errors import InputError, RuntimeFailure
-from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy
-from placewright.execution.runtime import segments_of_ops
+from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy, whole_copies
+from placewright.execution.runtime import segments_of_ops, whole_segment
 
 
 @settings(max_examples=60)
@@ -98,3 +98,22 @@ def test_accelerators_and_unlike_cores_need_workers() -> None:
     assert not are_equal_cores([core, replace(core, fingerprint="small core")], parts)
     assert not are_equal_cores([core, Device("cuda:0", "gpu")], parts)
     assert not are_equal_cores([core, replace(core, replicas=2)], parts)
+
+
+def test_an_output_that_cannot_be_read_is_an_error_of_the_last_segment() -> None:
+    """All segments have run by then, so that none of them is at work."""
+
+    def fails(value: float) -> np.ndarray:
+        raise MemoryError("no room for the output")
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph)
+    model.to_host = fails
+    model.reference = lambda device: model.compile([whole_segment(graph)], [device])[0]
+    whole = DirectRunner(model, whole_copies(model, DEVICES), at_once=1)
+    with pytest.raises(RuntimeFailure, match="the model on 'a' failed: no room"):
+        whole.run([np.float64(0)])
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    split = DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1)
+    with pytest.raises(RuntimeFailure, match=r"segment 1 on 'b' \[op 1\] failed: no room"):
+        split.run([np.float64(0)])

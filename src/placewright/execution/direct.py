@@ -155,7 +155,7 @@ class Copy:
                     self._idle.append(slot)  # its caller resets the state
                 if not isinstance(cause, Exception):
                     raise
-                at = self._tensors.describe(n - request.left, request.number)
+                at = self._tensors.describe(min(n - request.left, n - 1), request.number)
                 name = at if n > 1 else f"the model on '{self._device.name}'"
                 raise RuntimeFailure(f"{name} failed: {cause}") from cause
         slot.inputs = None
