@@ -51,9 +51,9 @@ class TokensEntry(Strict):
 
 
 class PowerEntry(Strict):
-    """Power while all streams compute, and at all other times."""
+    """Power while all streams compute, and at all other times; a table of energy needs no busy."""
 
-    busy: Watts
+    busy: Watts | None = None
     idle: Watts = 0.0
 
 
@@ -282,9 +282,9 @@ def _device_data(device: Device) -> dict[str, Any]:
 
 
 def _power_data(device: Device) -> dict[str, Any]:
-    if device.busy_watts is None:
+    if device.busy_watts is None and device.idle_watts is None:
         return {}
-    return {"power": {"busy": device.busy_watts, "idle": device.idle_watts or 0.0}}
+    return {"power": {**_known({"busy": device.busy_watts}), "idle": device.idle_watts or 0.0}}
 
 
 def _sheet_data(sheet: DataSheet | None) -> dict[str, Any]:
