@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import Placeto
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import ClusterError, CostError, FieldError, UnknownNameError
+from placewright.files.problem_file import read_problem, write_problem
 from placewright.simulation.bounds.feasibility import prove_infeasible
-from placewright.simulation.bounds.lower import quick_bounds
+from placewright.simulation.bounds.lower import lower_bounds, quick_bounds
 from placewright.simulation.model import Simulator
 
 
@@ -127,3 +132,40 @@ def test_the_smallest_change_is_the_least_energy() -> None:
     (change,) = [one for one in smallest_changes(problem) if isinstance(one, AmountChange)]
     assert (change.quantity, change.amount, change.more) == ("energy", 32.0, 7.0)
     assert "argument `limits` energy=32.02, 7 J more" in advice(problem)
+
+
+def test_what_a_limit_accepts_is_above_no_bound() -> None:
+    """The fast device takes 1 kJ, and the limit is less than a billionth below it.
+
+    That is within the rounding of sums, so that the fast device is allowed, and 1 s is the best.
+    """
+    problem = replace(two_ops(), op_joules=1e3 * np.array([[0.0, 0.5], [0.0, 0.5]]))
+    idle = tuple(replace(device, idle_watts=0.0) for device in problem.cluster.devices)
+    cluster = replace(problem.cluster, devices=idle)
+    table = 1e3 * np.array([[1.0 - 1e-9, 1.0], [0.0, 0.0]])
+    costs = CostTable(frozen_floats([[1e3, 1.0], [0.0, 0.0]]))
+    problem = replace(
+        problem, cluster=cluster, costs=costs, op_joules=table, limits={"energy": 1e3 - 9e-7}
+    )
+    best = Simulator(problem).value(Placement.of([1, 1]))
+    assert best == 1.0
+    assert max(bound.value for bound in lower_bounds(problem)) <= best
+
+
+def test_idle_power_without_busy_power_is_kept_in_files(tmp_path: Path) -> None:
+    """A table has the energy of units, so that a device may say its idle power alone: 4 J + 2 W."""
+    problem = replace(two_ops(), op_joules=np.array([[1.0, 2.0], [3.0, 4.0]]), objective="energy")
+    devices = tuple(Device(name, idle_watts=1.0) for name in ("slow", "fast"))
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    write_problem(tmp_path / "p.json", problem)
+    read = read_problem(tmp_path / "p.json")
+    slow = Placement.of([0, 0])
+    assert Simulator(problem).value(slow) == 4.0 + 2 * 4.0
+    assert Simulator(read).value(slow) == 4.0 + 2 * 4.0
+
+
+def test_no_change_is_named_for_energy_under_models_that_do_not_minimise_it() -> None:
+    from placewright.session.advice import advice
+
+    problem = replace(two_ops(), limits={"energy": 1.0}).under(Placeto())
+    assert "energy" not in advice(problem)

@@ -49,3 +49,9 @@ def test_a_process_that_is_kept_on_a_core_has_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 6}, raising=False)
     assert processor_text().endswith("; 3 cores")
+
+
+@pytest.mark.parametrize("given", ["energy=3J,price=1e-6", ["energy=3J", "price=1e-6"]])
+def test_limits_of_several_quantities(given: str | list[str]) -> None:
+    request = pw.Request("m.onnx", limits=given)  # type: ignore[arg-type]
+    assert request.limits == {"energy": 3.0, "price": 1e-6}

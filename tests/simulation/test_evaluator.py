@@ -238,3 +238,13 @@ def test_the_clock_starts_when_the_kernels_are_there(monkeypatch: pytest.MonkeyP
     assert now[0] == 100.0
     assert evaluator.seconds == 0.0
     assert not evaluator.is_spent
+
+
+def test_an_incumbent_that_meets_the_bound_is_optimal_however_the_method_ended() -> None:
+    problem = random_problem(np.random.default_rng(0), n_ops=6, constrained=False)
+    evaluator = Evaluator(problem, Budget(seconds=10.0), clock=Clock())
+    value = evaluator.evaluate(ALL_ON_ONE)
+    assert evaluator.cut_short().status == "feasible"
+    evaluator.offer_bound(value)
+    for solution in (evaluator.solution(), evaluator.cut_short()):
+        assert (solution.status, solution.stop) == ("optimal", Stop.PROVEN)

@@ -33,6 +33,7 @@ from placewright.errors import CostError, FieldError, UnknownNameError
 Quantity = Literal["latency", "energy", "price"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 CHARGED: tuple[Quantity, ...] = ("energy", "price")  # objectives that are not time
+LIMIT_ROUNDING = 1e-9  # relative excess that breaks no limit: sums round
 _HOUR = 3600.0
 
 
@@ -44,6 +45,11 @@ class Charges:
     own: FloatArray
     always: float  # amount per second, whatever the placement
     used: FloatArray  # amount per second of each device that runs a unit, shape (n_devices,)
+
+    @property
+    def least_rate(self) -> float:
+        """Amount per second that every placement takes at least."""
+        return self.always + float(self.used.min())
 
     def of(self, devices_of: IntArray, seconds: ArrayLike) -> FloatArray:
         """Amounts of placements that take so many seconds; inf stays inf.

@@ -51,6 +51,11 @@ OBJECTIVES: tuple[str, ...] = get_args(Objective)
 _MOST_SHOWN = 8  # devices and pins in the text of a problem
 
 
+def timed_objective(objective: Objective) -> Objective:
+    """The objective of the time that an objective counts: latency for energy and price."""
+    return "latency" if objective in CHARGED else objective
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """A graph, its units, a cluster, costs, an objective and constraints.
@@ -211,8 +216,7 @@ class Problem:
         """The same problem with time as its value, and without limits of `core.charges`."""
         if not self.limits and self.objective not in CHARGED:
             return self
-        objective = "latency" if self.objective in CHARGED else self.objective
-        return replace(self, objective=objective, limits={})
+        return replace(self, objective=timed_objective(self.objective), limits={})
 
     @cached_property
     def charges(self) -> Mapping[str, Charges]:

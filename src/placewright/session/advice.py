@@ -24,7 +24,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floa
 from placewright.core.charges import CHARGED, amount_text
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import MaxLoad
+from placewright.core.execution_models import Event, Sequential
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
@@ -275,7 +275,7 @@ def smallest_changes(
 
 def _amounts(problem: Problem, most: int) -> Iterator[AmountChange]:
     """Limits of `core.charges` that are too low, each with the other limits as they are."""
-    if isinstance(problem.execution_model, MaxLoad):  # which has no such objectives
+    if not isinstance(problem.execution_model, Event | Sequential):  # no such objectives
         return
     for quantity, limit in problem.limits.items():
         others = {name: size for name, size in problem.limits.items() if name != quantity}

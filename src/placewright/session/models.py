@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.charges import CHARGED
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
-from placewright.core.problem import Objective, Problem
+from placewright.core.problem import Objective, Problem, timed_objective
 from placewright.core.source import ModelSource
 from placewright.errors import (
     FieldError,
@@ -199,14 +198,9 @@ def runtime_named(name: str) -> Runtime:
     return make_runtime(name, finder(framework_named(name)))
 
 
-def default_runtime_name(objective: str = "latency") -> str:
+def default_runtime_name(objective: Objective = "latency") -> str:
     """The first runtime of the registry that has the objective."""
-    return _able(read_for(objective))[0].name
-
-
-def read_for(objective: str) -> str:
-    """The objective for which a model is read and measured: energy and price need latency."""
-    return "latency" if objective in CHARGED else objective
+    return _able(timed_objective(objective))[0].name
 
 
 def default_runtime(problem: Problem) -> str:
@@ -214,10 +208,10 @@ def default_runtime(problem: Problem) -> str:
     return runtime_of(problem.source, problem.objective)
 
 
-def runtime_of(source: ModelSource | None, objective: str = "latency") -> str:
+def runtime_of(source: ModelSource | None, objective: Objective = "latency") -> str:
     """Like `default_runtime`, before there is a problem."""
     framework = None if source is None else framework_of(source)
-    if framework is None or read_for(objective) not in framework.objectives:
+    if framework is None or timed_objective(objective) not in framework.objectives:
         return default_runtime_name(objective)
     return framework.name
 

@@ -231,6 +231,14 @@ def _number(raw: Any) -> Number:
     return int(raw) if isinstance(raw, bool) else raw
 
 
+def _pairs_in_lists(raw: Any, field: str, form: str) -> Mapping[Any, Any]:
+    """A mapping, or the pairs of texts that hold one or several, separated by commas."""
+    if isinstance(raw, Mapping):
+        return raw
+    texts = names_in(raw, field, form)
+    return parse_pairs([part.strip() for text in texts for part in text.split(",")], field, form)
+
+
 def parse_memory(raw: Any) -> dict[str, float]:
     """A mapping to bytes or texts, or ``DEVICE=2GiB`` texts, to bytes.
 
@@ -239,11 +247,7 @@ def parse_memory(raw: Any) -> dict[str, float]:
     Raises:
         InputError: a size is no number of bytes.
     """
-    pairs = raw
-    if not isinstance(raw, Mapping):
-        texts = names_in(raw, "memory", "DEVICE=2GiB")
-        parts = [part.strip() for text in texts for part in text.split(",")]
-        pairs = parse_pairs(parts, "memory", "DEVICE=2GiB")
+    pairs = _pairs_in_lists(raw, "memory", "DEVICE=2GiB")
     sizes: dict[str, float] = {}
     for device, size in pairs.items():
         try:
@@ -259,12 +263,14 @@ _AMOUNTS = {"latency": parse_seconds, "energy": parse_joules, "price": parse_amo
 def parse_limits(raw: Any) -> dict[str, float]:
     """A mapping to amounts or texts, or ``energy=3J`` texts, to seconds, joules or price.
 
+    One text can hold several, separated by commas.
+
     Raises:
         UnknownNameError: there is no such quantity.
         FieldError: an amount is no number > 0 with a unit of its quantity.
     """
     form = "energy=3J, latency=20ms or price=1e-6"
-    pairs = raw if isinstance(raw, Mapping) else parse_pairs(raw, "limits", form)
+    pairs = _pairs_in_lists(raw, "limits", form)
     limits: dict[str, float] = {}
     for quantity, amount in pairs.items():
         if quantity not in _AMOUNTS:

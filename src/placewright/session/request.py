@@ -401,7 +401,9 @@ class Request:
     @property
     def reads_for(self) -> Objective:
         """The objective for which a model is read and measured: energy and price need latency."""
-        return "latency" if self.objective in ("energy", "price") else self.objective
+        from placewright.core.problem import timed_objective
+
+        return timed_objective(self.objective)
 
     @property
     def limit(self) -> Budget:

@@ -10,12 +10,10 @@ import math
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
-from placewright.core.charges import CHARGED, QUANTITIES, amount_text
+from placewright.core.charges import CHARGED, LIMIT_ROUNDING, QUANTITIES, amount_text
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import Behaviour, Explanation, Outcome
 from placewright.simulation.legality import FINE, OVER_LIMIT, Violation
-
-_ROUNDING = 1e-9  # relative excess that breaks no limit: sums round
 
 
 class Charged:
@@ -66,7 +64,7 @@ class Charged:
             values = self._charges[self._objective].of(devices_of, seconds)
         for quantity, most in self._limits.items():
             amounts = self._charges[quantity].of(devices_of, seconds)
-            values[amounts > most * (1.0 + _ROUNDING)] = np.inf
+            values[amounts > most * (1.0 + LIMIT_ROUNDING)] = np.inf
         return values
 
     def violation(self, device_of: IntArray, order: IntArray) -> Violation:

@@ -399,7 +399,8 @@ class Evaluator:
         """The incumbent as a solution.
 
         Args:
-            status: None is `feasible`, or `unknown` without an incumbent.
+            status: None is `optimal` if the incumbent is proven to be, else `feasible`; `unknown`
+                without an incumbent.
             message: see `Solution`.
             stop: None derives it: a proof, a limit that was met, or neither.
         """
@@ -413,7 +414,7 @@ class Evaluator:
         return Solution(
             placement=best,
             value=value,
-            status=status or ("unknown" if best is None else "feasible"),
+            status=status or self._status,
             lower_bound=min(self.lower_bound, value),
             bound_method=self.bound_method,
             evaluations=self.evaluations,
@@ -425,6 +426,13 @@ class Evaluator:
             message=message,
             stop=stop,
         )
+
+    @property
+    def _status(self) -> Status:
+        """What is known of the incumbent."""
+        if self.is_closed:
+            return "optimal"
+        return "unknown" if self.best is None else "feasible"
 
     def cut_short(self) -> Solution:
         """The solution of a method whose solver stopped when its share of the seconds was used.

@@ -221,3 +221,29 @@ def test_a_program_without_a_solution_is_unknown() -> None:
     found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
     assert found.status == "unknown"
     assert "no assignment that keeps support, routes and resident bytes exists" in found.message
+
+
+def test_a_device_that_draws_much_more_leaves_the_bound_as_precise() -> None:
+    """Twenty ops in a chain; the fast device draws a thousand times the power of the slow one.
+
+    All on it would take far more than the least energy, which must not set the program's unit.
+    """
+    rng, builder, reads = np.random.default_rng(0), GraphBuilder(), list[int]()
+    for op in range(20):
+        builder.add_op(f"op{op}", "Op", inputs=reads)
+        reads = [builder.add_tensor(op, 1e3, is_output=op == 19)]
+    devices = (
+        Device("slow", busy_watts=5.0, idle_watts=1.0),
+        Device("fast", busy_watts=5000.0, idle_watts=1.0),
+    )
+    links = (Link("slow", "fast", 1e-5, 1e9), Link("fast", "slow", 1e-5, 1e9))
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, links, host="slow"),
+        CostTable(frozen_floats(rng.random((20, 2)) * [1e-4, 5e-5] + 1e-5)),
+        Grouping.identity(20),
+        objective="energy",
+    )
+    value, bound, status = solve(problem)
+    assert status == "optimal"
+    assert value <= bound * (1.0 + 1e-6)

@@ -101,11 +101,11 @@ class CpSat:
         if not isinstance(problem.execution_model, Event):
             return self._narrowed(problem, evaluator, rng)
         start = _start(problem, evaluator)
-        is_time = start is not None and problem.objective not in CHARGED
-        value = evaluator.simulator.value(start) if start and is_time else math.inf
-        horizon = value if math.isfinite(value) else all_in_turn(problem)
-        ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
-        program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
+        horizon = all_in_turn(problem) if start is None else _longest(problem, evaluator, start)
+        seconds = horizon if start is None else min(horizon, evaluator.simulator.seconds(start))
+        ticks = Ticks(seconds / _TICKS if seconds > 0 else 1.0)
+        most = math.inf if start is None else evaluator.simulator.value(start)
+        program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1, most=most)
         if start is not None:
             timeline = evaluator.simulator.timeline(start)
             program.hint(start.device_of, timeline.start, timeline.end)
@@ -128,7 +128,7 @@ class CpSat:
             return evaluator.solution(
                 message=found_none("placement that keeps support and resident bytes")
             )
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
     def _solved(
         self,
@@ -156,7 +156,7 @@ class CpSat:
             status, _ = _run(program, evaluator, self._solver(evaluator, rng))
         if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
             return evaluator.cut_short()
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
     def _solver(
         self, evaluator: Evaluator, rng: np.random.Generator, seconds: float = math.inf
@@ -188,6 +188,15 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
             if evaluator.is_spent:
                 raise BudgetSpent
     return evaluator.best
+
+
+def _longest(problem: Problem, evaluator: Evaluator, start: Placement) -> float:
+    """Seconds that no better placement than `start` needs to exceed."""
+    value = evaluator.simulator.value(start)
+    if problem.objective not in CHARGED:
+        return value
+    rate = problem.charges[problem.objective].least_rate
+    return min(all_in_turn(problem), value / rate if rate > 0 else math.inf)
 
 
 def all_in_turn(problem: Problem) -> float:

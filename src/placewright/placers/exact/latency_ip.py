@@ -104,14 +104,14 @@ class LatencyIp:
             if evaluator.evaluate(start) < before:
                 best = start
         if evaluator.is_closed:  # also where nothing takes time, which is no scale for heat
-            return evaluator.solution("optimal")
+            return evaluator.solution()
         if best is not None:
             best = self._annealed(problem, arrays, best, evaluator, rng)
         if evaluator.is_closed:
-            return evaluator.solution("optimal")
+            return evaluator.solution()
         best = self._bounded(problem, arrays, best, evaluator)
         if evaluator.is_closed:
-            return evaluator.solution("optimal")
+            return evaluator.solution()
         return self._solved(problem, arrays, best, evaluator)
 
     def _annealed(
@@ -213,7 +213,7 @@ class LatencyIp:
             return evaluator.solution(message=found_none("placement that keeps memory and support"))
         if result.is_out_of_time:
             return evaluator.cut_short()
-        return evaluator.solution("optimal" if is_exact and evaluator.is_closed else None)
+        return evaluator.solution()
 
 
 def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:

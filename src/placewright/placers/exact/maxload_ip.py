@@ -216,7 +216,7 @@ class MaxloadIp:
             return evaluator.solution(
                 message="optimal among contiguous placements" if proven else ""
             )
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
 
 def _scaled(model: LoadModel, factor: float) -> LoadModel:

@@ -94,7 +94,7 @@ class SequentialIp:
             self._again(problem, symmetry, scale, evaluator)
         if result.is_out_of_time and not evaluator.is_closed:
             return evaluator.cut_short()
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
     def _solved(self, counted: CountedProgram, evaluator: Evaluator) -> MipResult:
         return solve(

@@ -82,7 +82,7 @@ class IdealDp:
         )
         if lattice is None or table_entries(model.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
             limit = f"more than {most} ideals" if lattice is None else "too many states"
-            return evaluator.solution(message=f"not proven optimal: {limit}; best linear split")
+            return evaluator.solution(message=f"best linear split: {limit} for the exact one")
         program = ContiguousProgram(model, lattice, linear.value)
         is_complete = program.run(lambda: evaluator.is_spent)
         if program.found:

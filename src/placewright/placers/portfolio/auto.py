@@ -14,9 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Sequential, Subgraph, SubgraphIP
-from placewright.core.problem import Problem
+from placewright.core.problem import Problem, timed_objective
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
@@ -110,12 +109,10 @@ class Auto(ForEveryProblem):
 
     def members(self, problem: Problem) -> PortfolioMembers:
         """The members that suit the size of a problem."""
-        size, objective = problem.n_units, problem.objective
+        size, objective = problem.n_units, timed_objective(problem.objective)
         model = problem.execution_model
         special = _PIECES if isinstance(model, Subgraph | SubgraphIP) else None
         special = _SUMS if isinstance(model, Sequential) else special
-        if objective in CHARGED:  # by searches, and by bounds that know more than time
-            objective = "latency"
         quick, searches = _QUICK[objective], _SEARCHES[objective]
         if special == _SUMS:
             quick, searches = _BASELINES, _SEARCHES[_SUMS]

@@ -15,11 +15,10 @@ import numpy as np
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
-from placewright.core.charges import CHARGED
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Sequential
-from placewright.core.problem import Objective, Problem
+from placewright.core.problem import Objective, Problem, timed_objective
 from placewright.core.solution import Budget
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.exact.parts.bound import parts_bound
@@ -48,8 +47,7 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
     The first run after an installation or an update compiles for a minute, which is no part of a
     search's budget.
     """
-    if objective in CHARGED:  # its kernels are those of seconds
-        objective = "latency"
+    objective = timed_objective(objective)
     if not isinstance(model, _MODELS):
         return  # their placers' kernels are few
     members: tuple[str, ...] = _LOADS if isinstance(model, MaxLoad) else _SUMS
@@ -94,7 +92,7 @@ def seconds_to_compile(
     """
     if not isinstance(model, _MODELS):
         return 0.0
-    objective = "latency" if objective in CHARGED else objective
+    objective = timed_objective(objective)
     mark = _mark(objective, model, folder)
     if mark.exists():
         return 0.0

@@ -102,7 +102,7 @@ class Multilevel(ForEveryProblem):
         while (has_limit or done < self.batches) and not evaluator.is_closed:
             search.ask(evaluator)
             done += 1
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
 
 @dataclass(eq=False)

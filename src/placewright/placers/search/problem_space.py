@@ -102,7 +102,7 @@ class ProblemSpace(ForLatency):
             while (has_limit or done < self.rounds) and not evaluator.is_closed:
                 search.advance(work, rng)
                 done += 1
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
 
 @dataclass(frozen=True, eq=False)

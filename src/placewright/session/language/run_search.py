@@ -72,7 +72,7 @@ class LayersInRuns:
                 mode.search_divisions(evaluator, rng)
         if evaluator.best is None:
             return evaluator.solution(message=_NOTHING)
-        return evaluator.solution("optimal" if evaluator.is_closed else None)
+        return evaluator.solution()
 
 
 def _is_enough(evaluator: Evaluator, mode: _Mode) -> bool:

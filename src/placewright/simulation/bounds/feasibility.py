@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.core.charges import amount_text
+from placewright.core.charges import LIMIT_ROUNDING, amount_text
 from placewright.core.problem import Problem
 from placewright.core.unit_text import unit_text
 from placewright.simulation.behaviours import behaviour_of
@@ -17,7 +17,6 @@ from placewright.simulation.bounds.lower import least_amounts
 from placewright.simulation.layout import NO_ROUTE, routes
 
 _known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
-_ROUNDING = 1e-9  # relative: sums of bounds and of values round
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
@@ -51,7 +50,7 @@ def _limit_too_low(problem: Problem) -> str | None:
     for quantity, most in problem.limits.items():
         bounds = least_amounts(problem, problem.charges[quantity])
         least = max(bound.value for bound in bounds)
-        if least > most * (1.0 + _ROUNDING):
+        if least > most * (1.0 + LIMIT_ROUNDING):
             texts = [amount_text(amount, quantity) for amount in (least, most, least - most)]
             return (
                 f"every placement takes {quantity} of at least {texts[0]}, and the limit is "

@@ -99,8 +99,7 @@ def _of_cheapest_devices(problem: Problem, charges: Charges, shortest: float) ->
     n_devices, timed = problem.n_devices, problem.timed
     if 2**n_devices * problem.n_units > _MOST_SETS:
         every = np.ones(n_devices, dtype=np.bool_)
-        rate = charges.always + float(charges.used.min())
-        return _least_own(problem, charges.own, every) + rate * shortest
+        return _least_own(problem, charges.own, every) + charges.least_rate * shortest
     least = math.inf
     for chosen in itertools.product((False, True), repeat=n_devices):
         used = np.array(chosen, dtype=np.bool_)

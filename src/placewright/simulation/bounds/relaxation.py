@@ -31,7 +31,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from placewright.core.arrays import FloatArray
-from placewright.core.charges import CHARGED
+from placewright.core.charges import CHARGED, LIMIT_ROUNDING
 from placewright.core.problem import Problem
 from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import (
@@ -171,7 +171,7 @@ class RelaxedProgram(ABC):
             shares = charges.used / self.problem.cluster.concurrency
             rows = [(charges.own + self.seconds * shares, charges.always)]
             if charges.used.any():
-                rows.append((charges.own, charges.always + float(charges.used.min())))
+                rows.append((charges.own, charges.least_rate))
             for own, rate in rows:
                 self._add_amount(own, [(0, rate)], terms, most)
         return minimised
@@ -191,7 +191,7 @@ class RelaxedProgram(ABC):
         if minimised:
             self.less.add([*terms, *minimised], 0.0)
         if math.isfinite(most):
-            self.less.add(terms, most)
+            self.less.add(terms, most * (1.0 + LIMIT_ROUNDING))
 
     def solved(self, seconds: float) -> float:
         """Solve with HiGHS and return the safe value of its dual solution."""
@@ -231,8 +231,7 @@ class RelaxedProgram(ABC):
         """Least change of the objective per second of w; 1 if w is the objective."""
         if self.amount == 0:
             return 1.0
-        charges = self.problem.charges[self.problem.objective]
-        return charges.always + float(charges.used.min())
+        return self.problem.charges[self.problem.objective].least_rate
 
     def _column_limits(self, value: float) -> FloatArray:
         """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w.

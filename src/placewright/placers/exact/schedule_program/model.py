@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.core.charges import CHARGED, Charges
+from placewright.core.charges import CHARGED, LIMIT_ROUNDING, Charges
 from placewright.core.problem import Problem
 from placewright.placers.exact.schedule_program.transfers import add_transfers, serve_in_turn
 from placewright.placers.exact.schedule_program.variables import ChannelUse, Ticks, Variables
 
-_UNITS = 2.0**50  # of the largest amount of energy or price
-_ROUNDING = 1e-9  # relative excess of a limit that the evaluator accepts
+_UNITS = 2.0**50  # of the amount of energy or price that matters
+_MOST_UNITS = 2.0**60  # of the largest amount, for the solver's integers of 63 bits
 _CONFLICTS = 20_000  # of the search, for each second of the solver's own measure of work
 
 
@@ -56,6 +56,7 @@ class ScheduleProgram(Variables):
         ticks: Ticks,
         horizon: int,
         in_order: BoolArray | None = None,
+        most: float = math.inf,
     ) -> None:
         """Write all rows.
 
@@ -65,6 +66,7 @@ class ScheduleProgram(Variables):
             horizon: ticks within which some schedule ends.
             in_order: tensors whose readers are in the order in which the model looks at them,
                 shape (n_tensors,); None for all.
+            most: a value that some placement has, which sets the precision of amounts.
         """
         super().__init__(problem, ticks, horizon)
         self._found: list[tuple[int, ...]] = []
@@ -77,11 +79,13 @@ class ScheduleProgram(Variables):
         self.minimised, self.unit = self.makespan, ticks.seconds
         rents = self._rents()
         for quantity, charges in problem.charges.items():
-            amount, unit = self._amount(charges, rents)
-            if quantity in problem.limits:
-                most = problem.limits[quantity] * (1.0 + _ROUNDING) / unit
-                self.model.add(amount <= math.ceil(most * (1.0 + _ROUNDING)))
-            if quantity == problem.objective and quantity in CHARGED:
+            limit = problem.limits.get(quantity, math.inf)
+            is_minimised = quantity == problem.objective and quantity in CHARGED
+            matters = min(limit, most) if is_minimised else limit
+            amount, unit = self._amount(charges, rents, matters)
+            if math.isfinite(limit):
+                self.model.add(amount <= math.ceil(limit / unit * (1.0 + 2.0 * LIMIT_ROUNDING)))
+            if is_minimised:
                 self.minimised, self.unit = amount, unit
         self.model.minimize(self.minimised)
 
@@ -117,13 +121,19 @@ class ScheduleProgram(Variables):
                     rent.only_enforce_if(literal)
         return rents
 
-    def _amount(self, charges: Charges, rents: list[Any]) -> tuple[Any, float]:
-        """A quantity of `core.charges` in whole units, rounded down, and the size of a unit."""
+    def _amount(self, charges: Charges, rents: list[Any], matters: float) -> tuple[Any, float]:
+        """A quantity of `core.charges` in whole units, rounded down, and the size of a unit.
+
+        Args:
+            charges: of the quantity.
+            rents: see `_rents`.
+            matters: amounts above need no precision; inf if all do.
+        """
         by_class = np.zeros(self.problem.allowed_by_class.shape)
         np.add.at(by_class, self.group_of, charges.own)
         rates = np.append(charges.used, charges.always) * self.ticks.seconds
         largest = by_class.max(axis=1).sum() + rates.sum() * self.horizon
-        unit = float(largest) / _UNITS if largest > 0 else 1.0
+        unit = max(min(matters, largest) / _UNITS, largest / _MOST_UNITS) if largest > 0 else 1.0
         size = Ticks(unit)
         terms = [
             literal * size.down(float(by_class[group, device]))

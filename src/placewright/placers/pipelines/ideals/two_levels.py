@@ -342,7 +342,7 @@ class GroupSplitter:
         )
         if lattice is None or lattice.n_ideals * self._items.n_items > _MOST_MEMBERS:
             return self._evaluator.solution(
-                message="not proven optimal: too many ideals; best linear split"
+                message="best linear split: too many ideals for the exact one"
             )
         if not self._run(lattice):
             return self._evaluator.solution(message="the budget ended before the proof")
