@@ -24,7 +24,12 @@ from placewright.profiling.token_costs import token_problem
 from placewright.session.language.answer import token_answer
 from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import devices_of, tokens_of
-from placewright.session.language.questions import Questions, Variant, advice_lines
+from placewright.session.language.questions import (
+    Questions,
+    Variant,
+    advice_lines,
+    reach_lines,
+)
 from placewright.session.models import load_model
 from placewright.session.parsing import parse_sweep
 from placewright.session.request import Request, request_of
@@ -81,8 +86,14 @@ def test_fewest_devices_reach_a_rate(model: str) -> None:
     (best, *_) = found = asked.cheapest((none + small) / 2)
     assert {row.name for row in found} == {"rtx-4090", "rtx-3060"}
     assert best.name == "rtx-4090"
+    assert reach_lines((none + small) / 2, found) == []
     (fastest,) = asked.cheapest(1e12)
     assert fastest.decode >= best.decode * 0.999
+    (line,) = reach_lines(1e12, [fastest])
+    assert line.startswith("no choice of these devices decodes 1e+12 tokens/s: the fastest decodes")
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(FieldError, match="must be > 0 tokens/s"):
+            asked.cheapest(wrong)
 
 
 def test_cheapest_devices_reach_a_rate(model: str) -> None:
@@ -183,7 +194,7 @@ def test_lines_say_what_brings_nothing() -> None:
     )
     assert lines == [
         "a brings nothing: decode is as fast without it; do not split",
-        "b brings 100.0% of decode",
+        "b makes decode 2.00 times as fast",
         "c is needed: nothing fits without it",
         "the single change that helps most: faster (decode +40.0%)",
     ]

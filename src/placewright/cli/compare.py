@@ -52,6 +52,7 @@ def compare(
     from placewright.session.pareto import (
         FRONT_COLUMNS,
         ParetoPoint,
+        charged_by_energy,
         front_data,
         front_rows,
         pareto_front,
@@ -61,6 +62,8 @@ def compare(
 
     with progress("compare", hidden=quiet or as_json) as report:
         session = Session(request, report)
+        if pareto is not None:
+            charged_by_energy(session.problem, pareto)  # refused before any search
         table = session.compare(parse_names(placers), seeds=seeds, results=output)
         front: tuple[ParetoPoint, ...] = ()
         if pareto is not None:

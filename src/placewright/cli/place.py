@@ -144,7 +144,12 @@ def advise(
     """
     from placewright.cli.output import print_shown, recorded
     from placewright.cli.report import write_tables_report
-    from placewright.session.language.questions import Questions, advice_lines, variants_table
+    from placewright.session.language.questions import (
+        Questions,
+        advice_lines,
+        reach_lines,
+        variants_table,
+    )
     from placewright.session.parsing import parse_sweep
     from placewright.session.session import Session
 
@@ -155,8 +160,9 @@ def advise(
             asked = Questions(request, lambda changed: Session(changed, report).place())
             for field, values in swept:
                 found[f"by {field}"] = (None, asked.sweep(field, values))
+            reached = () if reach is None else asked.cheapest(reach)
             if reach is not None:
-                found[f"devices for {reach:g} tokens/s"] = (None, asked.cheapest(reach))
+                found[f"devices for {reach:g} tokens/s"] = (None, reached)
             if not found:
                 base = asked.as_it_is()
                 found["without a device"] = (base, asked.without_each())
@@ -168,6 +174,8 @@ def advise(
             return
         for title, (base, rows) in found.items():
             print_shown(variants_table(f"{request.name}, {title}", base, rows))
+        for line in [] if reach is None else reach_lines(reach, reached):
+            print_line(line)
         if not swept and reach is None:
             without, changed = (rows for _, rows in found.values())
             for line in advice_lines(base, without, changed):

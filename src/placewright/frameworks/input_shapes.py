@@ -133,7 +133,12 @@ def _sizes_of_symbols(inputs: Sequence[StatedInput], asked: Mapping[str, Shape])
 def _symbols_of(stated: StatedInput) -> Iterable[str]:
     for dimension in stated.dimensions or ():
         if isinstance(dimension, str):
-            yield from (part for part in _terms(dimension) if part and not part.isdecimal())
+            yield from (part for part in _terms(dimension) if _is_symbol(part))
+
+
+def _is_symbol(text: str) -> bool:
+    """True for a name; Paddle writes ``?`` for every open dimension, which names none."""
+    return bool(text) and not text.isdecimal() and not _is_pattern(text)
 
 
 def _terms(symbol: str) -> list[str]:
@@ -156,7 +161,7 @@ def _batch_symbols(inputs: Sequence[StatedInput]) -> dict[str, None]:
     first = [stated.dimensions[0] for stated in inputs if stated.dimensions]
     others = [symbol for stated in inputs for symbol in _symbols_of(stated)]
     named = [symbol for symbol in others if re.fullmatch(r"(?i)(n|.*batch.*)", symbol)]
-    return dict.fromkeys([s for s in first if isinstance(s, str) and s] + named)
+    return dict.fromkeys([s for s in first if isinstance(s, str) and _is_symbol(s)] + named)
 
 
 def _require_fit(stated: StatedInput, wanted: Shape) -> None:

@@ -74,6 +74,8 @@ def refuse_calls(request: Request, *, is_measured: bool) -> None:
         raise FieldError(
             "calls", f"follow each other: objective is latency, not {request.objective}"
         )
+    if request.limits:
+        raise FieldError("limits", "are of one sample; calls of several shapes differ")
     if request.evaluator != "simulated":
         raise FieldError("calls", "have a mean that is simulated: leave out argument `evaluator`")
 

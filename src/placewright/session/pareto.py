@@ -83,13 +83,7 @@ def pareto_front(
         FieldError: `points` is below 2, or a device has no power.
         InfeasibleError: no placement was found.
     """
-    if points < 2:
-        raise FieldError("pareto", f"needs at least 2 searches, got {points}")
-    if problem.objective in ("throughput", "training"):
-        raise FieldError("pareto", f"is of one sample: objective {problem.objective} has no front")
-    if not problem.counts("energy"):
-        require_known(problem.cluster, "energy")
-    whole = replace(problem, objective="energy")
+    whole = charged_by_energy(problem, points)
     report(0.0, "least latency")
     first = _found(replace(problem, objective="latency"), budget, seed, None)
     report(1.0 / points, "least energy")
@@ -101,6 +95,21 @@ def pareto_front(
         limited = replace(whole, limits={**problem.limits, "latency": most})
         found.append(_found(limited, budget, seed, first.placement))
     return tuple(_undominated(found))
+
+
+def charged_by_energy(problem: Problem, points: int) -> Problem:
+    """The problem with energy as its objective, for a front with so many searches.
+
+    Raises:
+        FieldError: `points` is below 2, a device has no power, or a sample has no energy here.
+    """
+    if points < 2:
+        raise FieldError("pareto", f"needs at least 2 searches, got {points}")
+    if problem.objective in ("throughput", "training"):
+        raise FieldError("pareto", f"is of one sample: objective {problem.objective} has no front")
+    if not problem.counts("energy"):
+        require_known(problem.cluster, "energy")
+    return replace(problem, objective="energy")
 
 
 def _between(shortest: float, longest: float, count: int) -> Iterator[float]:

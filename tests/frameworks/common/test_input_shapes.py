@@ -55,6 +55,12 @@ class TestRefusals:
             sizes = {name: (int(text),) for name, text in of_symbols.items()}
             assert fixed_shapes(inputs, sizes)[:4] == shown
 
+    @pytest.mark.parametrize("first", ["", "?"])
+    def test_a_question_mark_names_no_dimension(self, first: str) -> None:
+        """Paddle writes it for each; `?=224` would be of inputs with names of one letter."""
+        told = refusal(StatedInput(("x",), (first, 3, "?", "?")))
+        assert told.endswith("for example argument `shapes` x=1,3,224,224")
+
     def test_an_input_of_unknown_rank_gets_an_example(self) -> None:
         told = refusal(StatedInput(("x",), None))
         assert told.endswith("give its dimensions, for example argument `shapes` x=1,3,224,224")

@@ -130,8 +130,10 @@ class Questions:
         does. If no choice reaches the rate, the answer is the fastest one.
 
         Raises:
-            FieldError: there are too many cards.
+            FieldError: there are too many cards, or the rate is no number > 0.
         """
+        if not 0 < rate < math.inf:
+            raise FieldError("reach", f"must be > 0 tokens/s and finite, got {rate}")
         if len(self._cards) > _MOST_CARDS:
             raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
         prices = [device.price_per_hour for device in self._cards]
@@ -240,6 +242,15 @@ def _change(base: Variant, each: Variant) -> str:
     return f"{each.decode / base.decode - 1:+.1%}"
 
 
+def reach_lines(rate: float, found: Sequence[Variant]) -> list[str]:
+    """A line if none of the choices that were found decodes so many tokens per second."""
+    best = max(each.decode for each in found)
+    if best >= rate:
+        return []
+    fastest = f"the fastest decodes {best:.4g}" if best else "the model fits on none"
+    return [f"no choice of these devices decodes {rate:g} tokens/s: {fastest}"]
+
+
 def advice_lines(
     base: Variant, without: Sequence[Variant], upgrades: Sequence[Variant]
 ) -> list[str]:
@@ -250,8 +261,7 @@ def advice_lines(
         if each.decode >= base.decode * (1 - _NOTHING) and each.decode:
             lines.append(f"{name} brings nothing: decode is as fast without it; do not split")
         elif each.decode:
-            gain = base.decode / each.decode - 1
-            lines.append(f"{name} brings {gain:.1%} of decode")
+            lines.append(f"{name} makes decode {base.decode / each.decode:.2f} times as fast")
         elif base.decode:
             lines.append(f"{name} is needed: nothing fits without it")
     best = max(upgrades, key=lambda each: each.decode, default=None)
