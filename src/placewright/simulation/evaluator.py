@@ -429,7 +429,7 @@ class Evaluator:
 
     @property
     def _status(self) -> Status:
-        """What is known of the incumbent."""
+        """Status of the incumbent."""
         if self.is_closed:
             return "optimal"
         return "unknown" if self.best is None else "feasible"
