@@ -219,7 +219,7 @@ def test_command(model: str, tmp_path: Path) -> None:
         return done.stdout
 
     text = run("--report", "page.html")
-    assert "rtx-4090 brings" in text
+    assert "rtx-4090 makes decode" in text
     assert "without rtx-4090" in (tmp_path / "page.html").read_text()
     data = json.loads(run("--sweep", "context=4k,8k", "--reach", "1", "--json"))
     assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]

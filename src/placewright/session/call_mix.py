@@ -75,7 +75,7 @@ def refuse_calls(request: Request, *, is_measured: bool) -> None:
             "calls", f"follow each other: objective is latency, not {request.objective}"
         )
     if request.limits:
-        raise FieldError("limits", "are of one sample; calls of several shapes differ")
+        raise FieldError("limits", "is of one sample, and calls of several shapes differ")
     if request.evaluator != "simulated":
         raise FieldError("calls", "have a mean that is simulated: leave out argument `evaluator`")
 

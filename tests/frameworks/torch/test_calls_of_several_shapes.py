@@ -216,7 +216,7 @@ class Branching(nn.Module):
         ({"calls": [(1, {}), (2, {})]}, "calls: 1 and 2 have the same shapes; add up their times"),
         ({"calls": [(1, {}), (9, {"x": (1, 3)})]}, r"9 x x \[1, 3\]: op '\w+' runs with some of"),
         ({"calls": [(1, {})], "objective": "throughput"}, "objective is latency, not throughput"),
-        ({"calls": [(1, {})], "limits": "latency=1s"}, "are of one sample; calls of several"),
+        ({"calls": [(1, {})], "limits": "latency=1s"}, "is of one sample, and calls of several"),
         ({"calls": [(1, {})], "evaluator": "measured"}, "leave out argument `evaluator`"),
         ({"calls": [(1, {})], "devices": "catalogue:2gpu"}, "a catalogue has one shape"),
     ],

@@ -81,7 +81,7 @@ def _refuse_others(request: Request) -> None:
     if request.objective != "latency":
         raise FieldError("objective", f"of a language model is latency, got '{request.objective}'")
     if request.limits:
-        raise FieldError("limits", "are for other models: a language model's programs know none")
+        raise FieldError("limits", "of a language model is not known to its programs; leave it out")
     if model is not None and getattr(model, "name", model) != "sequential":
         raise FieldError("execution_model", "of a language model is sequential; leave it out")
     if request.precision is not None:
