@@ -34,7 +34,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.execution.placements import placement_runner, whole_model_runner
+from placewright.execution.placements import call_runner, whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.results import read_rows, write_rows
@@ -147,7 +147,7 @@ class _Measurement:
         """Ratios of the placement's seconds to the reference's, one for each round of a visit."""
         rounds = Rounds.of(VISITS * self.base, _ROUNDS)  # whose limit is for all visits together
         ratios: list[float] = []
-        with placement_runner(self._problem, placement, self._model) as runner:
+        with call_runner(self._problem, placement, self._model) as runner:
             self._reference.run(self._inputs)
             runner.run(self._inputs)
             while rounds.want_more(ratios):

@@ -18,7 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.execution.comparing import compare_outputs
-from placewright.execution.placements import placement_runner, placement_segments, taking_turns
+from placewright.execution.placements import call_runner, placement_segments, taking_turns
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import make_placer, placer_names
@@ -111,7 +111,8 @@ def compare_on_hardware(
                     rows[key] = ContenderRow(key, float("inf"), reason=text)
                     continue
                 rows[key] = ContenderRow(key, simulator.value(placement))
-                runners[key] = stack.enter_context(placement_runner(problem, placement, model))
+                runners[key] = call_runner(problem, placement, model)
+                stack.callback(runners[key].close)
         samples = {}
         if runners:
             limit = _MEASURING_SECONDS

@@ -18,7 +18,7 @@ from placewright.core.contender_names import PLAN
 from placewright.core.plan import Plan
 from placewright.errors import PlacewrightError
 from placewright.execution.comparing import compare_outputs
-from placewright.execution.placements import placement_runner, taking_turns, whole_model_runner
+from placewright.execution.placements import call_runner, taking_turns, whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.results import ResultsFile
 from placewright.io.content import one_line
@@ -281,9 +281,11 @@ def _measured(row: WheelRow, work: _Work) -> WheelRow:
         stack.enter_context(limited(some))
         with taking_turns(model):
             runners = {
-                name: stack.enter_context(placement_runner(plan.problem, plan.placement, model))
+                name: call_runner(plan.problem, plan.placement, model)
                 for name, plan in split.items()
             }
+            for runner in runners.values():
+                stack.callback(runner.close)
             for device in devices:
                 runners[device.name] = stack.enter_context(whole_model_runner(model, device))
         samples = measure_interleaved(

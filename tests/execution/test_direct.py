@@ -117,3 +117,20 @@ def test_an_output_that_cannot_be_read_is_an_error_of_the_last_segment() -> None
     split = DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1)
     with pytest.raises(RuntimeFailure, match=r"segment 1 on 'b' \[op 1\] failed: no room"):
         split.run([np.float64(0)])
+
+
+def test_timed_requests_repeat_the_last_inputs_and_tell_when_each_segment_ran() -> None:
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph, hook=lambda op: time.sleep(0.002))
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    with DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1) as runner:
+        with pytest.raises(RuntimeFailure, match="run the plan once before timing it"):
+            runner.time(1)
+        runner.run([np.float64(3)])
+        seconds = runner.time(3)
+        (first, second) = runner.last_spans
+    assert len(seconds) == 3
+    assert min(seconds) >= 0.004
+    assert 0.0 <= first[0] < first[1] <= second[0] < second[1] <= seconds[-1]
+    with pytest.raises(RuntimeFailure, match="closed"):
+        runner.time(1)

@@ -17,7 +17,7 @@ from own_order.plans import split_plan
 from writers.plans import plan_with
 
 import placewright as pw
-from placewright.execution.placements import placement_runner
+from placewright.execution.placements import call_runner
 from placewright.session.models import load_model, loaded_model, runtime_named
 
 RUNTIMES = ["openvino", "onnxruntime", "torch"]
@@ -133,7 +133,7 @@ def test_a_training_step_beside_plain_pytorch(tmp_path: Path) -> None:
 
     plan = plan_with(graph, cores, device_of, model.source, "torch")
     inputs = [value.numpy() for value in step.example_inputs]
-    with placement_runner(plan.problem, plan.placement, loaded_model(plan.problem, "torch")) as run:
+    with call_runner(plan.problem, plan.placement, loaded_model(plan.problem, "torch")) as run:
         before = run.state_values()
         (loss,) = run.run(inputs).outputs
         after = run.state_values()

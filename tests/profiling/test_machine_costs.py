@@ -157,7 +157,7 @@ def test_what_was_just_measured_is_what_later_calls_read(
     rounds = np.array([1.3e-3, 1.1e-3, 1.2e-3])
     rows = tuple(replace(row, rounds=rounds) for row in MACHINE.rows)
     measured = replace(MACHINE, rows=rows)
-    monkeypatch.setattr(MachineCosts, "measure_small_model", lambda *_: measured)
+    monkeypatch.setattr("placewright.session.devices.measure_machine", lambda *_, **__: measured)
     runtime, store = runtime_named("openvino"), CostStore(tmp_path / "costs.sqlite")
     first = MachineCosts(CLUSTER, runtime, store).measured()
     later = MachineCosts(CLUSTER, runtime, store).measured()

@@ -16,6 +16,7 @@ from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster, Device
+    from placewright.report.time_left import Report, Steps
     from placewright.session.problems import OpListing
 
 
@@ -40,10 +41,15 @@ def devices(
     cluster file. With --ray, show the devices of all hosts of a Ray cluster.
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
+    from placewright.report.time_left import Steps
     from placewright.session.devices import devices_by_runtime
     from placewright.session.models import default_runtime_name
 
-    cluster, costs = _measured_devices(request, hidden=quiet or as_json)
+    with progress("devices", hidden=quiet or as_json) as report:
+        steps = Steps(report)
+        # Other runtimes take seconds to import: before the rest is announced.
+        available, missing = ({}, {}) if request.ray is not None else devices_by_runtime()
+        cluster, costs = _measured_devices(request, report, steps)
     if output is not None:
         write_cluster(output, cluster)
         print_note(f"wrote {output}")
@@ -53,7 +59,6 @@ def devices(
         else:
             _print_cluster(cluster, "Devices of the hosts")
         return
-    available, missing = devices_by_runtime()
     chosen = request.runtime or default_runtime_name()
     others = [name for name in available[chosen] if name not in cluster.device_index]
     if as_json:
@@ -80,25 +85,23 @@ def devices(
         print_line(f"Not available: --runtime {name}; {reason}")
 
 
-def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Cluster | None]:
+def _measured_devices(
+    request: Request, report: Report, steps: Steps
+) -> tuple[Cluster, Cluster | None]:
     """The cluster, and the cluster with the costs of splitting if they were measured."""
-    from placewright.report.time_left import Steps
     from placewright.session.devices import discover, split_costs
     from placewright.session.hosts import discover_on_hosts
     from placewright.session.models import default_runtime_name, runtime_named
 
-    with progress("devices", hidden=hidden) as report:
-        steps = Steps(report)
-        steps.tell("", "measuring links")
-        if request.ray is not None:
-            cluster = discover_on_hosts(
-                request.devices, request.ray, runtime=request.runtime, report=report
-            )
-            return cluster, None
-        cluster = discover(request.devices, runtime=request.runtime)
-        runtime = runtime_named(request.runtime or default_runtime_name())
-        costs = split_costs(cluster, runtime, steps)
-    return cluster, costs
+    steps.tell("", "measuring links")
+    if request.ray is not None:
+        cluster = discover_on_hosts(
+            request.devices, request.ray, runtime=request.runtime, report=report
+        )
+        return cluster, None
+    cluster = discover(request.devices, runtime=request.runtime)
+    runtime = runtime_named(request.runtime or default_runtime_name())
+    return cluster, split_costs(cluster, runtime, steps)
 
 
 def _print_split_costs(cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, runtime_checkable
@@ -22,6 +23,7 @@ from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
     LoadedModel,
+    NativeTensor,
     OpSegment,
     graph_inputs,
     whole_segment,
@@ -67,6 +69,14 @@ class DirectRunner:
         self._n_inputs = len(graph_inputs(model.graph))
         self._allowed = threading.BoundedSemaphore(at_once)
         self._lock = threading.Lock()
+        self._last: tuple[NativeTensor, ...] | None = None
+        self._last_spans: tuple[tuple[float, float], ...] = ()
+
+    def __enter__(self) -> DirectRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def run(self, inputs: Sequence[HostArray]) -> Execution:
         """Execute one request in the calling thread.
@@ -80,8 +90,28 @@ class DirectRunner:
         if len(inputs) != self._n_inputs:
             raise InputError(f"the model has {self._n_inputs} inputs, got values for {len(inputs)}")
         ascending = self._model.signature.ascending(inputs)
+        self._last = values = tuple(self._model.from_host(value) for value in ascending)
+        return self._executed(values)
+
+    def time(self, runs: int) -> list[float]:
+        """Time `runs` requests with the inputs of the last one, see `ConcurrentRunner.time`."""
+        if self._last is None:
+            raise RuntimeFailure("run the plan once before timing it")
+        seconds = []
+        for _ in range(runs):
+            execution = self._executed(self._last)
+            seconds.append(execution.seconds)
+            self._last_spans = execution.spans
+        return seconds
+
+    @property
+    def last_spans(self) -> tuple[tuple[float, float], ...]:
+        """(start, end) of each segment in the last timed request, seconds since its start."""
+        return self._last_spans
+
+    def _executed(self, values: Sequence[NativeTensor]) -> Execution:
         with self._allowed, self._freest() as copy:
-            return copy.run([self._model.from_host(value) for value in ascending])
+            return copy.run(list(values))
 
     def reset_state(self) -> None:
         """Give all state its initial value; no call may be under way."""
@@ -172,7 +202,9 @@ class Copy:
         self._tensors.send_inputs(request)
         for index, turn in enumerate(self._turns):
             with turn:
+                begin = time.perf_counter() - request.start
                 self._tensors.run_segment(request, index)
+                request.spans[index] = (begin, time.perf_counter() - request.start)
             request.left -= 1
         self._tensors.settle(request)
         return self._tensors.execution(request)

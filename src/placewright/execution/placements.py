@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
+
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
     LoadedModel,
@@ -17,6 +20,8 @@ from placewright.execution.runtime import (
 from placewright.execution.sharing import SharesState
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
+
+_ROUNDING = 1e-9  # of sums of seconds in different orders
 
 
 def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
@@ -33,12 +38,35 @@ def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegmen
     return segments_of_units(problem, [(s.device, [int(u) for u in s.units]) for s in segments])
 
 
-def placement_runner(
-    problem: Problem, placement: Placement, model: LoadedModel, *, in_flight: int = 1
-) -> ConcurrentRunner:
-    """Make a runner of a placement. Close it, or use it as a context manager."""
-    segments = placement_segments(problem, placement)
-    return ConcurrentRunner(model, segments, problem.cluster.devices, in_flight=in_flight)
+def call_runner(
+    problem: Problem, placement: Placement, model: LoadedModel, *, at_once: int = 1
+) -> DirectRunner | ConcurrentRunner:
+    """Make the runner of a placement's single calls, as a loaded plan serves them.
+
+    A split over equal cores in which nothing overlaps runs in its caller's thread. A call then
+    needs no other thread, and to wake one can take longer than a small segment.
+
+    Args:
+        problem: of the placement.
+        placement: of its units.
+        model: loaded by the runtime.
+        at_once: most calls under way.
+    """
+    segments, devices = placement_segments(problem, placement), problem.cluster.devices
+    is_step = problem.objective == "training"
+    if not is_step and _is_serial(problem, placement) and are_equal_cores(devices, segments):
+        return DirectRunner(model, [split_copy(model, segments, devices)], at_once=at_once)
+    return ConcurrentRunner(model, segments, devices, in_flight=at_once)
+
+
+def _is_serial(problem: Problem, placement: Placement) -> bool:
+    """True if one unit after the other is predicted to take no longer than the placement.
+
+    So it is for a chain of segments, and for small units, whose cuts cost more than they gain.
+    """
+    units = np.arange(problem.n_units)
+    serial_s = float(problem.costs.seconds[units, placement.device_of].sum())
+    return serial_s <= (1 + _ROUNDING) * Simulator(problem).timeline(placement).value
 
 
 def whole_model_runner(

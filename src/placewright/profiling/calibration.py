@@ -214,7 +214,8 @@ def calibration_seconds(
     """
     wanted = rounds or _usual_rounds(request_seconds)
     measuring = wanted.expected(scatter) * _round_seconds(request_seconds)
-    return placements * (_CUT_COMPILATION * compile_seconds + measuring)
+    unsplit = compile_seconds + _round_seconds(request_seconds)
+    return unsplit + placements * (_CUT_COMPILATION * compile_seconds + measuring)
 
 
 def _usual_rounds(request_seconds: float) -> Rounds:

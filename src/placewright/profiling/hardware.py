@@ -10,7 +10,8 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.execution.placements import placement_runner, whole_model_runner
+from placewright.execution.direct import DirectRunner
+from placewright.execution.placements import call_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.profiling.deadline import NEVER, Deadline
@@ -19,7 +20,7 @@ LONG_SECONDS = 0.1
 _LEAST_ROUNDS = 9  # for an interval of 95 %
 
 
-def warm_time(runner: ConcurrentRunner, expected: float) -> float:
+def warm_time(runner: DirectRunner | ConcurrentRunner, expected: float) -> float:
     """Seconds of a request that finds the caches as the previous request left them.
 
     Args:
@@ -44,7 +45,7 @@ def measured_values(
     base = statistics.median(reference.time(runs))
 
     def measure(placement: Placement) -> float:
-        with placement_runner(problem, placement, model) as runner:
+        with call_runner(problem, placement, model) as runner:
             runner.run(inputs)
             runner.time(1)
             pairs = [(runner.time(1)[0], reference.time(1)[0]) for _ in range(runs)]
@@ -54,7 +55,7 @@ def measured_values(
 
 
 def measure_interleaved(
-    contenders: Mapping[str, ConcurrentRunner],
+    contenders: Mapping[str, DirectRunner | ConcurrentRunner],
     inputs: Sequence[HostArray],
     *,
     rounds: int = 15,

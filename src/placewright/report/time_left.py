@@ -11,8 +11,8 @@ _LEAST_SECONDS, _LEAST_SHARE = 2.0, 0.02  # no estimate before both are reached
 
 
 def rough_duration(seconds: float) -> str:
-    """An estimate as text: ``"8 s"``, ``"50 s"``, ``"3 min"``."""
-    if seconds < 9.5:
+    """An estimate as text: ``"8 s"``, ``"17 s"``, ``"50 s"``, ``"3 min"``."""
+    if seconds < 29.5:
         return f"{max(1, round(seconds))} s"
     if seconds < 100.0:
         return f"{5 * round(seconds / 5)} s"

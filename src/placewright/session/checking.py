@@ -24,7 +24,6 @@ from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import Execution
-from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.hardware import measure_interleaved
@@ -40,7 +39,13 @@ from placewright.profiling.verdict import Verdict
 from placewright.report.contender_table import ContenderTable, request_table
 from placewright.report.predicted_gain import predicted_gain
 from placewright.report.time_left import Report, no_report
-from placewright.session.contenders import Contenders, judged, request_contenders, stream_contenders
+from placewright.session.contenders import (
+    CallRunner,
+    Contenders,
+    judged,
+    request_contenders,
+    stream_contenders,
+)
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
 from placewright.session.running import ROUNDS, check_devices, limited
 from placewright.session.streams import (
@@ -267,7 +272,7 @@ def _measured_requests(
 
 
 def _request_seconds(
-    contenders: Contenders[ConcurrentRunner],
+    contenders: Contenders[CallRunner],
     model: LoadedModel,
     rounds: int,
     report: Report,
@@ -275,7 +280,7 @@ def _request_seconds(
     affordable: float = _MEASURING_SECONDS,
 ) -> dict[str, list[float]]:
     """Seconds of each round of each contender; single devices run the unsplit model."""
-    runners: dict[str, ConcurrentRunner] = {}
+    runners: dict[str, CallRunner] = {}
     with ExitStack() as stack:
         with taking_turns(model):
             for member in contenders.members:
@@ -298,7 +303,7 @@ def _request_seconds(
 def _request_table(
     plan: Plan,
     written: Plan,
-    contenders: Contenders[ConcurrentRunner],
+    contenders: Contenders[CallRunner],
     verdict: Verdict,
     comparison: Comparison,
 ) -> ContenderTable:

@@ -33,8 +33,9 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.errors import InfeasibleError
+from placewright.execution.direct import DirectRunner
 from placewright.execution.members import Members
-from placewright.execution.placements import placement_runner, whole_model_runner
+from placewright.execution.placements import call_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HasThroughputMode, LoadedModel, SampleServer
 from placewright.frameworks.registry import framework_named
@@ -46,7 +47,8 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
 
-Runner = TypeVar("Runner", bound=SampleServer)
+CallRunner = DirectRunner | ConcurrentRunner
+Runner = TypeVar("Runner", bound=SampleServer | DirectRunner)
 
 _PLAYED = 60  # samples, to predict a period
 _SPLITS = (COPIES, CORES, EVEN_SPLIT, MODE)  # simpler contenders that use several devices
@@ -150,7 +152,7 @@ def judged(
     return replace(whole, recommendation=fastest, split=False, text=text)
 
 
-def request_contenders(plan: Plan, model: LoadedModel) -> Contenders[ConcurrentRunner]:
+def request_contenders(plan: Plan, model: LoadedModel) -> Contenders[CallRunner]:
     """Single devices, the runtime's default, an even split and the plan, for single requests."""
     problem, simulator = plan.problem, Simulator(plan.problem)
     alone, left_out = _legal_devices(problem, simulator)
@@ -173,9 +175,7 @@ def request_contenders(plan: Plan, model: LoadedModel) -> Contenders[ConcurrentR
     return Contenders(tuple(members), searched or PLAN, left_out)
 
 
-def alone_contender(
-    simulator: Simulator, device: int, model: LoadedModel
-) -> Contender[ConcurrentRunner]:
+def alone_contender(simulator: Simulator, device: int, model: LoadedModel) -> Contender[CallRunner]:
     """One device with the unsplit model, for single requests."""
     own = simulator.problem.cluster.devices[device]
     placement = Placement.on_one_device(simulator.problem.n_units, device)
@@ -185,11 +185,13 @@ def alone_contender(
 
 def split_contender(
     name: str, simulator: Simulator, placement: Placement, model: LoadedModel
-) -> Contender[ConcurrentRunner]:
+) -> Contender[CallRunner]:
     """A placement, for single requests."""
 
-    def opened(stack: ExitStack, in_flight: int | None) -> ConcurrentRunner:
-        return stack.enter_context(placement_runner(simulator.problem, placement, model))
+    def opened(stack: ExitStack, in_flight: int | None) -> CallRunner:
+        runner = call_runner(simulator.problem, placement, model)
+        stack.callback(runner.close)
+        return runner
 
     return Contender(name, placement, simulator.value(placement), opened)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
+from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, MissingExtraError, PlacewrightError
 from placewright.execution.framework import (
     Framework,
@@ -15,7 +17,7 @@ from placewright.execution.framework import (
     ModelInMemory,
     ReadOptions,
 )
-from placewright.execution.runtime import Runtime
+from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster, read_cluster_and_links
 from placewright.frameworks.registry import framework_named, framework_names
@@ -175,10 +177,26 @@ class MachineCosts:
         self._runtime, self._store = runtime, store
         self._key = f"{SmallModel.VERSION}|{machine_key(cluster, runtime.name, runtime.version)}"
         self.known = known_machine_costs(store, self._key, self.probe)
+        self._small: _SmallRun | None = None
 
     def probe(self) -> tuple[float, float, float]:
         """See `profiling.machine_costs.probe`."""
         return probe(self._cluster.devices)
+
+    def start(self, progress: ProgressCallback | None = None) -> float:
+        """Measure the small model's units, and estimate the seconds of the rest of `measured`.
+
+        Args:
+            progress: see `measured`.
+
+        Returns:
+            The seconds; nan if this framework or a device cannot run the small model.
+        """
+        framework = framework_named(self._runtime.name)
+        if self._small is None and isinstance(framework, MakesSmallModel):
+            with suppress(PlacewrightError):  # such a device may run other models
+                self._small = _SmallRun.of(framework, self._cluster, progress)
+        return math.nan if self._small is None else self._small.seconds
 
     def measured(
         self, progress: ProgressCallback | None = None, deadline: Deadline = NEVER
@@ -190,59 +208,96 @@ class MachineCosts:
                 placement, with the seconds left of both.
             deadline: no round starts after it.
         """
-        framework = framework_named(self._runtime.name)
-        if self.known is None and isinstance(framework, MakesSmallModel):
-            try:
-                self.known = self.measure_small_model(framework, progress, deadline)
-            except PlacewrightError:  # a device that cannot run the small model may run others
+        if self.known is None:
+            self.start(progress)
+            if (small := self._small) is None:
                 return None
+            with suppress(PlacewrightError), small.folder:
+                self.known = small.placements(progress, deadline)
+            self._small = None
             if self.known is not None:
                 keep_machine_costs(self._store, self._key, self.known, self.probe())
                 # As later calls will read it, so that the same request is the same problem.
                 self.known = Evidence.of_text(self.known.text())
         return self.known
 
-    def measure_small_model(
-        self, framework: Framework, progress: ProgressCallback | None, deadline: Deadline
-    ) -> Evidence | None:
-        """Measure placements of the framework's small model; None if the time was too short."""
-        assert isinstance(framework, MakesSmallModel)
-        with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-            found = framework.small_model(Path(folder))
-            name = found.name if isinstance(found, ModelInMemory) else str(found)
-            graph, source = framework.read(name, lambda _: found, ReadOptions())
-            runtime = framework.runtime(lambda _: found)
-            source = framework.runnable(source, lambda _: found)
-            loaded = runtime.load(source, graph)
-            kept = CostStore(Path(folder) / "costs.sqlite")
-            told = _BothParts(progress or (lambda at: None))
-            measuring = Measuring(kept, progress=told.of_units)
-            problem = profile(
-                graph, source, self._cluster, runtime, model=loaded, measuring=measuring
-            )
-            return measure_machine(problem, loaded, progress=told.of_placements, deadline=deadline)
+    def close(self) -> None:
+        """Remove the files of a small model whose placements were not measured."""
+        if self._small is not None:
+            self._small.folder.cleanup()
+            self._small = None
 
 
-class _BothParts:
-    """Progress of measuring the small model: its units first, then placements of it.
+@dataclass(frozen=True)
+class _SmallRun:
+    """The framework's small model, whose units were measured.
 
-    Args:
-        progress: takes the reports, with the seconds left of both parts.
+    Attributes:
+        folder: of its files.
+        problem: of its measured units.
+        loaded: by the runtime.
+        seconds: that `placements` should take.
     """
 
-    def __init__(self, progress: ProgressCallback) -> None:
-        self._progress, self._placements = progress, math.nan
+    folder: tempfile.TemporaryDirectory[str]
+    problem: Problem
+    loaded: LoadedModel
+    seconds: float
 
-    def of_units(self, at: Progress) -> None:
-        """Add the placements' seconds, which the first run of the small model predicts."""
-        if at.ahead is not None:
-            once, compiling = at.ahead.request_seconds, at.ahead.compile_seconds
-            scatter = at.ahead.scatter
-            self._placements = calibration_seconds(once, compiling, scatter=scatter)
-        left = None if at.seconds_left is None else at.seconds_left + self._placements
-        self._progress(replace(at, seconds_left=left))
+    @classmethod
+    def of(
+        cls, framework: Framework, cluster: Cluster, progress: ProgressCallback | None
+    ) -> _SmallRun:
+        """Make the model, and measure its units."""
+        folder = tempfile.TemporaryDirectory(prefix="placewright-")
+        try:
+            return cls._of(folder, framework, cluster, progress or (lambda at: None))
+        except BaseException:
+            folder.cleanup()
+            raise
 
-    def of_placements(self, at: Progress) -> None:
-        """Report the pace of the placements, or their prediction before it is known."""
-        left = self._placements if at.seconds_left is None else at.seconds_left
-        self._progress(replace(at, seconds_left=left))
+    @classmethod
+    def _of(
+        cls,
+        folder: tempfile.TemporaryDirectory[str],
+        framework: Framework,
+        cluster: Cluster,
+        progress: ProgressCallback,
+    ) -> _SmallRun:
+        assert isinstance(framework, MakesSmallModel)
+        found = framework.small_model(Path(folder.name))
+        name = found.name if isinstance(found, ModelInMemory) else str(found)
+        graph, source = framework.read(name, lambda _: found, ReadOptions())
+        runtime = framework.runtime(lambda _: found)
+        source = framework.runnable(source, lambda _: found)
+        loaded = runtime.load(source, graph)
+        kept = CostStore(Path(folder.name) / "costs.sqlite")
+        placements = math.nan
+
+        def told(at: Progress) -> None:
+            nonlocal placements
+            if at.ahead is not None:
+                once, compiling = at.ahead.request_seconds, at.ahead.compile_seconds
+                # Two threads scatter more than one, so that few splits need no further rounds.
+                placements = calibration_seconds(once, compiling, scatter=math.inf)
+            left = None if at.seconds_left is None else at.seconds_left + placements
+            progress(replace(at, seconds_left=left))
+
+        measuring = Measuring(kept, progress=told)
+        problem = profile(graph, source, cluster, runtime, model=loaded, measuring=measuring)
+        return cls(folder, problem, loaded, placements)
+
+    def placements(self, progress: ProgressCallback | None, deadline: Deadline) -> Evidence | None:
+        """Measure placements of the model; None if the time was too short.
+
+        Args:
+            progress: gets the pace of the placements, or their estimate before it is known.
+            deadline: no round starts after it.
+        """
+
+        def told(at: Progress) -> None:
+            if progress is not None:
+                left = self.seconds if at.seconds_left is None else at.seconds_left
+                progress(replace(at, seconds_left=left))
+
+        return measure_machine(self.problem, self.loaded, progress=told, deadline=deadline)

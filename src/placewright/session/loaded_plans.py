@@ -16,15 +16,12 @@ from placewright.core.contender_names import ALL_CORES, PLAN, UNSPLIT_STREAMS, d
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
-from placewright.core.problem import Problem
 from placewright.core.signature import Port
 from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.direct import (
     DirectRunner,
     KeepsState,
-    are_equal_cores,
-    split_copy,
     whole_copies,
 )
 from placewright.execution.inputs import (
@@ -37,8 +34,7 @@ from placewright.execution.inputs import (
 )
 from placewright.execution.members import Members
 from placewright.execution.placements import (
-    placement_runner,
-    placement_segments,
+    call_runner,
     whole_model_runner,
 )
 from placewright.execution.processor import usable_cores
@@ -55,7 +51,6 @@ from placewright.session.running import limited
 from placewright.session.streams import LEAST_SAMPLES, contender_to_run, require_streamable
 from placewright.simulation.model import Simulator
 
-_ROUNDING = 1e-9  # of sums of seconds in different orders
 _CLOSING_SECONDS = 10.0  # to wait for calls that are under way
 _DTYPES = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -286,7 +281,7 @@ class LoadedPlan:
     ) -> DirectRunner | ConcurrentRunner:
         devices = unsplit_devices(self.plan, model)
         if not devices:
-            return call_runner(self.plan, model, in_flight=in_flight)
+            return split_runner(self.plan, model, in_flight=in_flight)
         if self._one_by_one:
             devices = devices[:1]  # each device would have a state of its own
         at_once = in_flight or max(len(usable_cores()), len(devices))
@@ -434,32 +429,18 @@ def unsplit_devices(plan: Plan, model: LoadedModel) -> tuple[Device, ...]:
     return Members.of([problem.cluster.devices[used[0]]]).devices if len(used) == 1 else ()
 
 
-def call_runner(
+def split_runner(
     plan: Plan, model: LoadedModel, *, in_flight: int | None
 ) -> DirectRunner | ConcurrentRunner:
     """Make the runner of a split plan's single calls; None in flight is as many as pay."""
     problem, placement, devices = plan.problem, plan.placement, plan.problem.cluster.devices
     if problem.objective == "training":
-        return placement_runner(problem, placement, model)
+        return call_runner(problem, placement, model)
     allowed = in_flight or _in_flight(plan)
     groups = any(device.replicas > 1 for device in devices)
     if not isinstance(problem.execution_model, Event) or groups:
         return stream_runner(problem, placement, model, in_flight=allowed)
-    segments = placement_segments(problem, placement)
-    if _is_serial(problem, placement) and are_equal_cores(devices, segments):
-        copy = split_copy(model, segments, devices)
-        return DirectRunner(model, [copy], at_once=allowed)
-    return ConcurrentRunner(model, segments, devices, in_flight=allowed)
-
-
-def _is_serial(problem: Problem, placement: Placement) -> bool:
-    """True if one unit after the other is predicted to take no longer than the placement.
-
-    So it is for a chain of segments, and for small units, whose cuts cost more than they gain.
-    """
-    units = np.arange(problem.n_units)
-    serial_s = float(problem.costs.seconds[units, placement.device_of].sum())
-    return serial_s <= (1 + _ROUNDING) * Simulator(problem).timeline(placement).value
+    return call_runner(problem, placement, model, at_once=allowed)
 
 
 def _in_flight(plan: Plan) -> int:

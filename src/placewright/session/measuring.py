@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,11 +122,14 @@ def measure_model(
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     run = _Measurement(model, cluster, runtime, objective, extent or Extent(), steps or Steps())
-    problem = run.profiled(loaded, units)
-    if run.extent.calibrate and has_overheads(problem):
-        problem = run.calibrated(problem, loaded)
-    elif run.extent.calibrate and has_stream_overheads(problem):
-        problem = run.stream_calibrated(problem, loaded)
+    try:
+        problem = run.profiled(loaded, units)
+        if run.extent.calibrate and has_overheads(problem):
+            problem = run.calibrated(problem, loaded)
+        elif run.extent.calibrate and has_stream_overheads(problem):
+            problem = run.stream_calibrated(problem, loaded)
+    finally:
+        run.close()
     assert run.ahead is not None
     return Measured(problem, tuple(run.left_out), _check_seconds(run.ahead, objective))
 
@@ -254,12 +256,16 @@ class _Measurement:
         costs = self._costs
         if not is_needed or costs.known is not None:
             return costs.known
-        return costs.measured(
-            lambda at: self.steps.tell(
-                MACHINE, f"what a cut costs on this machine, {at.what}", at.seconds_left
-            ),
-            end.part(_SHARE),
-        )
+        return costs.measured(self._tell_machine, end.part(_SHARE))
+
+    def _tell_machine(self, at: Progress) -> None:
+        what = f"what a cut costs on this machine, {at.what}"
+        self.steps.tell(MACHINE, what, at.seconds_left)
+
+    def close(self) -> None:
+        """Remove the files of the small model, if it was not run."""
+        if "_costs" in vars(self):
+            self._costs.close()
 
     def stream_calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
         """Add the costs that streams have beside their units to a problem; they are stored."""
@@ -310,7 +316,7 @@ class _Measurement:
         if will_calibrate:
             costs = self._costs
             if costs.known is None and self._wants_machine(self._calibration_end(), ahead):
-                seconds[MACHINE] = math.nan  # a small model's, which nobody has run yet
+                seconds[MACHINE] = costs.start(self._tell_machine)
             seconds[CALIBRATING] = self._calibration_seconds(ahead)
         seconds[SEARCHING] = self.steps.search_seconds
         if self.steps.is_checked:

@@ -21,7 +21,7 @@ from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.placements import (
-    placement_runner,
+    call_runner,
     placement_segments,
     taking_turns,
 )
@@ -351,12 +351,12 @@ def run_trace(plan: Plan, model: LoadedModel) -> str:
     problem = plan.problem
     inputs = model.random_inputs(np.random.default_rng(0))
     runs = []
-    with placement_runner(problem, plan.placement, model) as runner:
+    segments = placement_segments(problem, plan.placement)
+    with call_runner(problem, plan.placement, model) as runner:
         runner.run(inputs)
         for _ in range(_TRACED_RUNS):
             seconds = runner.time(1)[0]
             runs.append((seconds, runner.last_spans))
-        segments = runner.segments
     runs.sort(key=lambda run: run[0])
     spans = runs[len(runs) // 2][1]
     names = problem.graph.op_names
