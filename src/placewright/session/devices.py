@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
+from placewright.core.execution_models import EVENT
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, MissingExtraError, PlacewrightError
 from placewright.execution.framework import (
@@ -21,6 +22,7 @@ from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster, read_cluster_and_links
 from placewright.frameworks.registry import framework_named, framework_names
+from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
 from placewright.profiling.calibration import calibration_seconds
 from placewright.profiling.catalogue import (
     catalogue_cluster,
@@ -43,7 +45,7 @@ from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.segment_fit import fitted_cluster
 from placewright.profiling.store import CostStore
-from placewright.report.time_left import MACHINE, Steps
+from placewright.report.time_left import KERNELS, MACHINE, Steps
 from placewright.session.models import default_runtime_name, runtime_named
 
 CATALOGUE = "catalogue:"
@@ -156,14 +158,20 @@ def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) 
     if cluster.n_devices < 2:
         return None
     shown = steps or Steps()
+    costs = MachineCosts(cluster, runtime, CostStore())
+    compiling = 0.0 if costs.known is not None else seconds_to_compile("latency", EVENT)
 
     def told(at: Progress) -> None:
         if at.ahead is not None:
-            devices = ", ".join(at.ahead.devices)
-            shown.expect({MACHINE: at.seconds_left or math.nan}, f"a small model on {devices}")
+            ahead = {KERNELS: compiling, MACHINE: at.seconds_left or math.nan}
+            shown.expect(ahead, f"a small model on {', '.join(at.ahead.devices)}")
         shown.tell(MACHINE, f"what a cut costs, {at.what}", at.seconds_left)
 
-    found = MachineCosts(cluster, runtime, CostStore()).measured(told)
+    if costs.known is None:
+        costs.start(told)
+        shown.tell(KERNELS, "compiling kernels")
+        make_ready("latency", EVENT)
+    found = costs.measured(told)
     if found is None:
         return None
     return fitted_cluster(cluster.without_overheads, list(found.rows), list(found.waits))
