@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,13 +46,16 @@ def test_bound_and_a_wide_beam_beside_all_placements(seed: int) -> None:
     bound, prices = chain.bound()
     best, found = best_in_runs(problem, run, rank), best_in_beam(chain, prices, 10**6)
     if math.isinf(best):
-        assert found is None
+        assert found.devices is None
         return
     assert bound <= best * (1 + 1e-9)
-    assert found is not None
-    chosen = tuple(problem.colocation.expand(found).tolist())
+    assert found.devices is not None
+    chosen = tuple(problem.colocation.expand(found.devices).tolist())
     assert plain_sum(problem, chosen) == pytest.approx(best)
-    assert best_in_beam(chain, prices, 10**6, best * 0.999) is None
+    assert found.bound == pytest.approx(best)
+    none = best_in_beam(chain, prices, 10**6, best * 0.999)
+    assert none.devices is None
+    assert math.isinf(none.bound)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,12 +70,19 @@ def test_without_limits_the_bound_is_the_optimum(seed: int) -> None:
     assert bound == pytest.approx(best_in_runs(problem, [], [0] * problem.n_devices))
 
 
-def in_a_row(seconds: list[list[float]], limit: float) -> Problem:
-    """Ops that keep one byte each; a message takes 3 s; the first device has a limit."""
+def in_a_row(
+    seconds: Sequence[Sequence[float]], limit: float, sizes: Sequence[float] = ()
+) -> Problem:
+    """Ops that keep a byte, or `sizes`; a message takes 3 s; the first device has a limit."""
     builder = GraphBuilder()
     state = builder.add_input(0.0)
     for at in range(len(seconds)):
-        op = builder.add_op(f"op{at}", "A", inputs=[state], weights=[builder.add_weight(1.0)])
+        op = builder.add_op(
+            f"op{at}",
+            "A",
+            inputs=[state],
+            weights=[builder.add_weight(sizes[at] if sizes else 1.0)],
+        )
         state = builder.add_tensor(op, 0.0, is_output=at == len(seconds) - 1)
     ends = ["fast", "slow", "host"]
     free = [Link(a, b, 0.0) for a, b in itertools.permutations(ends, 2) if "host" in (a, b)]
@@ -93,12 +104,31 @@ def test_a_price_by_hand() -> None:
     bound, prices = Chain(problem, [], [0, 1]).bound()
     assert bound == pytest.approx(12.0)
     assert prices[0] == pytest.approx(4.0 * 4)  # for the four bytes of the model
-    found = best_in_beam(Chain(problem, [], [0, 1]), prices, 10)
+    found = best_in_beam(Chain(problem, [], [0, 1]), prices, 10).devices
     assert found is not None
     assert sorted(found.tolist()) == [0, 0, 1, 1]
-    backwards = best_in_beam(Chain(problem, range(4), [1, 0]), prices, 10)
+    backwards = best_in_beam(Chain(problem, range(4), [1, 0]), prices, 10).devices
     assert backwards is not None
     assert backwards.tolist() == [1, 1, 0, 0]
+
+
+def test_what_a_narrow_beam_loses_bounds_the_optimum() -> None:
+    """Seven ops of drawn sizes, half of which fit on the fast device; 128 placements, listed."""
+    rng, raised, short = np.random.default_rng(0), 0, 0
+    for _ in range(60):
+        sizes = rng.integers(1, 9, 7).astype(float).tolist()
+        seconds = np.stack([rng.uniform(0.5, 2.0, 7), rng.uniform(2.0, 9.0, 7)], axis=1)
+        problem = in_a_row(seconds.tolist(), 0.5 * sum(sizes), sizes)
+        chain = Chain(problem, [], [0, 1])
+        bound, prices = chain.bound()
+        best = best_in_runs(problem, [], [0, 1])
+        for width in (1, 2, 4, 8):
+            found = best_in_beam(chain, prices, width)
+            assert found.bound <= best * (1 + 1e-9)
+            raised += bool(bound * 1.001 < found.bound < best * 0.999)
+            short += bool(best_in_beam(chain, prices, width, best * 1.001).bound < best)
+    assert raised > 20
+    assert short > 20
 
 
 def test_a_wide_graph_is_refused() -> None:

@@ -20,7 +20,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.exact.lagrangian.beam import best_in_beam
-from placewright.placers.exact.lagrangian.chain import Chain
+from placewright.placers.exact.lagrangian.chain import ROUNDING, Chain
 from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.session.language.layer_runs import (
     host_columns,
@@ -31,8 +31,8 @@ from placewright.session.language.layer_runs import (
 from placewright.session.language.problem import is_of_tokens
 from placewright.simulation.evaluator import Evaluator
 
-_METHOD = "Lagrangian relaxation of memory"
-_WIDTHS = (200, 1000)  # of the beams
+_METHOD, _BEAM = "Lagrangian relaxation of memory", "beam along prices of memory"
+_WIDTHS = (200, 1000, 5000, 20_000)  # of the beams
 _ENOUGH = 1e-3  # gap at which the search ends
 _SHARE = 0.4  # of the rest of the budget, for each integer program
 _LEAST_SECONDS = 0.5  # of the budget; below it no further program begins
@@ -67,6 +67,7 @@ class LayersInRuns:
             for mode in modes:
                 if not _is_enough(evaluator, mode):
                     mode.search_beam(evaluator, width)
+                    evaluator.offer_bound(min(each.bound for each in modes), _BEAM)
         for mode in modes:
             if not _is_enough(evaluator, mode):
                 mode.search_divisions(evaluator, rng)
@@ -107,12 +108,12 @@ class _Mode:
         self.bound, self._prices = self._chain.bound()
 
     def search_beam(self, evaluator: Evaluator, width: int) -> None:
-        """Evaluate the best placement of a beam."""
-        found = best_in_beam(
-            self._chain, self._prices, width, evaluator.best_value, lambda: evaluator.is_spent
-        )
-        if found is not None:
-            evaluator.evaluate(self._problem.colocation.expand(found))
+        """Evaluate the best placement of a beam, and raise the bound by what the beam lost."""
+        under = evaluator.best_value
+        found = best_in_beam(self._chain, self._prices, width, under, lambda: evaluator.is_spent)
+        self.bound = max(self.bound, min(found.bound, under) * (1.0 - ROUNDING))
+        if found.devices is not None:
+            evaluator.evaluate(self._problem.colocation.expand(found.devices))
 
     def search_divisions(self, evaluator: Evaluator, rng: np.random.Generator) -> None:
         """Solve programs whose attention lies in runs, near that of a program without runs."""

@@ -2,20 +2,36 @@
 
 A partial placement is judged by its value and by what the rest costs at least with the prices of
 the Lagrangian relaxation. Of two with the same open devices and the same bytes the quicker stays.
+So only those beyond the width are lost, and the most promising of them bounds them all: a beam that
+loses none is exact.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.placers.exact.lagrangian.chain import Chain, ChainStep
+from placewright.placers.exact.lagrangian.chain import ROUNDING, Chain, ChainStep
 
-_GRAIN = 2.0**-20  # of a limit's unit, within which bytes are the same
+_GRAIN = 2.0**-40  # of a limit's unit, within which sums of bytes are the same
 _FITS = 1.0 + 1e-12  # times a limit, for sums in another order
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a beam search.
+
+    Attributes:
+        devices: of each item in the best placement; None without one.
+        bound: seconds; each placement that fits takes at least the smaller one of this and `under`.
+    """
+
+    devices: IntArray | None
+    bound: float
 
 
 def best_in_beam(
@@ -24,8 +40,8 @@ def best_in_beam(
     width: int,
     under: float = math.inf,
     is_over: Callable[[], bool] = lambda: False,
-) -> IntArray | None:
-    """Device of each item in the best placement that is found; None without one.
+) -> Found:
+    """The best placement that is found, and a bound of all others.
 
     Args:
         width: partial placements that are kept.
@@ -34,12 +50,15 @@ def best_in_beam(
     """
     rest = chain.towards_end(prices)
     if not math.isfinite(float(rest[0])):
-        return None
+        return Found(None, math.inf)
     beam = _Beam(chain, prices)
     for number, step in enumerate(chain.steps):
-        if is_over() or not beam.advance(step, rest[number + 1], width, under):
-            return None
-    return beam.best()
+        if is_over():
+            return Found(None, -math.inf)
+        if not beam.advance(step, rest[number + 1], width, under):
+            return Found(None, beam.lost)
+    devices, value = beam.best()
+    return Found(devices, min(beam.lost, value))
 
 
 class _Beam:
@@ -50,6 +69,7 @@ class _Beam:
         self._value = np.zeros(1)
         self._used = np.zeros((1, len(chain.limits)))
         self._history: list[tuple[IntArray, IntArray]] = []  # row before, and choice
+        self.lost = math.inf  # least seconds of placements that go on from one beyond the width
 
     def advance(self, step: ChainStep, rest: FloatArray, width: int, under: float) -> bool:
         """Let all partial placements choose a device of an item; False if none is left."""
@@ -64,14 +84,16 @@ class _Beam:
         axes.append(np.broadcast_to(np.arange(n_devices), value.shape))
         is_open = tuple(axes[axis] for axis in step.kept)
         promise = value + used @ self._prices + rest[is_open]
-        under += float(self._prices @ self._chain.limits)
+        priced = float(self._prices @ self._chain.limits)
+        under += priced
         good = np.isfinite(promise) & (promise < under) & (used <= self._fits).all(axis=-1)
         if not good.any():
             return False
         after = np.zeros((int(good.sum()), len(is_open)), dtype=np.int64)
         for column, axis in enumerate(is_open):
             after[:, column] = axis[good]
-        chosen = self._chosen(after, value[good], used[good], promise[good], width)
+        chosen, beyond = self._chosen(after, value[good], used[good], promise[good], width)
+        self.lost = min(self.lost, beyond - priced - ROUNDING * abs(beyond))
         rows, choices = (found[chosen] for found in np.nonzero(good))
         self._history.append((rows, choices))
         self._open, self._value = after[chosen], value[good][chosen]
@@ -81,8 +103,11 @@ class _Beam:
     @staticmethod
     def _chosen(
         after: IntArray, value: FloatArray, used: FloatArray, promise: FloatArray, width: int
-    ) -> IntArray:
-        """Rows that stay: the quickest of those that are alike, then the most promising."""
+    ) -> tuple[IntArray, float]:
+        """Rows that stay, and the least promise of the others.
+
+        The quickest of those that are alike stays, if it is one of the most promising.
+        """
         grains = np.rint(used / _GRAIN).astype(np.int64)
         keys = [*grains.T, *after.T]
         order = np.lexsort([value, *keys])
@@ -91,10 +116,11 @@ class _Beam:
         for key in keys:
             alike[1:] &= key[order][1:] == key[order][:-1]
         stays = order[~alike]
-        return stays[np.argsort(promise[stays], kind="stable")[:width]]
+        stays = stays[np.argsort(promise[stays], kind="stable")]
+        return stays[:width], float(promise[stays[width:][:1]].min(initial=math.inf))
 
-    def best(self) -> IntArray:
-        """Device of each item in the quickest placement."""
+    def best(self) -> tuple[IntArray, float]:
+        """Device of each item in the quickest placement, and its seconds."""
         row = int(np.argmin(self._value))
         found = np.zeros(len(self._history), dtype=np.int64)
         for step, (rows, choices) in zip(
@@ -102,4 +128,4 @@ class _Beam:
         ):
             found[step.item] = step.devices[choices[row]]
             row = int(rows[row])
-        return found
+        return found, float(self._value.min())

@@ -28,7 +28,7 @@ from placewright.placers.exact.counted.kinds import ItemTensor, Symmetry, Tensor
 _MOST_CELLS = 1 << 16  # of a step's table
 _MOST_CUTS = 100
 _CLOSE = 1e-5  # relative, between bound and the best that cutting planes promise
-_ROUNDING = 1e-9  # relative, of sums
+ROUNDING = 1e-9  # relative, of sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class Chain:
             if promised.x is None or promised.x[0] - best <= _CLOSE * abs(best):
                 break
             prices = promised.x[1:]
-        return best - _ROUNDING * abs(best), best_prices
+        return best - ROUNDING * abs(best), best_prices
 
     def _most_price(self) -> float:
         """A limit of prices, which keeps the search finite; any price gives a bound."""
