@@ -59,7 +59,7 @@ MODELS = {  # about 0.13, 0.25 and 0.5 billion parameters
 SERVERS = ("127.0.0.1:50652", "127.0.0.1:50653")
 REQUEST: dict[str, Any] = {"prompt": 64, "generate": 16, "context": 512}
 SHARE = 0.7  # of the model, that each card's limit is
-PLACEMENTS, RUNS = 20, 2
+PLACEMENTS, RUNS, ROUNDS = 20, 2, 6  # rounds are those of a plan beside simpler ways
 UNEQUAL = " unequal"  # in the names of rows, and of their cluster
 _PIECES = ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
 
@@ -193,7 +193,8 @@ class Campaign:
             raise Over
         sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {key}\n")
         servers = () if self._second is None else SERVERS
-        done = run_on_engine(plan, self._engine, servers=servers, runs=RUNS, compares=compares)
+        rounds = ROUNDS if compares else RUNS
+        done = run_on_engine(plan, self._engine, servers=servers, runs=rounds, compares=compares)
         layers = layer_runs(plan.problem)
         names = plan.problem.cluster.device_names
         at = [names[int(plan.placement.device_of[op])] for op in layers.ops]

@@ -4,7 +4,8 @@
     seconds of a layer = kernels x launch + operations x seconds per operation
                          + pairs of tokens x seconds per pair
 
-Two probes that differ in their layers alone give the seconds of a layer.
+Two probes that differ in their layers alone give the seconds of a layer. One of them may have none,
+if the seconds of a pass beyond layers are known.
 """
 
 from __future__ import annotations

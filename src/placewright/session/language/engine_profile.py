@@ -1,7 +1,8 @@
 """The devices of an engine, measured by its own benchmark, and kept for `place`.
 
-Probes of two sizes are measured on each device by turns. Servers that this process starts alike
-are measured once.
+Probes are measured on each device by turns, and medians count, as they do where a plan is measured.
+Two tiny ones give the seconds of a pass beyond its layers, and the rest of a large one's is its
+layers'. Servers that this process starts alike are measured once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
@@ -39,10 +41,11 @@ from placewright.session.request import Request
 from placewright.writers.llama_cpp import NAME
 
 HIDDEN, FEED, _TINY = 1024, 2816, 64
-_LAYERS, _TINY_LAYERS = (1, 3), (2, 6)
+_LAYERS, _TINY_LAYERS = 4, (2, 6)  # weights of the former are beyond a processor's caches
 _STEPS, _TINY_STEPS = 8, 32  # of decode in a test
 _DEPTH, _DEEP_ROWS = 512, 64
-PROBE_ROUNDS = 3
+PROBE_ROUNDS, _REPEATS = 4, 2  # of each test: in turn with others, and one after the other
+_PER_BYTE = 1e-10  # seconds, at least, on the way to a card
 _HOST = "cpu"
 
 Formats = Mapping[str, bool]  # format -> whether routed experts have it, too
@@ -125,17 +128,17 @@ class _Session:
         chosen = [host, *(cards[:1] if self._is_alike else cards)]
         with self._probes() as probes:
             times = self._times(chosen, probes, report)
-            hand_over = self._hand_overs(cards, probes) if cards else (0.0, 0.0)
+            ways = self._hand_overs(cards, probes) if cards else (0.0, 0.0, 0.0)
         found = {each.name: self._pairs(times, each) for each in chosen}
-        return self._cluster(found, cards, hand_over)
+        return self._cluster(found, cards, ways)
 
     @contextmanager
     def _probes(self) -> Iterator[dict[Probe, Path]]:
         found = [Probe(n, _TINY, 2 * _TINY, "f32") for n in _TINY_LAYERS]
         for dtype, has_experts in self._formats.items():
-            found += [Probe(n, HIDDEN, FEED, dtype) for n in _LAYERS]
+            found.append(Probe(_LAYERS, HIDDEN, FEED, dtype))
             if has_experts:
-                found += [Probe(n, HIDDEN, HIDDEN, dtype, has_experts=True) for n in _LAYERS]
+                found.append(Probe(_LAYERS, HIDDEN, 2 * HIDDEN, dtype, has_experts=True))
         with tempfile.TemporaryDirectory() as folder:
             paths = {each: Path(folder) / f"probe-{at}" for at, each in enumerate(found)}
             for each, path in paths.items():
@@ -145,14 +148,11 @@ class _Session:
     def _times(
         self, devices: Sequence[_At], probes: Mapping[Probe, Path], report: Report
     ) -> dict[tuple[str, Probe, int], dict[int, float]]:
-        """Device, probe and depth -> tokens of a pass -> seconds.
-
-        The least of the rounds counts: other work only adds time, and rates are differences.
-        """
+        """Device, probe and depth -> tokens of a pass -> seconds."""
         samples: dict[tuple[str, Probe, int], dict[int, list[float]]] = {}
-        deep = [each for each in probes if each.hidden == HIDDEN][: len(_LAYERS)]
+        deep = next(each for each in probes if each.hidden == HIDDEN)  # that of the first format
         jobs = [(at, probe, depth) for probe in probes for at in devices
-                for depth in ((0, _DEPTH) if probe in deep else (0,))]  # fmt: skip
+                for depth in ((0, _DEPTH) if probe == deep else (0,))]  # fmt: skip
         for number in range(PROBE_ROUNDS):
             for index, (at, probe, depth) in enumerate(jobs):
                 part = (number + index / len(jobs)) / PROBE_ROUNDS
@@ -161,9 +161,10 @@ class _Session:
                 measured = self._bench(probes[probe], at.words, rows, depth, probe)
                 own = samples.setdefault((at.name, probe, depth), {})
                 for tokens, seconds in measured.items():
-                    own.setdefault(tokens, []).append(seconds)
+                    own.setdefault(tokens, []).extend(seconds)
         return {
-            key: {tokens: min(row) for tokens, row in own.items()} for key, own in samples.items()
+            key: {tokens: median(row) for tokens, row in own.items()}
+            for key, own in samples.items()
         }
 
     def _rows(self, probe: Probe, depth: int) -> tuple[int, ...]:
@@ -173,19 +174,21 @@ class _Session:
 
     def _bench(
         self, path: Path, words: Sequence[str], rows: Sequence[int], depth: int, probe: Probe
-    ) -> dict[int, float]:
-        """Tokens of a pass -> seconds of one."""
+    ) -> dict[int, list[float]]:
+        """Tokens of a pass -> seconds of one, in each repetition."""
         steps = _TINY_STEPS if probe.hidden == _TINY else _STEPS
         long = [str(tokens) for tokens in rows if tokens > 1] or ["0"]
         tests = ["-p", ",".join(long), "-n", str(steps), "-d", str(depth)]
         done = self._engine.run(
             BENCH,
             ["-m", str(path), *self._rpc, *words, "-t", str(self._threads), "-fa", "on",
-             "-ub", str(ROWS[-1]), *tests, "-r", "1", "-o", "json"],
+             "-ub", str(ROWS[-1]), *tests, "-r", str(_REPEATS), "-o", "json"],
         )  # fmt: skip
         try:
             return {
-                int(row["n_prompt"]) or 1: float(row["avg_ns"]) * 1e-9 / (row["n_gen"] or 1)
+                int(row["n_prompt"]) or 1: [
+                    float(sample) * 1e-9 / (row["n_gen"] or 1) for sample in row["samples_ns"]
+                ]
                 for row in json.loads(done.output)
             }
         except (ValueError, KeyError, TypeError):
@@ -193,41 +196,49 @@ class _Session:
 
     def _hand_overs(
         self, cards: Sequence[_At], probes: Mapping[Probe, Path]
-    ) -> tuple[float, float]:
-        """Seconds to hand a state from the host to a card, and from a card to another."""
+    ) -> tuple[float, float, float]:
+        """Seconds to hand a state from the host to a card, from a card to another, and per byte."""
         probe = next(each for each in probes if each.layers == _TINY_LAYERS[1])
-        path, layers = probes[probe], probe.layers
+        path, crossings = probes[probe], 2 * probe.layers
         one = ["-dev", cards[0].name, "-ngl", "99"]
         ways = {"one": one, "host": [*one, "-ot", r"blk\..*\.ffn_.*=CPU"]}
         if len(cards) > 1:
             two = "/".join(each.name for each in cards[:2])
             ways["two"] = ["-dev", two, "-ngl", "99", "-ts", "1/1"]
-        samples: dict[str, list[float]] = {name: [] for name in ways}
+        samples: dict[tuple[str, int], list[float]] = {}
+        few, many = ROWS[0], ROWS[-1]
         for _ in range(PROBE_ROUNDS):
             for name, words in ways.items():
-                samples[name].append(self._bench(path, words, (1,), 0, probe)[1])
-        least = {name: min(row) for name, row in samples.items()}
-        to_host = max(0.0, least["host"] - least["one"]) / (2 * layers)
-        return to_host, max(0.0, least.get("two", least["one"]) - least["one"])
+                for rows, seconds in self._bench(path, words, (few, many), 0, probe).items():
+                    samples.setdefault((name, rows), []).extend(seconds)
+        found = {key: median(row) for key, row in samples.items()}
+        extra = {rows: found["host", rows] - found["one", rows] for rows in (few, many)}
+        per_byte = (extra[many] - extra[few]) / (crossings * 4.0 * _TINY * (many - few))
+        between = found.get(("two", few), found["one", few]) - found["one", few]
+        return max(0.0, extra[few]) / crossings, max(0.0, between), max(_PER_BYTE, per_byte)
 
     def _pairs(
         self, times: Mapping[tuple[str, Probe, int], dict[int, float]], at: _At
     ) -> dict[tuple[str, bool, int], ProbePair]:
-        """Format ("" for the tiny ones), experts and depth -> the two probes of a device."""
-        found: dict[tuple[str, bool, int], list[Probe]] = {}
-        for name, probe, depth in times:
-            if name == at.name:
-                dtype = "" if probe.hidden == _TINY else probe.dtype
-                found.setdefault((dtype, probe.has_experts, depth), []).append(probe)
-        return {
-            key: ProbePair(
-                (two[0].layers, two[1].layers),
-                (times[at.name, two[0], key[2]], times[at.name, two[1], key[2]]),
-                two[0].operations,
-                two[0].kernels,
-                USED / EXPERTS if key[1] else 1.0,
+        """Format ("" for the tiny ones), experts and depth -> a pair of a device.
+
+        The smaller one of a large probe has no layers: it is what the tiny ones take beyond theirs.
+        """
+        own = {(probe, depth): seconds for (name, probe, depth), seconds in times.items()
+               if name == at.name}  # fmt: skip
+        small, large = (probe for probe, _ in own if probe.hidden == _TINY)
+        tiny = ProbePair((small.layers, large.layers), (own[small, 0], own[large, 0]),
+                         small.operations, small.kernels)  # fmt: skip
+        return {("", False, 0): tiny} | {
+            (probe.dtype, probe.has_experts, depth): ProbePair(
+                (0, probe.layers),
+                (dict.fromkeys(seconds, tiny.fixed(1)), seconds),
+                probe.operations,
+                probe.kernels,
+                USED / EXPERTS if probe.has_experts else 1.0,
             )
-            for key, two in found.items()
+            for (probe, depth), seconds in own.items()
+            if probe.hidden != _TINY
         }
 
     def _rates(self, pairs: Mapping[tuple[str, bool, int], ProbePair], extra: float) -> TokenRates:
@@ -254,34 +265,26 @@ class _Session:
         self,
         pairs: Mapping[str, dict[tuple[str, bool, int], ProbePair]],
         cards: Sequence[_At],
-        hand_over: tuple[float, float],
+        ways: tuple[float, float, float],
     ) -> Cluster:
-        first = next(iter(self._formats))
+        to_host, between, per_byte = ways
         host = self._rates(pairs[_HOST], 0.0)
         ram = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         threads = {THREADS: str(self._threads)}
         devices, links = [], []
         for at, (card, address) in enumerate(zip(cards, self._servers, strict=True)):
             own = pairs.get(card.name, pairs[cards[0].name])
-            rates = self._rates(own, host.per_pass + hand_over[0])
+            rates = self._rates(own, host.per_pass + to_host)
             name = f"rpc:{at}"
             options = {NAME: f"RPC0[{address}]", **threads}
             devices.append(_device(name, "gpu", rates, ram, options))
-            per_byte = _per_byte(own[first, False, 0], pairs[_HOST][first, False, 0])
             for source, target in ((_HOST, name), (name, _HOST)):
-                links.append(Link(source, target, hand_over[0], 1.0 / per_byte))
+                links.append(Link(source, target, to_host, 1.0 / per_byte))
             for other in range(at):
                 for source, target in ((f"rpc:{other}", name), (name, f"rpc:{other}")):
-                    links.append(Link(source, target, hand_over[1], 1.0 / per_byte))
+                    links.append(Link(source, target, between, 1.0 / per_byte))
         devices.append(_device(_HOST, "cpu", host, ram, threads))
         return Cluster(tuple(devices), tuple(links), host=_HOST)
-
-
-def _per_byte(card: ProbePair, host: ProbePair) -> float:
-    """Seconds per byte of a hidden state on its way to a card."""
-    many, one = ROWS[-1], ROWS[0]
-    extra = (card.fixed(many) - host.fixed(many)) - (card.fixed(one) - host.fixed(one))
-    return max(1e-10, extra / (4.0 * HIDDEN * (many - one)))
 
 
 def _device(

@@ -43,6 +43,7 @@ from placewright.simulation.model import Simulator
 from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options, has_weights
 
 ROUNDS = 6  # of which an interval of 95 % can be made
+_REPEATS = 3  # of a test within a round, whose median counts
 THREADS = "threads"  # option of a device: of its server, or of the engine on the host
 _LETTERS = (4, 40, 200)  # of the prompts whose answers are compared
 _MOST_TOKENS = 24  # that are compared, of each prompt
@@ -328,11 +329,11 @@ class _Session:
         return found
 
     def _seconds(self, contender: EngineContender, test: Sequence[str]) -> float:
-        words = [*contender.words, *self._threads, *test, "-r", "1", "-o", "json"]
+        words = [*contender.words, *self._threads, *test, "-r", str(_REPEATS), "-o", "json"]
         done = self._engine.run(BENCH, words, explain=self._explain)
         try:
             (row,) = json.loads(done.output)
-            return float(row["avg_ns"]) * 1e-9
+            return float(np.median(row["samples_ns"])) * 1e-9
         except (ValueError, KeyError, TypeError):
             raise RuntimeFailure(f"'{BENCH}' printed no time: {done.output[:200]!r}") from None
 
