@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from support.small_configs import SMALL
 from writers.plans import plan_with
+from writers.test_llama_cpp import plan_with as plan_on_cards
+from writers.test_llama_cpp import problem_of
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
+from placewright.core.plan import Plan
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
@@ -235,3 +240,66 @@ def test_accelerate_checks_the_map() -> None:
     assert why_refused({"": "cpu"}, state) == ""
     assert why_refused({"first": "cpu", "block.left": "cpu"}, state) == ""
     assert "block.left.weight" in (why_refused({"first": "cpu"}, state) or "")
+
+
+def plan_of_layers(folder: Path, kind: str, head: int, layers: list[int]) -> Plan:
+    """A small model with its embedding on the CPU, by cards and the CPU: 0, 1, 2."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(SMALL[kind]))
+    problem = problem_of(Path(f"hf:{folder}"), ["CUDA0", "CUDA1"], weights="q8_0")
+    names, at = problem.cluster.device_names, {"head": head}
+    for op, module in zip(problem.graph.op_names, problem.graph.op_modules, strict=True):
+        if module.startswith("layers."):
+            at[op] = layers[int(module.split(".")[1])]
+    return plan_on_cards(problem, {op: names[each] for op, each in at.items()})
+
+
+@pytest.mark.parametrize("kind", ["dense", "experts", "latent", "tied"])
+def test_accelerate_runs_layers_of_a_configuration(kind: str, tmp_path: Path) -> None:
+    """Cards are the disk here; each parameter's hook has the device of its module in the plan."""
+    accelerate = pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    fields = SMALL[kind]
+    count = fields["num_hidden_layers"]
+    layers = [0] * 3 + [1] * (count - 4) + [2]
+    plan = plan_of_layers(tmp_path / "m", kind, 1, layers)
+    export(plan, "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert found["model.embed_tokens"] == "cpu"
+    assert found["lm_head"] == found["model.norm"] == "cuda:1"
+    cards = [found[f"model.layers.{number}"] for number in range(count)]
+    assert cards == [["cuda:0", "cuda:1", "cpu"][at] for at in layers]
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "m")
+    module = transformers.AutoModelForCausalLM.from_config(config).eval()
+    tokens = torch.arange(7)[None]
+    with torch.no_grad():
+        expected = module(input_ids=tokens, use_cache=False).logits
+    here = {path: "cpu" if at == "cpu" else "disk" for path, at in found.items()}
+    placed = accelerate.dispatch_model(
+        module, here, main_device="cpu", offload_dir=str(tmp_path / "disk"), force_hooks=True
+    )
+    on_disk = {name for name, each in placed.named_parameters() if each.device.type == "meta"}
+    assert on_disk
+    assert not any(name.startswith("model.embed_tokens.") for name in on_disk - {"lm_head.weight"})
+    with torch.no_grad():
+        assert torch.equal(placed(input_ids=tokens, use_cache=False).logits, expected)
+
+
+def test_layers_that_no_map_expresses(tmp_path: Path) -> None:
+    plan = plan_of_layers(tmp_path / "m", "dense", 0, [0] * 9)
+    problem = plan.problem
+    split = plan_on_cards(problem, {"layers.4.feed-forward": "cpu"})
+    with pytest.raises(InexpressibleError, match=r"'layers.4' is on cuda:0 and cpu.*granularity"):
+        export(split, "device-map", tmp_path / "map.json")
+    assert problem.source is not None
+    file = replace(problem, source=replace(problem.source, state=()))
+    with pytest.raises(InexpressibleError, match=r"has no PyTorch modules.*hf:PATH"):
+        export(replace(plan, problem=file), "device-map", tmp_path / "map.json")
+    served = tuple(
+        replace(each, options={"llama.cpp": "RPC0[127.0.0.1:50052]"})
+        for each in problem.cluster.devices
+    )
+    other = replace(problem, cluster=replace(problem.cluster, devices=served))
+    with pytest.raises(InexpressibleError, match="no device of PyTorch"):
+        export(replace(plan, problem=other), "device-map", tmp_path / "map.json")

@@ -48,9 +48,10 @@ def formats() -> tuple[str, ...]:
 
 
 def _device_map(plan: Plan, path: Path) -> str:
-    from placewright.writers.device_map import device_map, why_refused
+    from placewright.writers.device_map import device_map, layer_map, why_refused
 
-    data, source = device_map(plan), plan.problem.source
+    source = plan.problem.source
+    data = layer_map(plan) if is_of_tokens(plan.problem) else device_map(plan)
     refused = why_refused(data, () if source is None else source.state)
     loaded = _taken(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")

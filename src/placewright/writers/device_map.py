@@ -10,6 +10,7 @@ Accelerate refuses a map without a device for every parameter and buffer, even i
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placewright.core.cluster import Device
+from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError
 
 _TORCH_DEVICE = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|mlu)(:\d+)?)")
+_NUMBERED = re.compile(r"[^\d.]+(?:\.[^\d.]+)*\.(\d+)(?=\.)")  # path of a layer
 _SCALAR_BYTES = 8  # a tensor without dimensions may lie on the CPU beside any other
 
 
@@ -88,6 +90,66 @@ def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def layer_map(plan: Plan) -> dict[str, str]:
+    """The map of a language model's plan, whose layers stay whole; cards are ``cuda:0`` and on.
+
+    Modules before the layers lie with the embedding, and those behind them with the head.
+
+    Args:
+        plan: of a configuration of `transformers`.
+
+    Raises:
+        InexpressibleError: the model has no PyTorch modules, or the plan divides a layer, streams
+            weights, or uses a card of another process.
+    """
+    problem, source = plan.problem, plan.problem.source
+    assert source is not None, "a plan of a language model has a source"
+    if not source.state:
+        raise InexpressibleError(
+            f"'{source.path}' has no PyTorch modules, which a device_map needs; place its "
+            "configuration, hf:PATH"
+        )
+    graph, cluster = problem.graph, problem.cluster
+    names, device_of = _card_names(cluster.devices), problem.device_of_ops(plan.placement.device_of)
+    of_module: dict[str, dict[str, None]] = {}
+    for path, at in zip(graph.op_modules, device_of.tolist(), strict=True):
+        if names[at] is None:
+            raise InexpressibleError(
+                f"'{path}' is on '{cluster.device_names[at]}', which is no device of PyTorch; "
+                "leave it out of argument `devices`"
+            )
+        of_module.setdefault(path, {})[str(names[at])] = None
+    for path, used in of_module.items():
+        if len(used) > 1:
+            raise InexpressibleError(
+                f"'{path}' is on {_listed(used)}, and a device_map keeps it whole; place it with "
+                "argument `granularity` layer"
+            )
+    mapped, own = {}, "embedding"
+    for path in source.state:
+        numbered = _NUMBERED.match(path)
+        if numbered is not None:
+            own = f"layers.{numbered[1]}"
+        elif own != "embedding":
+            own = "head"
+        module = path.rpartition(".")[0] if numbered is None else numbered[0]
+        mapped.setdefault(module, next(iter(of_module[own])))
+    return mapped
+
+
+def _card_names(devices: Sequence[Device]) -> list[str | None]:
+    """Names in PyTorch, cards by their order; None for streamed weights and for served cards."""
+    cards, found = itertools.count(), []
+    for device in devices:
+        if device.kind == "cpu" and STREAMED_BY not in device.options:
+            found.append("cpu")
+        elif device.kind == "gpu" and not any("RPC" in name for name in device.options.values()):
+            found.append(f"cuda:{next(cards)}")
+        else:
+            found.append(None)
+    return found
 
 
 @dataclass

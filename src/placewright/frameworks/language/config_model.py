@@ -113,6 +113,7 @@ def _model(library: LibraryModel, weights: str) -> LanguageModel:
         tensors.beside_layers(),
         tensors.head,
         tensors.tied,
+        library.state,
     )
 
 

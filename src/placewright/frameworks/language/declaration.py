@@ -32,7 +32,9 @@ class LanguageReader:
         step = step_of(options.shapes, model.trained_context)
         sizes = {"tokens": (step.tokens,), "context": (step.context,)}
         stated = {"weights": weights} if weights else {}
-        source = ModelSource(name, sha256, self.formats[bool(weights)], sizes, options=stated)
+        source = ModelSource(
+            name, sha256, self.formats[bool(weights)], sizes, options=stated, state=model.state
+        )
         plain = replace(source, shapes={})
         return ModelRead(
             modules_graph(model, step),

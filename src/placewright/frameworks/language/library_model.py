@@ -33,6 +33,7 @@ class LibraryModel:
     sizes: Mapping[str, int]  # fields of the configuration that are whole numbers
     experts_used: int  # for a token; 0 without experts
     trained_context: int  # tokens; 0 if unknown
+    state: tuple[str, ...]  # paths of parameters and buffers, a tied one under each of its names
 
 
 def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
@@ -125,6 +126,7 @@ def _described(config: Any, module: Any, layers: list[Any]) -> LibraryModel:
         sizes,
         _experts_used(config),
         next((sizes[key] for key in _CONTEXT if key in sizes), 0),
+        tuple(dict.fromkeys([*module.state_dict(), *(name for name, _ in module.named_buffers())])),
     )
 
 

@@ -96,6 +96,7 @@ class LanguageModel:
     embedding: tuple[Weight, ...]  # weights
     head: tuple[Weight, ...]  # weights of the last norm and of the output matrix
     tied: bool  # the head multiplies with the embedding's first weight
+    state: tuple[str, ...] = ()  # paths of parameters and buffers in PyTorch, if it has modules
 
     def all_weights(self) -> list[Weight]:
         """Each weight once."""
