@@ -18,6 +18,7 @@ from support import toys
 from support.comparisons import SPLIT, comparison
 from support.gguf_files import MADE, write_gguf
 from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, has_engine
+from support.small_configs import SMALL
 
 from placewright.core.solution import Budget
 from placewright.isolation.call_filter import lacks_call_filter
@@ -44,7 +45,7 @@ PAGES = {
     "how-to/costs-without-hardware.md": ("model.onnx",),
     "how-to/published-comparisons.md": ("comparisons.json",),
     "how-to/energy-and-price.md": ("model.onnx",),
-    "how-to/export.md": ("model.onnx", "model.gguf"),
+    "how-to/export.md": ("model.onnx", "model.gguf", "config.json"),
     "how-to/run-language-models.md": (),
     "how-to/report.md": ("model.onnx", "plan.json", "other.json"),
     "how-to/train-a-policy.md": ("model.onnx",),
@@ -145,6 +146,8 @@ def test_a_page_runs_as_it_is_written(
     for name in PAGES[page]:
         if name.endswith(".gguf"):
             write_language_model(folder / name)
+    if "config.json" in PAGES[page]:
+        (folder / "config.json").write_text(json.dumps(SMALL["dense"]))
     if "comparisons.json" in PAGES[page]:
         (folder / "comparisons.json").write_text(json.dumps([comparison(SPLIT)]))
     if "plan.json" in PAGES[page]:

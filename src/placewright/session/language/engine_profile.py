@@ -46,6 +46,7 @@ _STEPS, _TINY_STEPS = 8, 32  # of decode in a test
 _DEPTH, _DEEP_ROWS = 512, 64
 PROBE_ROUNDS, _REPEATS = 4, 2  # of each test: in turn with others, and one after the other
 _PER_BYTE = 1e-10  # seconds, at least, on the way to a card
+_HALVES = r"blk\..*\.ffn_.*"  # tensors of the second half of each layer
 _HOST = "cpu"
 
 Formats = Mapping[str, bool]  # format -> whether routed experts have it, too
@@ -201,10 +202,11 @@ class _Session:
         probe = next(each for each in probes if each.layers == _TINY_LAYERS[1])
         path, crossings = probes[probe], 2 * probe.layers
         one = ["-dev", cards[0].name, "-ngl", "99"]
-        ways = {"one": one, "host": [*one, "-ot", r"blk\..*\.ffn_.*=CPU"]}
+        ways = {"one": one, "host": [*one, "-ot", f"{_HALVES}=CPU"]}
         if len(cards) > 1:
             two = "/".join(each.name for each in cards[:2])
-            ways["two"] = ["-dev", two, "-ngl", "99", "-ts", "1/1"]
+            moved = f"{_HALVES}=RPC0[{self._servers[1]}]"
+            ways["two"] = ["-dev", two, "-ngl", "99", "-ts", "1/0", "-ot", moved]
         samples: dict[tuple[str, int], list[float]] = {}
         few, many = ROWS[0], ROWS[-1]
         for _ in range(PROBE_ROUNDS):
@@ -215,7 +217,8 @@ class _Session:
         extra = {rows: found["host", rows] - found["one", rows] for rows in (few, many)}
         per_byte = (extra[many] - extra[few]) / (crossings * 4.0 * _TINY * (many - few))
         between = found.get(("two", few), found["one", few]) - found["one", few]
-        return max(0.0, extra[few]) / crossings, max(0.0, between), max(_PER_BYTE, per_byte)
+        hand_overs = [max(0.0, each) / crossings for each in (extra[few], between)]
+        return hand_overs[0], hand_overs[1], max(_PER_BYTE, per_byte)
 
     def _pairs(
         self, times: Mapping[tuple[str, Probe, int], dict[int, float]], at: _At
