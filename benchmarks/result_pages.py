@@ -430,8 +430,9 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         Section(
             "Errors of predictions", "language-models", "python -m benchmarks.language_models",
             "Two servers of llama.cpp and the host are the devices, with one thread each. The "
-            "error is |predicted / measured - 1|, and medians are over placements. Other work ran "
-            "on the same two cores, so that no time here is quiet.",
+            "error is |predicted / measured - 1|, and medians are over placements. Two rounds "
+            "measured each placement, and the column behind each error has the median of their "
+            "difference: it is the noise of this machine, whose two cores are shared with others.",
             tables.language_errors,
         ),
         Section(

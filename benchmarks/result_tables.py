@@ -606,27 +606,53 @@ def language_models(document: Any) -> Table:
     return columns, lines
 
 
+def decoders(document: Any) -> Table:
+    """Decoders in splits under memory limits: units, tokens, and errors of predictions."""
+    columns = ["decoder", "runtime", "units", "large products", "placements", "tokens equal"]
+    columns += ["segments", "measured", "median error", "largest error"]
+    of_decoder: dict[tuple[str, str], list[Any]] = {}
+    for row in document["rows"]:
+        name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
+        of_decoder.setdefault((name, row["runtime"]), []).append(row)
+    lines = []
+    for (name, runtime), rows in of_decoder.items():
+        errors = [abs(row["predicted"] / row["measured"] - 1.0) for row in rows]
+        segments = [row["segments"] for row in rows]
+        lines.append([
+            name,
+            runtime,
+            str(rows[0]["units"]),
+            str(rows[0]["products"]),
+            str(len(rows)),
+            str(sum(row["equal"] for row in rows)),
+            f"{min(segments)} to {max(segments)}",
+            format_duration(statistics.median(row["measured"] for row in rows)),
+            f"{statistics.median(errors):.1%}",
+            f"{max(errors):.1%}",
+        ])  # fmt: skip
+    return columns, lines
+
+
 def language_errors(document: Any) -> Table:
     """Median errors over the placements of each model."""
     columns = ["model", "placements", "places equal", "tokens equal in all prompts"]
-    columns += ["prefill, median error", "decode, median error"]
+    for phase in ("prefill", "decode"):
+        columns += [f"{phase}, median error", "rounds differ by"]
     lines = []
     for name in dict.fromkeys(row["model"] for row in document["rows"]):
         rows = [row for row in document["rows"] if row["model"] == name]
-        errors = {
-            phase: statistics.median(
-                abs(of["predicted"] / of["median"] - 1.0)
-                for row in rows
-                for of in (row["contenders"]["plan"][phase],)
-            )
-            for phase in ("prefill", "decode")
-        }
+        shown = []
+        for phase in ("prefill", "decode"):
+            plans = [row["contenders"]["plan"][phase] for row in rows]
+            errors = [abs(of["predicted"] / of["median"] - 1.0) for of in plans]
+            spread = [max(of["seconds"]) / min(of["seconds"]) - 1.0 for of in plans]
+            shown += [f"{statistics.median(errors):.0%}", f"{statistics.median(spread):.0%}"]
         lines.append([
             name,
             str(len(rows)),
             str(sum(not row["place_faults"] for row in rows)),
             str(sum(all(x["equal"] == x["compared"] for x in row["equal_tokens"]) for row in rows)),
-            *(f"{error:.0%}" for error in errors.values()),
+            *shown,
         ])  # fmt: skip
     return columns, lines
 
