@@ -114,7 +114,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
     graph, cluster = problem.graph, problem.cluster
     names, device_of = _card_names(cluster.devices), problem.device_of_ops(plan.placement.device_of)
     of_module: dict[str, dict[str, None]] = {}
-    for path, at in zip(graph.op_modules, device_of.tolist(), strict=True):
+    for op, at in enumerate(device_of.tolist()):
+        path = graph.op_modules[op] or graph.op_names[op]
         if names[at] is None:
             raise InexpressibleError(
                 f"'{path}' is on '{cluster.device_names[at]}', which is no device of PyTorch; "
