@@ -128,7 +128,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
                 f"'{path}' is on {_listed(used)}, and a device_map keeps it whole; place it with "
                 "argument `granularity` layer"
             )
-    mapped, own = {}, "embedding"
+    mapped: dict[str, str] = {}
+    own = "embedding"
     for path in source.state:
         numbered = _NUMBERED.match(path)
         if numbered is not None:
@@ -142,7 +143,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
 
 def _card_names(devices: Sequence[Device]) -> list[str | None]:
     """Names in PyTorch, cards by their order; None for streamed weights and for served cards."""
-    cards, found = itertools.count(), []
+    cards = itertools.count()
+    found: list[str | None] = []
     for device in devices:
         if device.kind == "cpu" and STREAMED_BY not in device.options:
             found.append("cpu")
