@@ -22,6 +22,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, TokenRequest
+from placewright.session.language import problem as problem_of_request
 from placewright.session.language.answer import largest_context, memory_advice, token_answer
 from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import physical_cluster, tokens_of
@@ -212,7 +213,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("said", "reason"), WRONG)
-def test_wrong_requests_are_refused(said: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_wrong_requests_are_refused(
+    said: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problem_of_request, "kept_engine_cluster", lambda: None)
     with pytest.raises((InputError, UnknownNameError), match=reason):
         problem_of(written(tmp_path), **said)
 

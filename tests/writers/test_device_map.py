@@ -290,7 +290,7 @@ def test_layers_that_no_map_expresses(tmp_path: Path) -> None:
     plan = plan_of_layers(tmp_path / "m", "dense", 0, [0] * 9)
     problem = plan.problem
     split = plan_on_cards(problem, {"layers.4.feed-forward": "cpu"})
-    with pytest.raises(InexpressibleError, match=r"'layers.4' is on cuda:0 and cpu.*granularity"):
+    with pytest.raises(InexpressibleError, match=r"'layers.4' is on cuda:0 and cpu.*pin 'layers.4"):
         export(split, "device-map", tmp_path / "map.json")
     assert problem.source is not None
     file = replace(problem, source=replace(problem.source, state=()))

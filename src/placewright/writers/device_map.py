@@ -125,8 +125,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
     for path, used in of_module.items():
         if len(used) > 1:
             raise InexpressibleError(
-                f"'{path}' is on {_listed(used)}, and a device_map keeps it whole; place it with "
-                "argument `granularity` layer"
+                f"'{path}' is on {_listed(used)}, and a device_map keeps it whole; pin '{path}.*' "
+                "to one device with argument `pins`"
             )
     mapped: dict[str, str] = {}
     own = "embedding"

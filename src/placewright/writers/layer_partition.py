@@ -82,8 +82,8 @@ def pipeline_ranks(plan: Plan) -> Ranks:
         if found and of_layer.setdefault(int(found[1]), at[op]) != at[op]:
             raise InexpressibleError(
                 f"layer {found[1]} lies on '{cluster.device_names[of_layer[int(found[1])]]}' and "
-                f"'{cluster.device_names[at[op]]}', and a rank has whole layers; place it with "
-                "argument `granularity` layer"
+                f"'{cluster.device_names[at[op]]}', and a rank has whole layers; pin "
+                f"'layers.{found[1]}.*' to one card with argument `pins`"
             )
     order = [of_layer[number] for number in sorted(of_layer)]
     devices = tuple(dict.fromkeys(order))
