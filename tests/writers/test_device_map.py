@@ -13,8 +13,8 @@ import pytest
 import torch
 from support.small_configs import SMALL
 from writers.plans import plan_with
-from writers.test_llama_cpp import plan_with as plan_on_cards
-from writers.test_llama_cpp import problem_of
+from writers.token_plans import plan_with as plan_on_cards
+from writers.token_plans import problem_of
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
