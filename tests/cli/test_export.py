@@ -39,7 +39,7 @@ def test_every_format(folder: Path, cli: InProcess) -> None:
     assert again.returncode == 0, again.stderr
     told = " ".join(again.stdout.split())
     tried = "(tried here: ONNX Runtime loads it on the CPU)"
-    assert f"run the 1 files in the order of parts/segments.json {tried}" in told
+    assert f"run 1 file in the order of parts/segments.json {tried}" in told
     assert "inputs are fixed to x=1,4,16,16: --shape of a new plan changes them" in told
 
 

@@ -14,6 +14,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InexpressibleError, InputError, UnknownNameError
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files, write_text
+from placewright.report.values import counted
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 
@@ -123,7 +124,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
         except OSError as error:
             raise InputError(f"folder '{path}' cannot be made: {error.strerror}") from None
         _move(scratch, path)
-    use = f"run the {len(segments)} files in the order of {path / MANIFEST}"
+    use = f"run {counted(len(segments), 'file')} in the order of {path / MANIFEST}"
     return f"{use}{loaded}{_fixed(plan)}"
 
 
