@@ -439,8 +439,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Placements", "language-models", "python -m benchmarks.language_models",
             "Drawn placements, and the plan of a search within limits. Places are layers, moved "
             "tensors, and bytes of weights and caches of each memory, by the engine's own print. "
-            "Tokens are greedy ones behind three prompts. Buffers are those for activations, as "
-            "the current formula estimates them without asking the engine.",
+            "Tokens are greedy ones behind three prompts. In `dense unequal` the second server "
+            "is built without AVX2. It may round differently, and the models have random weights, "
+            "so that a near tie may go another way. Other work ran at the same time. Buffers are "
+            "those for activations, as the current formula estimates them without asking the "
+            "engine.",
             tables.language_models,
         ),
         Section(
