@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -134,3 +135,16 @@ def test_timed_requests_repeat_the_last_inputs_and_tell_when_each_segment_ran() 
     assert 0.0 <= first[0] < first[1] <= second[0] < second[1] <= seconds[-1]
     with pytest.raises(RuntimeFailure, match="closed"):
         runner.time(1)
+
+
+def test_a_closed_runner_holds_no_inputs() -> None:
+    model: Any = Adding(layered([(0, 1)], 2))
+    parts = segments_of_ops(model.graph, [(0, [0]), (1, [1])])
+    runner = DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1)
+    given = np.full(3, 2.0)
+    held = weakref.ref(given)
+    runner.run([given])
+    del given
+    assert held() is not None, "repeated by `time`"
+    runner.close()
+    assert held() is None

@@ -29,6 +29,8 @@ from placewright.execution.runtime import (
     whole_segment,
 )
 
+_CLOSED = "the runner is closed; make a new one"
+
 
 @runtime_checkable
 class PreparesCallers(Protocol):
@@ -95,11 +97,13 @@ class DirectRunner:
 
     def time(self, runs: int) -> list[float]:
         """Time `runs` requests with the inputs of the last one, see `ConcurrentRunner.time`."""
-        if self._last is None:
-            raise RuntimeFailure("run the plan once before timing it")
+        last = self._last
+        if last is None:
+            what = "run the plan once before timing it" if self._copies else _CLOSED
+            raise RuntimeFailure(what)
         seconds = []
         for _ in range(runs):
-            execution = self._executed(self._last)
+            execution = self._executed(last)
             seconds.append(execution.seconds)
             self._last_spans = execution.spans
         return seconds
@@ -120,13 +124,13 @@ class DirectRunner:
 
     def close(self, timeout: float = 10.0) -> None:
         """Release the copies; calls under way keep theirs until they end."""
-        self._copies = []
+        self._copies, self._last = [], None
 
     @contextmanager
     def _freest(self) -> Iterator[Copy]:
         with self._lock:
             if not self._copies:
-                raise RuntimeFailure("the runner is closed; make a new one")
+                raise RuntimeFailure(_CLOSED)
             copy = min(self._copies, key=lambda candidate: candidate.under_way)
             copy.under_way += 1
         try:
