@@ -88,6 +88,19 @@ def test_its_own_outcomes_tell_how_far_predictions_are_off() -> None:
     assert found.cluster.prediction_error == pytest.approx(1.0, rel=0.05)
 
 
+def test_noise_of_few_rounds_is_no_error_of_a_prediction() -> None:
+    """Eight trials are 5 us off a prediction of 1.1 ms, and each is known within 4 us: 3 us are the
+    prediction's own. If they are known within 6 us, nothing is left but the least error."""
+    assert Outcome(1.105e-3, 1.1e-3, 1.09e-3, 4e-6).error == pytest.approx(3e-6 / 64.5e-6)
+    assert Outcome(1.105e-3, 1.1e-3, 1.09e-3, 6e-6).error == 0.0
+    own = Evidence(rows_of(100e-6, 1), model_seconds=2e-3)
+    errors = [
+        fitted(pair(), own, [Trial((0, 1), 1.25e-3, noise)] * 8, None)[0].cluster.prediction_error
+        for noise in (0.0, 9e-5, 2e-4)
+    ]
+    assert errors == pytest.approx([1.0, 0.8, 0.1], rel=0.06)
+
+
 def test_what_is_kept_of_a_machine_comes_back_until_it_has_drifted(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     evidence = Evidence(

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from placewright.profiling.rounds import Rounds, median_uncertainty
+from placewright.profiling.rounds import Rounds, median_error, median_uncertainty
 
 
 def rounds_taken(limits: Rounds, spread: float) -> int:
@@ -30,6 +30,12 @@ def test_fewer_than_usual_are_never_asked_for() -> None:
     assert Rounds.of(1.0, 3) == Rounds(3, 5)
 
 
+def test_a_limit_in_seconds_leaves_the_usual_rounds() -> None:
+    assert Rounds.of(0.1, 11, 1.5) == Rounds(11, 11)
+    assert Rounds.of(0.02, 11, 1.5) == Rounds(11, 37)
+    assert Rounds.of(0.001, 11, 1.5) == Rounds(11, 44)
+
+
 def test_a_restless_machine_is_measured_longer() -> None:
     limits = Rounds.of(0.01, 11)
     quiet, restless, wild = (rounds_taken(limits, spread) for spread in (0.002, 0.02, 0.3))
@@ -41,9 +47,12 @@ def test_a_restless_machine_is_measured_longer() -> None:
 def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
     """Of normal rounds: nine of ten times, of a thousand, within what chance allows."""
     rng = np.random.default_rng(1)
-    held = 0
+    held, medians, errors = 0, [], []
     for _ in itertools.repeat(None, 1000):
         samples = (100.0 + rng.standard_normal(31)).tolist()
         uncertain = median_uncertainty(samples) * float(np.median(samples))
         held += abs(float(np.median(samples)) - 100.0) <= uncertain
+        medians.append(float(np.median(samples)))
+        errors.append(median_error(samples) * medians[-1])
     assert 860 <= held <= 940
+    assert np.median(errors) == pytest.approx(np.std(medians), rel=0.1)

@@ -40,11 +40,12 @@ from placewright.profiling.evidence import (
 )
 from placewright.profiling.hardware import LONG_SECONDS, warm_time
 from placewright.profiling.measure import Progress, ProgressCallback
-from placewright.profiling.rounds import Rounds
+from placewright.profiling.rounds import Rounds, median_error
 from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
-ROUNDS, _LONG_ROUNDS = 11, 7  # more if medians are not known yet
+ROUNDS, _LONG_ROUNDS = 11, 7  # more if medians are not known yet, for so many seconds
+_MOST_SECONDS = 1.5  # of a placement's rounds: the fit averages over all placements anyway
 _CUT_COMPILATION = 1.5  # times as long as the whole model's: segments, and a first run of each
 # Chosen, not measured, and too high by intent: a split must also pay on a slow machine.
 DEFAULT_DISPATCH, DEFAULT_CUT, DEFAULT_CUT_PER_BYTE = 3e-4, 1e-4, 1e-9
@@ -173,7 +174,8 @@ class _Placements:
         self._rows += segment_rows(problem, segments, placement.device_of, np.array(spans))
         self._waits += _waits(problem, segments, np.median(spans, axis=0))
         at = tuple(placement.device_of.tolist())
-        self.trials.append(Trial(at, float(np.median(seconds))))
+        median = float(np.median(seconds))
+        self.trials.append(Trial(at, median, median * median_error(seconds)))
         return True
 
 
@@ -220,7 +222,7 @@ def calibration_seconds(
 
 def _usual_rounds(request_seconds: float) -> Rounds:
     usual = ROUNDS if request_seconds < LONG_SECONDS else _LONG_ROUNDS
-    return Rounds.of(_round_seconds(request_seconds) / 2, usual)
+    return Rounds.of(_round_seconds(request_seconds) / 2, usual, _MOST_SECONDS)
 
 
 def _round_seconds(request_seconds: float) -> float:

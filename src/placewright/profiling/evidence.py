@@ -7,6 +7,7 @@ placements of another model on the same machine replace the missing ones.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,6 +36,7 @@ class Trial:
 
     device_of: tuple[int, ...]  # device of each unit
     seconds: float  # of the whole request
+    noise: float = 0.0  # standard error of these seconds
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,18 @@ class Outcome:
     seconds: float  # measured
     predicted: float  # with the fit
     bare: float  # predicted without overheads
+    noise: float = 0.0  # standard error of the measured seconds
 
     @property
     def error(self) -> float:
-        """Distance from the prediction over its overheads plus `UNIT_SHARE` of its units."""
+        """Error of the prediction over its overheads plus `UNIT_SHARE` of its units.
+
+        The distance from the measured seconds has the noise of few rounds in it, whose square is
+        therefore subtracted: noise of measuring is no error of predicting.
+        """
         added = max(0.0, self.predicted - self.bare) + UNIT_SHARE * self.bare
-        return abs(self.seconds - self.predicted) / max(added, 1e-12)
+        squared = (self.seconds - self.predicted) ** 2 - self.noise**2
+        return math.sqrt(max(0.0, squared)) / max(added, 1e-12)
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Evidence:
                 for r in self.rows
             ],
             "waits": [[w.source, w.destination, w.seconds] for w in self.waits],
-            "outcomes": [[o.seconds, o.predicted, o.bare] for o in self.outcomes],
+            "outcomes": [[o.seconds, o.predicted, o.bare, o.noise] for o in self.outcomes],
             "model_seconds": self.model_seconds,
         }
         return json.dumps(data)
@@ -143,5 +151,5 @@ def _outcomes(bare: Problem, with_fit: Problem, trials: Sequence[Trial]) -> tupl
         placement = Placement.of(np.array(trial.device_of))
         predicted, least = simulator.value(placement), without.value(placement)
         if np.isfinite(predicted):
-            outcomes.append(Outcome(trial.seconds, predicted, least))
+            outcomes.append(Outcome(trial.seconds, predicted, least, trial.noise))
     return tuple(outcomes)

@@ -64,7 +64,7 @@ class Effort:
 
     rounds: int = 10  # least number of rounds
     max_rounds: int = 60  # largest number of rounds
-    max_seconds: float = 15.0  # per device, after which no further round starts
+    max_seconds: float = 8.0  # per device, after which no further round starts
     # stop when the median total is known within this share, see `median_uncertainty`
     precision: float = 0.005
     is_full: bool = True  # False leaves the samples open, so that a later call adds to them

@@ -13,6 +13,7 @@ _LEAST, _LEAST_SECONDS = 5, 2.5
 _MOST_SECONDS = 10.0
 _MOST_TIMES = 4
 _LEAST_SAMPLES = 3  # whose quartiles say something
+_NOTCH = 1.7  # standard errors that a notch reaches to each side, if rounds are normal
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,18 @@ class Rounds:
     precision: float = _PRECISION
 
     @classmethod
-    def of(cls, expected: float, usual: int) -> Rounds:
+    def of(cls, expected: float, usual: int, most_seconds: float = _MOST_SECONDS) -> Rounds:
         """Limits for rounds of two requests each.
 
         Args:
             expected: seconds of a request.
             usual: rounds on a quiet machine, down to 5 for long requests. A noisy machine gets up
-                to four times as many, within ten seconds.
+                to four times as many, within `most_seconds`.
+            most_seconds: of all rounds, if they are more than usual.
         """
         both = max(2.0 * expected, 1e-9)
         least = int(np.clip(_LEAST_SECONDS / both, min(_LEAST, usual), usual))
-        return cls(least, int(np.clip(_MOST_SECONDS / both, least, _MOST_TIMES * least)))
+        return cls(least, int(np.clip(most_seconds / both, least, _MOST_TIMES * least)))
 
     def want_more(self, samples: Sequence[float]) -> bool:
         """True if the samples are too few, or their median is uncertain and rounds are left."""
@@ -68,3 +70,8 @@ def median_uncertainty(samples: Sequence[float]) -> float:
     """
     q1, median, q3 = np.percentile(samples, [25, 50, 75])
     return float(1.57 * (q3 - q1) / np.sqrt(len(samples)) / max(median, 1e-30))
+
+
+def median_error(samples: Sequence[float]) -> float:
+    """Standard error of a median as a share of it, if rounds are normal."""
+    return median_uncertainty(samples) / _NOTCH

@@ -68,7 +68,7 @@ _CHECKED_ROUNDS, _CHECKED_WAYS = 15, 5
 # Samples of a check: those whose outputs are compared, rounds of candidates and of contenders.
 _STREAMED = 100 + 7 * 3 * 20 + 9 * 5 * 30
 _MOST_CHECK_SECONDS = 60.0
-_QUICK_PLACEMENTS, _QUICK_ROUNDS = 3, Rounds(5, 5)
+_QUICK_PLACEMENTS, _QUICK_ROUNDS = 2, Rounds(5, 5)
 
 
 @dataclass(frozen=True)
