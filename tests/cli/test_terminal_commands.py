@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import pty
 import struct
@@ -20,7 +21,9 @@ import pytest
 from cli.runner import InProcess
 from support.branching_model import branching_model
 
+from placewright.cli.inspect import _print_cluster
 from placewright.cli.output import error_line
+from placewright.core.cluster import Cluster, Device, Link
 
 CORES = ("--devices", "cpu:0,cpu:1", "--evaluations", 20)
 EDGES = "┃│━╇"
@@ -59,6 +62,13 @@ def test_commands_print_plain_tables_of_80_columns(
     plan = json.loads((tmp_path / "plan.json").read_text())
     explained = cli("explain", "plan.json", next(iter(plan["placement"])), cwd=tmp_path)
     assert max(map(len, table_lines(explained.stdout))) <= 80
+
+
+def test_a_link_without_a_bandwidth_has_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    links = (Link("a", "b", 2e-5, math.inf), Link("b", "a", 0.0, 1024.0**3))
+    _print_cluster(Cluster((Device("a"), Device("b")), links), "Devices")
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "->" in line]
+    assert [row[2].strip() for row in rows] == ["no limit", "1.00 GiB/s"]
 
 
 def test_the_verdict_comes_first_and_the_timeline_with_it(tmp_path: Path, cli: InProcess) -> None:

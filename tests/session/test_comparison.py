@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget
+from placewright.core.solution import Budget, Solution
+from placewright.placers.anytime import anytime
 from placewright.session import comparison
 from placewright.simulation.bounds.lower import lower_bound
+from placewright.simulation.evaluator import Evaluator
+from placewright.suites import learned
+from placewright.suites.suite import runs as suite_runs
 from placewright.testing.problems import random_problem
 from placewright.workers.tasks import Done, Task
 
@@ -71,6 +75,37 @@ def test_a_bound_that_a_placer_proves_is_that_of_the_table(problem: Problem) -> 
     table = comparison.compare(problem, ["random", "cp-sat"], 1, Budget(evaluations=9))
     proven = next(run for run in table.runs if run.placer == "cp-sat").lower_bound
     assert table.lower_bound == max(alone.lower_bound, proven)
+
+
+class StoppedHalfway:
+    """A placer that Ctrl-C ends after its first evaluation."""
+
+    name, paper, objectives, needs_training = "halfway", "none", ("latency",), False
+
+    def why_not(self, problem: Problem) -> str | None:
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_is_never_a_row(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The placer hands its incumbent over, which looks like the result of a whole run."""
+    for module in (comparison, learned, suite_runs):
+        monkeypatch.setattr(module, "named_placer", lambda name, settings: StoppedHalfway())
+    path = tmp_path / "c.json"
+    with pytest.raises(KeyboardInterrupt):
+        comparison.compare(problem, ["random"], 1, Budget(evaluations=20), results_path=path)
+    assert not path.exists() or json.loads(path.read_text())["runs"] == []
+    with pytest.raises(KeyboardInterrupt):
+        learned.one_run("p", problem, 20, "random", 0)
+    row = suite_runs.SuiteRow(1, "p", "zoo", problem.n_units, 2, "random", 0, 9.0, status="")
+    with pytest.raises(KeyboardInterrupt):
+        suite_runs.run_one(problem, row)
 
 
 def test_the_time_left_is_that_of_each_placers_own_pace() -> None:

@@ -165,6 +165,20 @@ def test_without_any_limit_each_search_runs_once(monkeypatch: pytest.MonkeyPatch
     assert len(calls) == 3
 
 
+def test_a_budget_of_evaluations_ends_the_program_of_a_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Evaluations do not limit a solver: its own ten units of work took minutes of processor time,
+    beside some seconds of all other members."""
+    works = []
+    for objective in OBJECTIVES:
+        methods = Methods()
+        run(monkeypatch, methods, open_problem(objective), Budget(evaluations=100))
+        asked = next(call.settings for call in methods.calls if call.name == "cp-sat")
+        works.append(asked.get("deterministic_seconds"))
+    assert works == ["1", "1", None]
+
+
 def test_shares_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 1000: `single` takes 1; greedy a tenth of 999; turns 0.4 of the rest, then what is left.
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.execution_models import Sequential, Subgraph, SubgraphIP
+from placewright.core.execution_models import Event, Sequential, Subgraph, SubgraphIP
 from placewright.core.problem import Problem, timed_objective
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -80,6 +80,9 @@ _SEARCHES = {
     _SUMS: {"local-search": 20_000},
 }
 _BATCHES = 10  # of `multilevel` for each descent of local search
+# Of `cp-sat` if the budget has no seconds, in the solver's own measure. For the program of a
+# schedule that is up to twenty seconds, as long as all other members take together.
+_SCHEDULE_WORK = "1"
 
 
 @dataclass(frozen=True)
@@ -151,4 +154,6 @@ class Auto(ForEveryProblem):
         """Search with whoever takes the members' turns; see `schedule.Portfolio.search`."""
         members = self.members(problem)
         settings = {name: self.settings_of(name) for name in members.searches}
+        if isinstance(problem.execution_model, Event):
+            settings["cp-sat"] = {"deterministic_seconds": _SCHEDULE_WORK}
         return Portfolio(members, settings, self.gap).search(evaluator, rng, takers)
