@@ -24,8 +24,8 @@ from placewright.files.results import ResultsFile
 from placewright.io.content import one_line
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.verdict import median_interval
-from placewright.session.models import default_runtime_name
 from placewright.session.running import limited
+from placewright.session.runtimes import default_runtime_name
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from testing.charged_problems import amount, charged_problem, seconds_of
+from testing.event_truth import legal_placements
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
@@ -134,6 +136,31 @@ def test_the_smallest_change_is_the_least_energy() -> None:
     assert "argument `limits` energy=32.02, 7 J more" in advice(problem)
 
 
+@pytest.mark.parametrize(
+    ("quantity", "seed"),
+    [("energy", 0), ("energy", 1), ("energy", 6), ("energy", 9), ("price", 0), ("price", 7)],
+)
+def test_the_smallest_limit_under_max_load_is_that_of_brute_force(quantity: str, seed: int) -> None:
+    """If placements are not enumerated, the limit is one that a placement keeps, and not much more.
+
+    The bisection may end above the least amount; it never ends below.
+    """
+    from placewright.session.advice import _amounts
+
+    problem = replace(charged_problem(seed, "max-load"), limits={})
+    rows = legal_placements(problem)
+    amounts = [amount(problem, quantity, row, seconds_of(problem, row)) for row in rows]
+    least = min(amounts)
+    assert 0 < least < np.inf, "choose a seed in which no placement is free"
+    limited = replace(problem, limits={quantity: 0.5 * least})
+    for most in (20_000, 1):
+        (change,) = _amounts(limited, most)
+        if most > 1:
+            assert change.amount == pytest.approx(least)
+        else:
+            assert least * (1 - 1e-9) <= change.amount <= 2.0 * least
+
+
 def test_what_a_limit_accepts_is_above_no_bound() -> None:
     """The fast device takes 1 kJ, and the limit is less than a billionth below it.
 
@@ -164,8 +191,8 @@ def test_idle_power_without_busy_power_is_kept_in_files(tmp_path: Path) -> None:
     assert Simulator(read).value(slow) == 4.0 + 2 * 4.0
 
 
-def test_no_change_is_named_for_energy_under_models_that_do_not_minimise_it() -> None:
+def test_a_change_is_named_under_models_that_do_not_minimise_energy() -> None:
     from placewright.session.advice import advice
 
     problem = replace(two_ops(), limits={"energy": 1.0}).under(Placeto())
-    assert "energy" not in advice(problem)
+    assert "argument `limits` energy=32.02, 31 J more" in advice(problem)

@@ -304,3 +304,21 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         read_problem(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("power: 5 W", "devices.0.power: expected an entry such as {busy: 65 W, idle: 10 W}"),
+        ("power: {busy: 5 Watt}", "devices.0.power.busy: expected a power such as 65 W or 800 mW"),
+        ("options: 5", "devices.0.options: expected an entry with fields"),
+        ("members: 5", "devices.0.members: expected a list"),
+        ("members: [5]", 'members.0: expected an entry such as {name: "cpu:0", memory: 2GiB}'),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_a_right_one(entry: str, fault: str, tmp_path: Path) -> None:
+    text = f"format: placewright.cluster/1\ndevices:\n- {{name: cpu, {entry}}}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(FileFormatError) as error:
+        read_cluster(tmp_path / "c.yaml")
+    assert fault in str(error.value)

@@ -179,7 +179,7 @@ def test_results_hold_none_of_the_sources_figures() -> None:
     ("text", "message"),
     [
         ("{}", "must hold a JSON list"),
-        ("[1]", "0: Input should be a valid dictionary"),
+        ("[1]", "0: expected an entry with fields"),
         ('[{"id": "a"}]', "0.source: Field required"),
         (json.dumps([comparison(SPLIT), comparison(SPLIT)]), "has comparison 'a' twice"),
         (

@@ -1,8 +1,9 @@
-"""Plans as pipeline ranks of vLLM and SGLang: by hand, and by vLLM's own function."""
+"""Plans as pipeline ranks of vLLM and SGLang, and numbers of cards in all exports."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,18 @@ import pytest
 from cli.runner import placewright
 from support.gguf_files import MADE, write_gguf
 
+from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError
+from placewright.files.plan_file import write_plan
 from placewright.session.export import printed
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
+from placewright.writers.card_numbers import card_numbers, numbering_note
 from placewright.writers.layer_partition import ENGINES, pipeline_ranks
 
 CARDS = "rtx-4090,rtx-3090,rtx-3060"
@@ -90,3 +94,49 @@ def test_command(tmp_path: Path) -> None:
     done = placewright("export", "plan.json", "--to", "sglang", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "python -m sglang.launch_server --model-path a.gguf" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (["cuda:3", "cuda:1"], (3, 1)),
+        (["rtx-4090", "rtx-3060"], (0, 1)),
+        (["cuda:3", "rtx-3060"], (0, 1)),  # not all have one
+        (["gpu:1", "gpu:0"], (0, 1)),  # a number of the catalogue, not of the driver
+        ([], ()),
+    ],
+)
+def test_numbers_by_hand(names: list[str], numbers: tuple[int, ...]) -> None:
+    assert card_numbers([Device(name, "gpu") for name in names]) == numbers
+
+
+def renamed(plan: Plan, *names: str) -> Plan:
+    cluster = plan.problem.cluster
+    devices = tuple(replace(d, name=n) for d, n in zip(cluster.devices, names, strict=True))
+    links = ()
+    problem = replace(plan.problem, cluster=replace(cluster, devices=devices, links=links))
+    return replace(plan, problem=problem)
+
+
+def test_a_cpu_without_layers_is_no_card(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, "cpu,rtx-4090,rtx-3060")
+    line = printed(plan_with(problem, [1, 2, 2]), "vllm")
+    assert line.startswith("CUDA_VISIBLE_DEVICES=0,1 ")
+
+
+def test_own_numbers_go_into_every_format_and_need_no_note(tmp_path: Path) -> None:
+    plan = plan_with(problem_of(tmp_path), [0, 0, 2])
+    note = numbering_note(plan, "llama.cpp")
+    assert note is not None
+    assert "rtx-4090 is 0, rtx-3090 is 1, rtx-3060 is 2" in note
+    own = renamed(plan, "cuda:2", "cuda:0", "cuda:1")
+    assert printed(own, "vllm").startswith("CUDA_VISIBLE_DEVICES=2,1 ")
+    assert "-dev CUDA2,CUDA0,CUDA1 " in printed(own, "llama.cpp")
+    assert numbering_note(own, "llama.cpp") is None
+
+
+def test_the_note_is_beside_the_line(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", plan_with(problem_of(tmp_path), [0, 0, 2]))
+    shown = placewright("export", "plan.json", "--to", "sglang", cwd=tmp_path)
+    assert shown.stdout.startswith("CUDA_VISIBLE_DEVICES=0,2 ")
+    assert "by their order in --devices (rtx-4090 is 0" in shown.stderr

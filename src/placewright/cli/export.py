@@ -9,7 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import plain_command
-from placewright.cli.output import print_command, print_json, print_line, print_note
+from placewright.cli.output import print_command, print_json, print_line, print_note, tell_warning
 from placewright.cli.overwriting import Writes
 
 
@@ -61,7 +61,9 @@ def export(
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())
     if output is None:
-        line = exporting.printed(read_plan(plan_file, searched=searched, model=model_file), form)
+        plan = read_plan(plan_file, searched=searched, model=model_file)
+        line = exporting.printed(plan, form)
+        tell_warning(exporting.numbering(plan))
         if as_json:
             print_json({"format": form, "path": None, "use": line})
         else:
@@ -72,6 +74,7 @@ def export(
     use = exporting.export(plan, form, output)
     for line in recommendation_lines(plan):
         print_note(line)
+    tell_warning(exporting.numbering(plan))
     if as_json:
         print_json({"format": form, "path": str(output), "use": use})
         return

@@ -43,7 +43,7 @@ def devices(
     from placewright.files.cluster_file import cluster_data, write_cluster
     from placewright.report.time_left import Steps
     from placewright.session.devices import devices_by_runtime
-    from placewright.session.models import default_runtime_name
+    from placewright.session.runtimes import default_runtime_name
 
     with progress("devices", hidden=quiet or as_json) as report:
         steps = Steps(report)
@@ -91,7 +91,8 @@ def _measured_devices(
     """The cluster, and the cluster with the costs of splitting if they were measured."""
     from placewright.session.devices import discover, split_costs
     from placewright.session.hosts import discover_on_hosts
-    from placewright.session.models import default_runtime_name, runtime_named
+    from placewright.session.models import runtime_named
+    from placewright.session.runtimes import default_runtime_name
 
     steps.tell("", "measuring links")
     if request.ray is not None:

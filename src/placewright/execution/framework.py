@@ -102,8 +102,10 @@ class Framework(Protocol):
     name: ClassVar[str]  # in requests, plans and files; equal to the folder's
     library: ClassVar[str]  # name as its makers write it
     extra: ClassVar[str]  # pip install placewright[extra]
+    packages: ClassVar[tuple[str, ...]]  # that its runtime imports
     objectives: ClassVar[tuple[Objective, ...]]
     suffixes: ClassVar[tuple[str, ...]]  # of files that it reads by itself
+    instead: ClassVar[Mapping[str, str]]  # suffix that nothing reads -> how to get a file that is
     formats: ClassVar[tuple[str, ...]]  # of sources whose op names it knows
     reads_modules: ClassVar[bool]  # modules in memory that are not of the zoo
     fuses_ops: ClassVar[bool]  # into kernels that only a compiled model shows

@@ -53,12 +53,16 @@ class TokensEntry(Strict):
 class PowerEntry(Strict):
     """Power while all streams compute, and at all other times; a table of energy needs no busy."""
 
+    example = "{busy: 65 W, idle: 10 W}"
+
     busy: Watts | None = None
     idle: Watts = 0.0
 
 
 class DeviceEntry(Strict):
     """One device; see `core.cluster.Device` for the meaning of each field."""
+
+    example = '{name: "cpu:0", memory: 2GiB}'
 
     name: str
     kind: str = "cpu"
@@ -90,6 +94,8 @@ class DeviceEntry(Strict):
 
 class LinkEntry(Strict):
     """One link; ``both: true`` means two directions, each with its own channel."""
+
+    example = '{from: host, to: "gpu:0", latency: 10us, bandwidth: 31GB/s}'
 
     source: str = Field(alias="from")
     destination: str = Field(alias="to")

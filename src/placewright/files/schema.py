@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from placewright.errors import FileFormatError, InputError
 from placewright.io.opened import shown_name
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 _SHOWN = 60
 
 
 class Strict(BaseModel):
     """A document without unknown keys, so that a typo is an error."""
+
+    example: ClassVar[str] = ""  # an entry as users write it, for errors
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -45,12 +50,27 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = shown_name(".".join(str(part) for part in first["loc"]))
-        fault = first["msg"].removeprefix("Value error, ")
+        fault = _fault(first)
         value = repr(first.get("input"))
         if value not in fault:
             cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
             fault = f"{fault} (got {cut})"
         raise FileFormatError(f"file '{shown_name(path)}': {field}: {fault}") from None
+
+
+def _fault(error: ErrorDetails) -> str:
+    """An error of pydantic in the words of a user, who knows no classes."""
+    if error["type"] == "model_type":
+        name = error["ctx"]["class_name"]
+        example = next((one.example for one in Strict.__subclasses__() if one.__name__ == name), "")
+        return (
+            f"expected an entry such as {example}" if example else "expected an entry with fields"
+        )
+    if error["type"] in ("list_type", "dict_type"):
+        return (
+            "expected a list" if error["type"] == "list_type" else "expected an entry with fields"
+        )
+    return error["msg"].removeprefix("Value error, ")
 
 
 def require_order(function: str, path: object, thing: object, kind: type) -> None:

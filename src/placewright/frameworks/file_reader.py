@@ -43,6 +43,7 @@ class FileFramework(ABC):
     """The part of a `Framework` that follows from its reader of files."""
 
     objectives: ClassVar[tuple[Objective, ...]] = ("latency", "throughput")
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
     reads_modules: ClassVar[bool] = False
     fuses_ops: ClassVar[bool] = True
     converts_programs: ClassVar[bool] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 from placewright.errors import UnknownNameError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from placewright.execution.runtime import Runtime
 
 # One line per framework: the name of its folder, whose declaration.py has FRAMEWORK. Without a name
-# in the request, the first framework that can do the request is taken.
+# in the request, the first installed framework that can do the request is taken.
 FRAMEWORKS: tuple[str, ...] = (
     "openvino",
     "onnxruntime",
@@ -50,6 +51,11 @@ def framework_named(name: str) -> Framework:
     if name not in FRAMEWORKS:
         raise UnknownNameError("runtime", name, framework_names())
     return _declared(name)
+
+
+def is_installed(framework: Framework) -> bool:
+    """True if the packages of a framework's runtime are installed; nothing is imported."""
+    return all(_is_found(package) for package in framework.packages)
 
 
 def framework_of(source: ModelSource) -> Framework | None:
@@ -91,6 +97,13 @@ def prepare_process() -> None:
     for framework in frameworks():
         if isinstance(framework, PreparesProcess):
             framework.prepare_process()
+
+
+def _is_found(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # an import hook refuses it, or it is blocked
+        return False
 
 
 @cache

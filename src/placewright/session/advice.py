@@ -275,24 +275,56 @@ def smallest_changes(
 
 def _amounts(problem: Problem, most: int) -> Iterator[AmountChange]:
     """Limits of `core.charges` that are too low, each with the other limits as they are."""
-    if not isinstance(problem.execution_model, Event | Sequential):  # no such objectives
-        return
     for quantity, limit in problem.limits.items():
         others = {name: size for name, size in problem.limits.items() if name != quantity}
-        objective = quantity if quantity in CHARGED else problem.timed.objective
-        lowest = replace(problem, objective=objective, limits=others)
-        amount = _least_amount(lowest, most)
+        amount = _least_amount(replace(problem, limits=others), quantity, limit, most)
         if limit < amount < math.inf:
             yield AmountChange(quantity, amount, amount - limit)
 
 
-def _least_amount(problem: Problem, most: int) -> float:
-    """The least value of all placements or, if they are many, of a short search; inf if none."""
+def _least_amount(problem: Problem, quantity: str, limit: float, most: int) -> float:
+    """The least amount of all placements or, if they are many, of a short search; inf if none.
+
+    Args:
+        problem: without the limit on the quantity.
+        limit: that is too low.
+        most: placements up to which all are tried.
+    """
     rows = _all_placements(problem, most)
     if rows is not None:
-        return float(Simulator(problem).values(rows).min(initial=math.inf))
-    evaluator = Evaluator(problem, Budget(evaluations=_EVALUATIONS))
-    return make_placer("local-search").place(problem, evaluator, np.random.default_rng(0)).value
+        return float(_amounts_of(problem, quantity, rows).min(initial=math.inf))
+    if not isinstance(problem.execution_model, Event | Sequential):  # no such objectives
+        return _bisected_amount(problem, quantity, limit, most)
+    objective = quantity if quantity in CHARGED else problem.timed.objective
+    lowest, budget = replace(problem, objective=objective), Budget(evaluations=_EVALUATIONS)
+    rng = np.random.default_rng(0)
+    return make_placer("local-search").place(lowest, Evaluator(lowest, budget), rng).value
+
+
+def _amounts_of(problem: Problem, quantity: str, rows: IntArray) -> FloatArray:
+    """Amounts of placements, rows (n, n_units); inf for those that break a constraint."""
+    timed = replace(problem, objective=problem.timed.objective)
+    return problem.charges_of(quantity).of(rows, Simulator(timed).values(rows))
+
+
+def _bisected_amount(problem: Problem, quantity: str, low: float, most: int) -> float:
+    """A sufficient limit, bisected by searches below that of the cheapest devices of all units."""
+    own = np.where(problem.allowed, problem.charges_of(quantity).own, np.inf)
+    alone = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
+    rows = np.array([own.argmin(axis=1), *alone])
+    high = float(_amounts_of(problem, quantity, rows).min())
+    if math.isinf(high) and (placement := _found(problem, most)) is not None:
+        high = float(_amounts_of(problem, quantity, placement.device_of[None, :])[0])
+    if math.isinf(high) or problem.n_units > _MOST_SEARCHED:
+        return high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        placement = _found(replace(problem, limits={**problem.limits, quantity: middle}), most)
+        if placement is None:
+            low = middle
+        else:
+            high = float(_amounts_of(problem, quantity, placement.device_of[None, :])[0])
+    return high
 
 
 def advice(problem: Problem) -> str:
@@ -538,12 +570,14 @@ def with_copy(problem: Problem, device: int) -> Problem:
                 replace(link, source=name, destination=model.name),
             ]
             break
-    costs = np.concatenate(
-        [problem.costs.seconds, problem.costs.seconds[:, device : device + 1]], axis=1
-    )
     wider: Cluster = replace(
         cluster, devices=(*cluster.devices, copy), links=(*cluster.links, *links)
     )
+    columns = [*range(problem.n_devices), device]
+    seconds, joules = problem.costs.seconds[:, columns], problem.op_joules
     return replace(
-        problem, cluster=wider, costs=CostTable(frozen_floats(costs), problem.costs.source)
+        problem,
+        cluster=wider,
+        costs=CostTable(frozen_floats(seconds), problem.costs.source),
+        op_joules=None if joules is None else frozen_floats(joules[:, columns]),
     )

@@ -46,7 +46,8 @@ from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.segment_fit import fitted_cluster
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import KERNELS, MACHINE, Steps
-from placewright.session.models import default_runtime_name, runtime_named
+from placewright.session.models import runtime_named
+from placewright.session.runtimes import default_runtime_name
 
 CATALOGUE = "catalogue:"
 # Seconds of a split of the small model over those of the whole: its twenty segments take a first
@@ -60,7 +61,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
     Args:
         names: ``"cpu"``, ``"cores"``, or names separated by commas; None is the whole CPU with
             every GPU and NPU, or the cores if there is no other device.
-        runtime: whose devices; None is OpenVINO.
+        runtime: whose devices; None is the first that is installed.
 
     Raises:
         UnknownNameError: there is no such device or runtime.
@@ -146,7 +147,7 @@ def default_names(runtime: str | None) -> str:
     """The devices of a request that names none: all, or the cores of a machine that has only a CPU.
 
     Args:
-        runtime: whose devices; None is OpenVINO's.
+        runtime: whose devices; None is that of `discover`.
     """
     names = candidates(runtime)
     others = [name for name in names if not name.startswith("cpu")]

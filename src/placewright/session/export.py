@@ -157,6 +157,14 @@ def printed(plan: Plan, form: str) -> str:
     return layer_partition.command_line(plan, form)
 
 
+def numbering(plan: Plan) -> str | None:
+    """One line about numbers of cards in an export of a language model; None if there is none."""
+    from placewright.writers.card_numbers import numbering_note
+    from placewright.writers.llama_cpp import NAME
+
+    return numbering_note(plan, NAME) if is_of_tokens(plan.problem) else None
+
+
 def _fixed(plan: Plan) -> str:
     """A note about fixed input shapes, if the export has them."""
     source = plan.problem.source

@@ -19,6 +19,7 @@ from placewright.session.devices import candidates, default_names, discover
 from placewright.session.models import ModelOfRequest
 from placewright.session.problems import build, constrained, resident
 from placewright.session.request import Request
+from placewright.session.runtimes import default_runtime_name
 from placewright.workers.ray_hosts import (
     Answer,
     RayHost,
@@ -49,12 +50,13 @@ def discover_on_hosts(
     Args:
         names: ``host:device`` between commas, or hosts for all that they have; None is all.
         ray: address of the cluster; see `workers.opened.open_workers`.
-        runtime: whose devices; None is OpenVINO.
+        runtime: whose devices; None is the first that is installed here.
 
     Raises:
         UnknownNameError: there is no such host or device.
         InputError: there is no such cluster, or a host cannot do it; the message names the host.
     """
+    runtime = runtime or default_runtime_name()  # the same on each host
     with _Hosts.opened(ray) as hosts:
         wanted = hosts.devices(names, runtime)
         report(0.1, "links within hosts")
@@ -81,7 +83,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
     assert request.ray is not None
     here = _for_hosts(request)
     with _Hosts.opened(request.ray) as hosts:
-        wanted = hosts.devices(request.devices, request.runtime)
+        wanted = hosts.devices(request.devices, here.runtime)
         arguments = {
             host: (replace(here, devices=_text(of_host)),) for host, of_host in wanted.items()
         }
@@ -109,6 +111,7 @@ def _for_hosts(request: Request) -> Request:
     return replace(
         request,
         model=model,
+        runtime=request.runtime or default_runtime_name(request.reads_for, model),
         ray=None,
         workers=None,
         memory={},

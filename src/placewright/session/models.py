@@ -16,7 +16,7 @@ import numpy as np
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
-from placewright.core.problem import Objective, Problem, timed_objective
+from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.errors import (
     FieldError,
@@ -54,11 +54,19 @@ from placewright.io.json_text import read_json_object
 from placewright.io.opened import shown_name
 from placewright.profiling.units import light_ops_joined
 from placewright.session.request import Request
+from placewright.session.runtimes import (
+    MODULE_PREFIX,
+    ZOO_PREFIX,
+    default_runtime,
+    default_runtime_name,
+    module_runtime_name,
+    require_known_format,
+    require_known_runtime,
+    require_training_runtime,
+    tell_default_runtime,
+)
 
 _MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
-
-ZOO_PREFIX = "zoo:"
-MODULE_PREFIX = "module:"
 
 _modules: dict[str, tuple[Any, tuple[Any, ...]]] = {}
 _times_remembered: dict[str, int] = {}
@@ -124,16 +132,19 @@ def require_existing(name: str) -> None:
 
 
 def require_file(name: str) -> None:
-    """Refuse the name of a file that does not exist.
+    """Refuse the name of a file that does not exist, or has a format that nothing here reads.
 
     Raises:
         InputError: there is no such file.
+        FileFormatError: its format is unknown.
     """
     path = path_in(name)
     if not (path and Path(path).exists()):
         near = _files_like(Path(path))
         meant = f"did you mean {' or '.join(near)}?" if near else "give a file, or zoo:NAME"
         raise InputError(f"model '{name}' does not exist; {meant}")
+    if path == name:  # no reader's prefix
+        require_known_format(Path(path))
 
 
 def _files_like(path: Path) -> tuple[str, ...]:
@@ -198,70 +209,6 @@ def runtime_named(name: str) -> Runtime:
     return make_runtime(name, finder(framework_named(name)))
 
 
-def default_runtime_name(objective: Objective = "latency") -> str:
-    """The first runtime of the registry that has the objective."""
-    return _able(timed_objective(objective))[0].name
-
-
-def default_runtime(problem: Problem) -> str:
-    """The runtime of the framework that read the model, else the objective's default."""
-    return runtime_of(problem.source, problem.objective)
-
-
-def runtime_of(source: ModelSource | None, objective: Objective = "latency") -> str:
-    """Like `default_runtime`, before there is a problem."""
-    framework = None if source is None else framework_of(source)
-    if framework is None or timed_objective(objective) not in framework.objectives:
-        return default_runtime_name(objective)
-    return framework.name
-
-
-def module_runtime_name() -> str:
-    """The first runtime of the registry that reads modules in memory."""
-    return next(one.name for one in frameworks() if one.reads_modules)
-
-
-def require_known_runtime(runtime: str | None) -> None:
-    """Refuse an unknown runtime before any long work.
-
-    Raises:
-        UnknownNameError: there is no such runtime.
-    """
-    if runtime is not None:
-        framework_named(runtime)
-
-
-def require_training_runtime(runtime: str | None, objective: str) -> None:
-    """Refuse a runtime that lacks the objective.
-
-    Raises:
-        FieldError: the message names the runtimes that have it.
-    """
-    if runtime is None or objective in framework_named(runtime).objectives:
-        return
-    able = " or ".join(one.name for one in _able(objective))
-    verb = "train" if objective == "training" else f"be used for {objective}"
-    raise FieldError("runtime", f"'{runtime}' cannot {verb}; leave it out, or take {able}")
-
-
-def compile_options(runtime: str) -> Mapping[str, str]:
-    """Device options that make a runtime compile its segments.
-
-    Raises:
-        FieldError: the runtime always compiles.
-    """
-    options = framework_named(runtime).compile_options
-    if not options:
-        able = " or ".join(one.name for one in frameworks() if one.compile_options)
-        raise FieldError("compiled", f"is of runtime {able}; '{runtime}' always compiles")
-    return options
-
-
-def _able(objective: str) -> tuple[Framework, ...]:
-    """The frameworks for an objective, the first choice first."""
-    return tuple(one for one in frameworks() if objective in one.objectives)
-
-
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -315,8 +262,8 @@ def load_model(
         shapes: input name -> dimensions to fix.
         fold_constants: False gives the raw graph, constants and parameters as ops.
         runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
-            file, PyTorch's the calls of an exported program; None is OpenVINO's, PyTorch's for
-            training.
+            file, PyTorch's the calls of an exported program; None is that of
+            `runtimes.default_runtime_name`.
         optimizer: of a training step, for example ``"adamw:learning_rate=1e-4"``.
         colocate_backward: every backward op of a training step shares a device with its forward op.
         dropout: a training step draws random numbers, as a module in training mode does.
@@ -343,7 +290,7 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
     """
     require_known_runtime(runtime)
     require_training_runtime(runtime, objective)
-    framework = framework_named(runtime or default_runtime_name(objective))
+    framework = framework_named(runtime or default_runtime_name(objective, name))
     path = Path(name)
     if name and path.suffix == ".json" and path.exists() and not path.is_dir():
         return _from_json(path, objective)
@@ -367,6 +314,8 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
         )
     if options.weights is not None:
         raise FieldError("weights", f"is of a model hf:PATH; '{shown_name(name)}' has its own")
+    if runtime is None:
+        tell_default_runtime(objective, name)
     return Model(*framework.read(name, finder(framework), options))
 
 

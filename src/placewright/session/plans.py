@@ -21,12 +21,8 @@ from placewright.io.opened import shown_name
 from placewright.report.predicted_gain import predicted_gain
 from placewright.report.recommendation import default_text, held_text, recommendation_text
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
-from placewright.session.models import (
-    default_runtime_name,
-    require_model,
-    runnable_source,
-    runtime_named,
-)
+from placewright.session.models import require_model, runnable_source, runtime_named
+from placewright.session.runtimes import default_runtime_name
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of

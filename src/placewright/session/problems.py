@@ -42,15 +42,17 @@ from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import (
     Model,
     ModelOfRequest,
-    compile_options,
-    default_runtime_name,
     require_existing,
-    require_known_runtime,
-    require_training_runtime,
     runtime_named,
-    runtime_of,
 )
 from placewright.session.request import Request
+from placewright.session.runtimes import (
+    compile_options,
+    default_runtime_name,
+    require_known_runtime,
+    require_training_runtime,
+    runtime_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -227,7 +229,8 @@ def _machine(
     """
     require_known_runtime(request.runtime)
     require_training_runtime(request.runtime, request.reads_for)
-    name = request.runtime or otherwise or default_runtime_name(request.reads_for)
+    model = request.model if isinstance(request.model, str) else ""
+    name = request.runtime or otherwise or default_runtime_name(request.reads_for, model)
     runtime = runtime_named(name)
     steps.tell("", "devices and links")
     cluster = cluster_for(request.devices, request.cluster, runtime.name)

@@ -37,8 +37,9 @@ from placewright.report.time_left import Report, TimeLeft, no_report, rough_dura
 from placewright.report.trace import SegmentRun, run_trace_text
 from placewright.session.contenders import alone_contender, split_contender
 from placewright.session.language.problem import is_of_tokens
-from placewright.session.models import default_runtime, loaded_model, runtime_named
+from placewright.session.models import loaded_model, runtime_named
 from placewright.session.plans import recommendation_lines
+from placewright.session.runtimes import default_runtime
 from placewright.simulation.model import Simulator
 
 ELSEWHERE = (SOURCE, "roofline")  # costs of devices of other machines

@@ -72,10 +72,11 @@ from placewright.session.language.layer_runs import why_inexpressible, why_pins_
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.language.run_search import LayersInRuns, half_of
 from placewright.session.measuring import Measured
-from placewright.session.models import ModelOfRequest, default_runtime
+from placewright.session.models import ModelOfRequest
 from placewright.session.plans import plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
+from placewright.session.runtimes import default_runtime
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.workers.interface import ThisProcess, Workers

@@ -303,7 +303,7 @@ def _as_given(outputs: Any, *, is_named: bool) -> Any:
 
 @takes_fields(*READ)
 def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
-    """Read a model as `runtime` sees it; None is OpenVINO, PyTorch for modules and for training.
+    """Read a model as `runtime` sees it, or the first runtime that is installed and can read it.
 
     >>> model = pw.read("model.onnx")
     >>> model.graph.op_names[0]

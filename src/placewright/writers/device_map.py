@@ -10,7 +10,6 @@ Accelerate refuses a map without a device for every parameter and buffer, even i
 
 from __future__ import annotations
 
-import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError
+from placewright.writers.card_numbers import card_numbers
 
 _TORCH_DEVICE = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|mlu)(:\d+)?)")
 _NUMBERED = re.compile(r"[^\d.]+(?:\.[^\d.]+)*\.(\d+)(?=\.)")  # path of a layer
@@ -93,7 +93,7 @@ def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
 
 
 def layer_map(plan: Plan) -> dict[str, str]:
-    """The map of a language model's plan, whose layers stay whole; cards are ``cuda:0`` and on.
+    """The map of a language model's plan, whose layers stay whole; cards are ``cuda:0`` and so on.
 
     Modules before the layers lie with the embedding, and those behind them with the head.
 
@@ -142,17 +142,19 @@ def layer_map(plan: Plan) -> dict[str, str]:
 
 
 def _card_names(devices: Sequence[Device]) -> list[str | None]:
-    """Names in PyTorch, cards by their order; None for streamed weights and for served cards."""
-    cards = itertools.count()
-    found: list[str | None] = []
-    for device in devices:
-        if device.kind == "cpu" and STREAMED_BY not in device.options:
-            found.append("cpu")
-        elif device.kind == "gpu" and not any("RPC" in name for name in device.options.values()):
-            found.append(f"cuda:{next(cards)}")
-        else:
-            found.append(None)
-    return found
+    """Names in PyTorch; None for streamed weights and for served cards."""
+    cards = [
+        device
+        for device in devices
+        if device.kind == "gpu" and not any("RPC" in name for name in device.options.values())
+    ]
+    numbers = {card.name: f"cuda:{at}" for card, at in zip(cards, card_numbers(cards), strict=True)}
+    return [
+        "cpu"
+        if device.kind == "cpu" and STREAMED_BY not in device.options
+        else numbers.get(device.name)
+        for device in devices
+    ]
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError
+from placewright.writers.card_numbers import card_numbers
 
 _CACHES = {"f16": "auto", "bf16": "auto"}  # formats of caches that both take without a conversion
 
@@ -54,7 +55,7 @@ ENGINES = {
 class Ranks:
     """Pipeline ranks of a plan."""
 
-    devices: tuple[int, ...]  # number of each rank's device among those of the request
+    devices: tuple[int, ...]  # number of each rank's card, see `card_numbers`
     layers: tuple[int, ...]  # of each rank
 
 
@@ -96,7 +97,10 @@ def pipeline_ranks(plan: Plan) -> Ranks:
                 f"'{name}' is on '{cluster.device_names[at[graph.op_index[name]]]}', and the "
                 f"engine keeps it on '{cluster.device_names[own]}'; pin it there"
             )
-    return Ranks(devices, tuple(order.count(device) for device in devices))
+    cards = [device for device in cluster.devices if device.kind != "cpu"]
+    known = dict(zip([card.name for card in cards], card_numbers(cards), strict=True))
+    numbers = tuple(known[cluster.device_names[device]] for device in devices)
+    return Ranks(numbers, tuple(order.count(device) for device in devices))
 
 
 def command_line(plan: Plan, engine: str) -> str:

@@ -20,6 +20,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
+from placewright.writers.card_numbers import card_numbers
 
 NAME = "llama.cpp"  # option of a device: the buffer that the engine names after it
 # A card of a server has a buffer with its number there; as a device it is numbered over all.
@@ -270,14 +271,16 @@ def _any_of(numbers: Iterable[int]) -> str:
 
 
 def _engine_names(cards: Sequence[Device]) -> list[str]:
-    """Names of cards for the engine: those of their options, else numbered by backend."""
-    found: list[str] = []
-    numbers: dict[str, int] = {}
+    """Names of cards for the engine: those of their options, else numbered within a backend."""
+    of_backend: dict[str, list[Device]] = {}
     for card in cards:
-        kind = card.fingerprint.removeprefix("catalogue:")
-        backend = next((name for mark, name in _MARKS.items() if kind.startswith(mark)), "CUDA")
-        number = numbers.get(backend, 0)
         if NAME not in card.options:
-            numbers[backend] = number + 1
-        found.append(card.options.get(NAME, f"{backend}{number}"))
-    return found
+            kind = card.fingerprint.removeprefix("catalogue:")
+            backend = next((name for mark, name in _MARKS.items() if kind.startswith(mark)), "CUDA")
+            of_backend.setdefault(backend, []).append(card)
+    names = {
+        card.name: f"{backend}{number}"
+        for backend, own in of_backend.items()
+        for card, number in zip(own, card_numbers(own), strict=True)
+    }
+    return [card.options.get(NAME) or names[card.name] for card in cards]

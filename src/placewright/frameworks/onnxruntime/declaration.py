@@ -29,6 +29,7 @@ class OnnxFramework(FileFramework):
     name: ClassVar[str] = "onnxruntime"
     library: ClassVar[str] = "ONNX Runtime"
     extra: ClassVar[str] = "onnxruntime"
+    packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnx")
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
     formats: ClassVar[tuple[str, ...]] = ("onnx",)
     precision_options: ClassVar[tuple[str, ...]] = ()

@@ -20,6 +20,7 @@ class OpenVinoFramework(FileFramework):
     name: ClassVar[str] = "openvino"
     library: ClassVar[str] = "OpenVINO"
     extra: ClassVar[str] = "openvino"
+    packages: ClassVar[tuple[str, ...]] = ("openvino",)
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     formats: ClassVar[tuple[str, ...]] = ("openvino",)
     precision_options: ClassVar[tuple[str, ...]] = ("INFERENCE_PRECISION_HINT",)

@@ -34,10 +34,7 @@ def checked_files(path: Path) -> tuple[Path, ...]:
         return _saved_model(path)
     check = _CHECKS.get(path.suffix.lower())
     if check is None:
-        raise FileFormatError(
-            f"'{path}' has no known model format; known are {', '.join(SUFFIXES)}, "
-            "a SavedModel folder, .pt2 and .json"
-        )
+        raise FileFormatError(f"'{path}' is none of {', '.join(SUFFIXES)} and no SavedModel folder")
     limit = _MAX_XML_BYTES if check is _check_xml else MAX_MESSAGE_BYTES
     return (path, *files_beside(path, check, limit=limit))
 

@@ -18,6 +18,7 @@ from placewright.frameworks.torch.programs import (
     program_file,
     read_torch_model,
 )
+from placewright.frameworks.torch.pt2 import HOW_TO_EXPORT
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
@@ -32,8 +33,12 @@ class TorchFramework:
     name: ClassVar[str] = "torch"
     library: ClassVar[str] = "PyTorch"
     extra: ClassVar[str] = "torch"
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
     objectives: ClassVar[tuple[Objective, ...]] = ("latency", "throughput", "training")
     suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType(
+        dict.fromkeys((".pt", ".pth", ".jit", ".ts"), HOW_TO_EXPORT)
+    )
     formats: ClassVar[tuple[str, ...]] = FORMATS
     reads_modules: ClassVar[bool] = True
     fuses_ops: ClassVar[bool] = False

@@ -15,7 +15,7 @@ from placewright.core.quantities import format_bytes
 from placewright.errors import PlacewrightError
 from placewright.execution.token_work import PHASES, Phase, RequestedWork, TokenRequest, Works
 from placewright.frameworks.registry import reader_of_file
-from placewright.profiling.catalogue import speed_interval
+from placewright.profiling.catalogue import entry_of, speed_interval
 from placewright.profiling.token_costs import ENGINE, is_streamed, token_problem
 from placewright.report.language_text import Speed, memory_lines, proof_line, speed_lines
 from placewright.session.language.layer_runs import why_inexpressible
@@ -97,18 +97,26 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         )
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")
-    return [*lines, _costs_line(plan)]
+    return [*lines, *_costs_lines(physical_cluster(plan.problem))]
 
 
-def _costs_line(plan: Plan) -> str:
-    """The source of the costs, in a sentence."""
-    measured = _sources_of_measurements(physical_cluster(plan.problem))
+def _costs_lines(cluster: Cluster) -> list[str]:
+    """The source of the costs, in sentences."""
+    measured = _sources_of_measurements(cluster)
     if measured:
-        return f"costs were measured by `placewright profile`: {'; '.join(measured)}"
-    return (
-        f"costs come from data sheets and rates of {ENGINE}, not from these devices; nine of ten "
-        "published speeds lie within such ranges"
-    )
+        return [f"costs were measured by `placewright profile`: {'; '.join(measured)}"]
+    described = {
+        device.name: f"{device.name} is {entry_of(device).description} with "
+        f"{format_bytes(device.memory_bytes)}"
+        for device in cluster.devices
+        if device.fingerprint and not math.isinf(device.memory_bytes)
+    }
+    sheets = [f"data sheets: {'; '.join(described.values())}"] if described else []
+    return [
+        *sheets,
+        f"costs come from data sheets and rates of {ENGINE}, not from these devices; it keeps a "
+        "part of each memory for itself; nine of ten published speeds lie within such ranges",
+    ]
 
 
 def _sources_of_measurements(cluster: Cluster) -> list[str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from placewright.errors import FileFormatError, MissingExtraError
+from placewright.frameworks.torch.pt2 import HOW_TO_EXPORT
 from placewright.frameworks.torch.pt2.grammar import identifier, shown
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
 from placewright.frameworks.torch.pt2.spliced_file import SplicedFile
@@ -98,7 +99,7 @@ def _admitted(file: BinaryIO) -> SplicedFile:
         names = archive.namelist()
         roots = list(dict.fromkeys(name.partition("/")[0] for name in names))
         if not any(re.search(r"(^|/)models/[^/]+\.json$", name) for name in names):
-            raise FileFormatError("it holds no exported program")
+            raise FileFormatError(f"it holds no exported program; {HOW_TO_EXPORT}")
         if len(roots) != 1 or len(dict.fromkeys(names)) < len(names):
             raise FileFormatError("it has more than one folder, or a member twice")
         full_name = {name.partition("/")[2]: name for name in names}

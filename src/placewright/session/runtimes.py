@@ -1,0 +1,144 @@
+"""Runtimes: the default of a request, and whether one fits it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from placewright.core.problem import Objective, Problem, timed_objective
+from placewright.core.source import ModelSource
+from placewright.errors import FieldError, FileFormatError
+from placewright.execution.framework import Framework, HandsOverPrograms
+from placewright.frameworks.registry import (
+    framework_named,
+    framework_of,
+    frameworks,
+    is_installed,
+    readers,
+)
+from placewright.io.opened import shown_name
+
+_LOG = logging.getLogger(__name__)
+
+ZOO_PREFIX = "zoo:"
+MODULE_PREFIX = "module:"
+IN_MEMORY = (ZOO_PREFIX, MODULE_PREFIX)
+
+
+def default_runtime_name(objective: Objective = "latency", model: str = "") -> str:
+    """The first runtime of the registry that is installed, has the objective and reads a model.
+
+    Without an installed one it is the first of all, whose error names what to install.
+
+    Args:
+        model: a name; empty is any.
+    """
+    return _choice(objective, model)[0].name
+
+
+def tell_default_runtime(objective: Objective, model: str) -> None:
+    """Log which runtime stands in for one that is not installed, if there is such."""
+    chosen, absent = _choice(objective, model)
+    if absent and is_installed(chosen):
+        names = " and ".join(one.name for one in absent)
+        _LOG.info(
+            "runtime %s, since %s is not installed; argument `runtime` names another",
+            *(chosen.name, names),
+        )
+
+
+def _choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Framework]]:
+    """The framework for a model by default, and those before it, which are not installed."""
+    able = _able(timed_objective(objective))
+    readers = [one for one in able if _reads(one, model)] or able
+    at = next((at for at, one in enumerate(readers) if is_installed(one)), 0)
+    return readers[at], readers[:at]
+
+
+def _reads(framework: Framework, model: str) -> bool:
+    """True if a framework reads a model of this name, or can have it converted."""
+    suffix = Path(model).suffix.lower()
+    if not model or model.startswith(IN_MEMORY):
+        return True
+    if suffix in framework.suffixes:
+        return True
+    others = [one for one in frameworks() if isinstance(one, HandsOverPrograms)]
+    return framework.converts_programs and any(suffix in one.suffixes for one in others)
+
+
+def require_known_format(path: Path) -> None:
+    """Refuse a file that nothing here reads, by its suffix.
+
+    Raises:
+        FileFormatError: the message names the formats, or how to get one.
+    """
+    known = [suffix for one in frameworks() for suffix in one.suffixes]
+    known += [suffix for one in readers() for suffix in one.suffixes]
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix in (*known, ".json"):
+        return
+    hints = [one.instead[suffix] for one in frameworks() if suffix in one.instead]
+    listed = f"known are {', '.join(dict.fromkeys(known))}, .json and a SavedModel folder"
+    raise FileFormatError(
+        f"'{shown_name(path)}' has no known model format; {(hints or [listed])[0]}"
+    )
+
+
+def default_runtime(problem: Problem) -> str:
+    """The runtime of the framework that read the model, else the objective's default."""
+    return runtime_of(problem.source, problem.objective)
+
+
+def runtime_of(source: ModelSource | None, objective: Objective = "latency") -> str:
+    """Like `default_runtime`, before there is a problem."""
+    framework = None if source is None else framework_of(source)
+    if framework is None or timed_objective(objective) not in framework.objectives:
+        return default_runtime_name(objective)
+    return framework.name
+
+
+def module_runtime_name() -> str:
+    """The first runtime of the registry that reads modules in memory."""
+    return next(one.name for one in frameworks() if one.reads_modules)
+
+
+def require_known_runtime(runtime: str | None) -> None:
+    """Refuse an unknown runtime before any long work.
+
+    Raises:
+        UnknownNameError: there is no such runtime.
+    """
+    if runtime is not None:
+        framework_named(runtime)
+
+
+def require_training_runtime(runtime: str | None, objective: str) -> None:
+    """Refuse a runtime that lacks the objective.
+
+    Raises:
+        FieldError: the message names the runtimes that have it.
+    """
+    if runtime is None or objective in framework_named(runtime).objectives:
+        return
+    able = " or ".join(one.name for one in _able(objective))
+    verb = "train" if objective == "training" else f"be used for {objective}"
+    raise FieldError("runtime", f"'{runtime}' cannot {verb}; leave it out, or take {able}")
+
+
+def compile_options(runtime: str) -> Mapping[str, str]:
+    """Device options that make a runtime compile its segments.
+
+    Raises:
+        FieldError: the runtime always compiles.
+    """
+    options = framework_named(runtime).compile_options
+    if not options:
+        able = " or ".join(one.name for one in frameworks() if one.compile_options)
+        raise FieldError("compiled", f"is of runtime {able}; '{runtime}' always compiles")
+    return options
+
+
+def _able(objective: str) -> tuple[Framework, ...]:
+    """The frameworks for an objective, the first choice first."""
+    return tuple(one for one in frameworks() if objective in one.objectives)
