@@ -49,9 +49,9 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     """Time single updates of HSDAG `corrected` with its defaults, on one core."""
     import torch
 
+    from placewright.placers.learned.hsdag.algorithm import trainee
     from placewright.placers.learned.hsdag.graph import coarsened
     from placewright.placers.learned.hsdag.placer import HsdagCorrected
-    from placewright.placers.learned.hsdag.training import trainee
     from placewright.placers.learned.shared.sampling import torch_scope
 
     for name, problem in problems.items():

@@ -21,7 +21,7 @@ from placewright.files.results import write_rows
 from placewright.placers.learned.placeto.algorithm import (
     PlacetoGraph,
     PlacetoPolicy,
-    first_placements,
+    first_placement,
 )
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.shared.sampling import entropy, masked_log_softmax
@@ -84,12 +84,12 @@ def row_of(name: str, problem: Problem, aggregation: str, seeds: int) -> Untrain
 def _of_seed(placer: PlacetoPlacer, graph: PlacetoGraph, seed: int) -> tuple[float, float]:
     torch.manual_seed(seed)
     n, n_devices = graph.space.allowed.shape
-    policy = PlacetoPolicy(n_devices, placer.rounds, placer.embedding, placer.aggregation)
-    devices = first_placements(placer, graph, np.random.default_rng(seed))[0]
+    policy = PlacetoPolicy(n_devices, **placer.network)
+    devices = first_placement(graph.space, np.random.default_rng(seed))
     spreads, largest = [], []
     for node in range(0, n, EVERY):
-        state = torch.tensor(graph.features(devices, node, np.arange(n) < node))
-        logits = policy(graph, state[None], torch.tensor([node]))
+        state = torch.tensor(graph.features(devices, node))
+        logits = policy(graph, state[None], torch.tensor(graph.decided[[node]]))
         log_p = masked_log_softmax(logits, torch.tensor(graph.space.allowed[node]))
         spreads.append(entropy(log_p).item() / np.log(n_devices))
         largest.append(float(logits.abs().max()))

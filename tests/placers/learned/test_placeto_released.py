@@ -70,7 +70,7 @@ def test_features_of_a_state(theirs: Arrays, at: str) -> None:
     """Equal to theirs, whose one cost is a column for each device here."""
     graph, done = graph_of(theirs, at), int(theirs[f"{at}/n_done"])
     devices = theirs[f"{at}/placement"][theirs[f"{at}/order"]]
-    rows = graph.features(devices, done, np.arange(len(devices)) < done)
+    rows = graph.features(devices, done)
     assert np.array_equal(rows[:, 0], rows[:, 1])
     np.testing.assert_allclose(rows[:, 1:], theirs[f"{at}/features"], rtol=1e-5, atol=1e-6)
 
@@ -109,9 +109,8 @@ def test_messages_and_logits(theirs: Arrays, at: str) -> None:
     n = len(state)
     every = state.expand(n, -1, -1)
     with torch.no_grad():
-        passed = policy._passed(graph, policy.transform(state[None]))
+        messages = policy.embed(graph, state[None])[0]
         found = policy(graph, every, torch.arange(n))
-    messages = torch.cat([passed[0, 0], passed[1, 0]], dim=-1)
     np.testing.assert_allclose(messages, theirs[f"{at}/messages"], rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(found, theirs[f"{at}/logits"], rtol=1e-5, atol=1e-9)
     assert np.ptp(theirs[f"{at}/logits"][:, 0]) > 1e-3  # nodes differ

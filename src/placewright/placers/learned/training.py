@@ -86,7 +86,7 @@ def train(
     episode when called again with the same arguments; more `episodes` continue a finished one.
 
     Args:
-        placer: one of `placers_that_take_a_policy`; its folder has a module `training` with
+        placer: one of `placers_that_take_a_policy`; its folder has a module `algorithm` with
             ``trainee(settings, problems)``.
         problems: the graphs with their devices; all need the same number of devices for `placeto`
             and `hsdag`.
@@ -164,9 +164,9 @@ def _descended(
     results = rollouts(job, known_of(trainee), turn)
     take(trainee, optimiser, results, progress)
     for episode, episode_result in zip(turn, results, strict=True):
-        baseline = trainee.baseline(episode.graph(len(job.problems)))
-        for returns in episode_result.recorded if baseline is not None else ():
-            baseline.update(returns)  # type: ignore[union-attr]
+        if episode_result.returns is not None:
+            baseline = trainee.baselines[episode.graph(len(job.problems))]
+            baseline.update(episode_result.returns)
     return [(episode_result.loss, episode_result.mean_time) for episode_result in results]
 
 

@@ -6,6 +6,7 @@ Steps 3 to 5 of HSDAG: sample placements, time them, and weigh their gradients.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +24,7 @@ from placewright.placers.learned.hsdag.graph import (
     vocabulary_of,
 )
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
-from placewright.placers.learned.hsdag.settings import HsdagSettings
+from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
 from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
 from placewright.placers.learned.shared.monitoring import EarlyStop
@@ -40,6 +41,11 @@ from placewright.placers.learned.shared.sampling import (
     entropy,
     masked_log_softmax,
     sample,
+)
+from placewright.placers.learned.shared.training_episodes import (
+    EpisodeResult,
+    Trainee,
+    require_one_device_count,
 )
 from placewright.simulation.evaluator import Evaluator
 
@@ -61,7 +67,7 @@ FAILED_LATENCY = 1e10  # of the released code, in seconds
 
 
 def learn(
-    settings: HsdagSettings, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    settings: Hsdag, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> HsdagPolicy:
     """Learn until the budget ends (`BudgetSpent`) or patience is lost.
 
@@ -71,10 +77,9 @@ def learn(
     vocabulary, start = vocabulary_of(problem), None
     if settings.policy:
         settings, vocabulary, start = trained_start(settings, problem)
-    stop = EarlyStop(settings.patience)
+    stop, baseline = EarlyStop(settings.patience), MovingAverage(settings.baseline_decay)
     if settings.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
-    judge = Judge(settings, evaluator, MovingAverage(settings.baseline_decay))
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         graph = HsdagGraph.of(problem, settings, vocabulary)
         n_features = int(graph.features.shape[1])
@@ -85,15 +90,20 @@ def learn(
             start.give_to(policy)
         optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         while not stop(evaluator.best_value, evaluator.evaluations):
+            # 1. Draw placements, from a state that evolves, and time them.
             steps = run_episode(policy, graph, settings, generator)
-            rewards = judge.rewards(steps.placements)
-            loss = episode_loss(settings, steps, judge.weights(rewards))
+            rewards = rewards_of(settings, evaluator, steps.placements)
+            # 2. Weigh each step by its return.
+            returns = returns_of(settings, rewards)
+            weights = weights_of(settings, returns, baseline)
+            # 3. REINFORCE with an entropy bonus.
+            loss = episode_loss(settings, steps, weights)
             if settings.updates:
-                clipped_step(policy, optimiser, loss, clip_norm_of(settings))
+                clipped_step(policy, optimiser, loss, settings.clip_norm or math.inf)
             scalars(
                 evaluator.evaluations,
                 best=evaluator.best_value,
-                mean_time=judge.mean_time(),
+                mean_time=mean_time(evaluator, 20),
                 loss=loss.item(),
                 entropy=steps.entropy.mean().item(),
                 clusters=float(steps.n_clusters),
@@ -101,42 +111,10 @@ def learn(
     return policy
 
 
-def clip_norm_of(settings: HsdagSettings) -> float:
-    """Largest global norm of a gradient; infinite if there is no limit."""
-    return settings.clip_norm or math.inf
-
-
-def make_policy(settings: HsdagSettings, n_features: int, n_devices: int) -> HsdagPolicy:
+def make_policy(settings: Hsdag, n_features: int, n_devices: int) -> HsdagPolicy:
     """A new network; its dropout is always active, as in the released code."""
     rounds = -1 if settings.without_grouping else settings.parse_rounds
     return HsdagPolicy(n_features, n_devices, settings.hidden, settings.dropout, rounds)
-
-
-def trained_start(
-    settings: HsdagSettings, problem: Problem
-) -> tuple[HsdagSettings, tuple[str, ...], Checkpoint]:
-    """Choices and vocabulary that a policy file was trained with, and its parameters.
-
-    Raises:
-        FileFormatError: the file is unusable, or its policy has another number of devices.
-    """
-    checkpoint = load_checkpoint(settings.policy, "hsdag")
-    trained = checkpoint.count("n_devices")
-    if trained != problem.n_devices:
-        raise FileFormatError(
-            f"policy '{settings.policy}' is for {trained} devices, not {problem.n_devices}; "
-            "train one for them"
-        )
-    same = {name: checkpoint.like(name, getattr(settings, name)) for name in NETWORK_CHOICES}
-    same["hidden"] = checkpoint.count("hidden")
-    same["parse_rounds"] = checkpoint.count("parse_rounds", least=0)
-    vocabulary = checkpoint.like("vocabulary", ["MatMul"])
-    if not all(isinstance(kind, str) for kind in vocabulary):
-        raise FileFormatError(
-            f"policy '{settings.policy}': 'vocabulary' must list kinds of operators by name; "
-            "train it again"
-        )
-    return replace(settings, **same), tuple(vocabulary), checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +127,12 @@ class HsdagGraph:
     allowed: BoolArray  # devices of each node, shape (n_nodes, n_devices)
 
     @classmethod
-    def of(
-        cls, problem: Problem, settings: HsdagSettings, vocabulary: tuple[str, ...]
-    ) -> HsdagGraph:
+    def of(cls, problem: Problem, settings: Hsdag, vocabulary: tuple[str, ...]) -> HsdagGraph:
         """Steps 1 and 2: coarsen, and compute features."""
         coarse = coarsened(problem, settings.max_nodes, weights_as_nodes=settings.weights_as_nodes)
-        rows = node_features(coarse, settings, vocabulary)
+        rows = node_features(
+            coarse, vocabulary, settings.feature_parts, normalised=settings.normalised_features
+        )
         allowed = np.ones((coarse.n_nodes, problem.n_devices), dtype=np.bool_)
         allowed[: coarse.space.n_groups] = coarse.space.allowed
         copies = 1 if settings.accumulate else settings.passes
@@ -177,19 +155,17 @@ class EpisodeSteps:
 
 
 def run_episode(
-    policy: HsdagPolicy, graph: HsdagGraph, settings: HsdagSettings, generator: torch.Generator
+    policy: HsdagPolicy, graph: HsdagGraph, settings: Hsdag, generator: torch.Generator
 ) -> EpisodeSteps:
     """Sample `steps` placements.
 
     If the state evolves, it gains each node's cluster embedding between two steps; else the steps
     differ in dropout and samples only, and pass as one graph of `steps` copies.
     """
-    if not settings.accumulate:
-        return run_steps(policy, graph, graph.features, settings.draws, generator)[0]
     state, parts = graph.features, []
-    for _ in range(settings.passes):
+    for _ in range(settings.passes if settings.accumulate else 1):
         steps, embedding = run_steps(policy, graph, state, settings.draws, generator)
-        state = state + embedding
+        state = state + embedding if settings.accumulate else state
         parts.append(steps)
     return EpisodeSteps(
         np.concatenate([steps.placements for steps in parts]),
@@ -258,60 +234,114 @@ def allowed_of_clusters(graph: HsdagGraph, cluster_of: IntArray) -> BoolArray:
     return np.where(common.any(axis=1, keepdims=True), common, some)
 
 
-@dataclass
-class Judge:
-    """Evaluates placements and computes the weights of their log-probabilities."""
+def rewards_of(settings: Hsdag, evaluator: Evaluator, placements: IntArray) -> FloatArray:
+    """Evaluate placements (n, n_units); rewards, reference time / latency, shape (at most n,).
 
-    settings: HsdagSettings  # rewards, returns and baseline
-    evaluator: Evaluator  # of the problem
-    baseline: MovingAverage  # of returns
-
-    def rewards(self, placements: IntArray) -> FloatArray:
-        """Evaluate placements (n, n_units); rewards, shape (at most n,).
-
-        A placement that the rule forbids is a query like any other, but never the incumbent.
-        """
-        forbidden = np.zeros(len(placements), dtype=np.bool_)
-        if not self.settings.homogeneous:
-            forbidden = (placements == placements[:, :1]).all(axis=1)
-        values = self.evaluator.sample_many(placements, keep=~forbidden)
-        failed = ~np.isfinite(values) | forbidden[: len(values)]
-        reference = reference_value(self.evaluator.problem)
-        if self.settings.reward == "root":
-            times = np.where(failed, FAILING_TIMES, np.minimum(values / reference, FAILING_TIMES))
-            return np.asarray(-np.sqrt(times))
-        # If nothing takes time, every placement has the reward 1.
-        values = np.maximum(values, np.finfo(np.float64).tiny)
-        return np.asarray(reference / np.where(failed, FAILED_LATENCY, values))
-
-    def mean_time(self, last: int = 20) -> float:
-        """Mean value of the last samples, each at most ten reference times."""
-        most = FAILING_TIMES * reference_value(self.evaluator.problem)
-        return float(np.mean(np.minimum(self.evaluator.samples[-last:], most)))
-
-    def weights(self, rewards: FloatArray) -> FloatArray:
-        """The factor on each step's -log pi, shape of `rewards`."""
-        settings = self.settings
-        if settings.returns == "shared":
-            scale = released_hsdag_return(rewards, settings.discount)
-            returns = np.full(len(rewards), scale)
-        elif settings.returns == "own":
-            returns = rewards * settings.discount ** np.arange(len(rewards))
-        else:
-            returns = discounted(rewards, settings.discount)
-        if not settings.baseline:
-            return returns
-        weights = self.baseline.advantage(returns)
-        self.baseline.update(returns)
-        if settings.normalised_advantages:
-            weights = weights / max(float(np.sqrt(np.mean(weights**2))), 1e-12)
-        return weights
+    A placement that the rule forbids is a query like any other, but never the incumbent.
+    """
+    forbidden = np.zeros(len(placements), dtype=np.bool_)
+    if not settings.homogeneous:
+        forbidden = (placements == placements[:, :1]).all(axis=1)
+    values = evaluator.sample_many(placements, keep=~forbidden)
+    failed = ~np.isfinite(values) | forbidden[: len(values)]
+    # If nothing takes time, every placement has the reward 1.
+    values = np.maximum(values, np.finfo(np.float64).tiny)
+    reference = reference_value(evaluator.problem)
+    return np.asarray(reference / np.where(failed, FAILED_LATENCY, values))
 
 
-def episode_loss(settings: HsdagSettings, steps: EpisodeSteps, weights: FloatArray) -> Tensor:
+def returns_of(settings: Hsdag, rewards: FloatArray) -> FloatArray:
+    """The return of each step, shape of `rewards`."""
+    if settings.returns == "shared":
+        return np.full(len(rewards), released_hsdag_return(rewards, settings.discount))
+    if settings.returns == "own":
+        return np.asarray(rewards * settings.discount ** np.arange(len(rewards)))
+    return discounted(rewards, settings.discount)
+
+
+def weights_of(settings: Hsdag, returns: FloatArray, baseline: MovingAverage) -> FloatArray:
+    """The factor on each step's -log pi, shape of `returns`; these enter a `baseline` in use."""
+    if not settings.baseline:
+        return returns
+    weights = baseline.advantage(returns)
+    baseline.update(returns)
+    if settings.normalised_advantages:
+        weights = weights / max(float(np.sqrt(np.mean(weights**2))), 1e-12)
+    return weights
+
+
+def episode_loss(settings: Hsdag, steps: EpisodeSteps, weights: FloatArray) -> Tensor:
     """Sum of -log pi(a_t) * weight_t over the first n steps, less the bonus; weights (n,)."""
     log_p = steps.log_probabilities[: len(weights)]
     loss = -(log_p * torch.tensor(weights, dtype=log_p.dtype)).sum()
     if settings.entropy_weight == 0.0:
         return loss
     return loss - settings.entropy_weight * steps.entropy.sum()
+
+
+def mean_time(evaluator: Evaluator, last: int) -> float:
+    """Mean value of the last samples, each at most ten reference times."""
+    most = FAILING_TIMES * reference_value(evaluator.problem)
+    return float(np.mean(np.minimum(evaluator.samples[-last:], most)))
+
+
+def trained_start(settings: Hsdag, problem: Problem) -> tuple[Hsdag, tuple[str, ...], Checkpoint]:
+    """Choices and vocabulary that a policy file was trained with, and its parameters.
+
+    Raises:
+        FileFormatError: the file is unusable, or its policy has another number of devices.
+    """
+    checkpoint = load_checkpoint(settings.policy, "hsdag")
+    trained = checkpoint.count("n_devices")
+    if trained != problem.n_devices:
+        raise FileFormatError(
+            f"policy '{settings.policy}' is for {trained} devices, not {problem.n_devices}; "
+            "train one for them"
+        )
+    same = {name: checkpoint.like(name, getattr(settings, name)) for name in NETWORK_CHOICES}
+    same["hidden"] = checkpoint.count("hidden")
+    same["parse_rounds"] = checkpoint.count("parse_rounds", least=0)
+    vocabulary = checkpoint.like("vocabulary", ["MatMul"])
+    if not all(isinstance(kind, str) for kind in vocabulary):
+        raise FileFormatError(
+            f"policy '{settings.policy}': 'vocabulary' must list kinds of operators by name; "
+            "train it again"
+        )
+    return replace(settings, **same), tuple(vocabulary), checkpoint
+
+
+def trainee(settings: Hsdag, problems: Sequence[Problem]) -> Trainee:
+    """A policy for graphs on the same number of devices; every graph has its own baseline.
+
+    Raises:
+        InputError: the problems differ in their number of devices.
+    """
+    n_devices = require_one_device_count("hsdag", problems)
+    vocabulary = vocabulary_of(*problems)
+    graphs = [HsdagGraph.of(problem, settings, vocabulary) for problem in problems]
+    evaluators = [Evaluator(problem) for problem in problems]
+    policy = make_policy(settings, int(graphs[0].features.shape[1]), n_devices)
+    baselines = [MovingAverage(settings.baseline_decay) for _ in problems]
+
+    def one(graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
+        del progress
+        evaluator = evaluators[graph]
+        steps = run_episode(policy, graphs[graph], settings, generator)
+        returns = returns_of(settings, rewards_of(settings, evaluator, steps.placements))
+        weights = weights_of(settings, returns, baselines[graph])
+        loss = episode_loss(settings, steps, weights)
+        time = mean_time(evaluator, len(returns)) / reference_value(evaluator.problem)
+        return EpisodeResult(loss, time, returns if settings.baseline else None)
+
+    return Trainee(
+        policy,
+        {
+            "n_devices": n_devices,
+            "vocabulary": list(vocabulary),
+            **{name: getattr(settings, name) for name in NETWORK_CHOICES},
+        },
+        one,
+        learning_rate=lambda progress: settings.learning_rate,
+        clip_norm=settings.clip_norm or math.inf,
+        baselines=baselines,
+    )

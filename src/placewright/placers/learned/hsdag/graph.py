@@ -17,6 +17,7 @@ colocation classes stay together, and a merge of units that no device could hold
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +27,6 @@ from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.learned.hsdag.settings import HsdagSettings
 from placewright.placers.learned.shared.features import (
     fractal_dimension,
     one_hot_degrees,
@@ -227,24 +227,26 @@ def vocabulary_of(*problems: Problem) -> tuple[str, ...]:
 
 
 def node_features(
-    graph: CoarseGraph, settings: HsdagSettings, vocabulary: tuple[str, ...]
+    graph: CoarseGraph, vocabulary: tuple[str, ...], parts: Sequence[str], *, normalised: bool
 ) -> FloatArray:
-    """Feature rows of the coarse graph's nodes, shape (n_nodes, n_features)."""
-    parts = [kind_shares(graph, vocabulary)]
-    if settings.features == "released":
-        if not settings.without_node_id:
-            parts.append(graph.position[:, None].astype(np.float64))
-    else:
-        if not settings.without_degrees:
-            parts.append(one_hot_degrees(graph.edges, graph.n_nodes))
-        if not settings.without_fractal_dimension:
-            parts.append(fractal_dimension(graph.edges, graph.n_nodes)[:, None])
-        if not settings.without_node_id:
-            parts.append(positional_encoding(graph.position))
-        if not settings.without_output_shape:
-            parts.append(output_shapes(graph, logarithmic=settings.normalised_features))
-    rows = np.concatenate(parts, axis=1)
-    return standardised(rows) if settings.normalised_features else rows
+    """Feature rows of the coarse graph's nodes, shape (n_nodes, n_features).
+
+    Args:
+        graph: the nodes.
+        vocabulary: kinds, each with a column.
+        parts: the features besides kinds, by name.
+        normalised: every column with mean 0 and deviation 1, shapes as logarithms.
+    """
+    known: dict[str, Callable[[], FloatArray]] = {
+        "raw_index": lambda: graph.position[:, None].astype(np.float64),
+        "degrees": lambda: one_hot_degrees(graph.edges, graph.n_nodes),
+        "fractal_dimension": lambda: fractal_dimension(graph.edges, graph.n_nodes)[:, None],
+        "index": lambda: positional_encoding(graph.position),
+        "output_shape": lambda: output_shapes(graph, logarithmic=normalised),
+    }
+    columns = [kind_shares(graph, vocabulary), *(known[part]() for part in parts)]
+    rows = np.concatenate(columns, axis=1)
+    return standardised(rows) if normalised else rows
 
 
 def kind_shares(graph: CoarseGraph, vocabulary: tuple[str, ...]) -> FloatArray:

@@ -246,16 +246,11 @@ def _normalised(edges: IntArray, n_nodes: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Communities:
-    """The communities of one parse.
+    """The communities of one parse."""
 
-    Attributes:
-        community_of: of each node, by falling score of the edge that opened it, nodes without edges
-            last, shape (n_nodes,).
-        inner: whether both ends of an edge were in one community when it was closed, (n_edges,).
-    """
-
+    # of each node, by falling score of the edge that opened it, nodes without edges last
     community_of: IntArray
-    inner: BoolArray
+    inner: BoolArray  # both ends of an edge were in one community when it was closed, (n_edges,)
 
     @property
     def n_communities(self) -> int:
@@ -276,32 +271,24 @@ def dominant_communities(edges: IntArray, score: FloatArray, n_nodes: int) -> Co
         score: of each, shape (n_edges,). Of equal scores the first counts as higher.
     """
     n_edges = edges.shape[1]
-    rank = np.empty(n_edges, dtype=np.int64)
-    rank[np.argsort(-score, kind="stable")] = np.arange(n_edges)
+    by_score = np.argsort(-score, kind="stable")
+    rank = np.argsort(by_score)
     best = np.full(n_nodes, n_edges, dtype=np.int64)  # rank of each node's best edge
     np.minimum.at(best, edges[0], rank)
-    target = np.arange(n_nodes)
-    is_best = rank == best[edges[0]]
-    target[edges[0, is_best]] = edges[1, is_best]
-    into = np.full(n_nodes, n_edges, dtype=np.int64)  # best rank of the best edges into a node
     connected = best < n_edges
+    target = np.arange(n_nodes)  # where each node's best edge leads
+    target[connected] = edges[1, by_score[best[connected]]]
+    into = np.full(n_nodes, n_edges, dtype=np.int64)  # best rank of the best edges into a node
     np.minimum.at(into, target[connected], best[connected])
     opened_by, reached = into[target], target
     for _ in range(max(1, n_nodes).bit_length()):
         opened_by = np.minimum(opened_by, opened_by[reached])
         reached = reached[reached]
-    alone = np.flatnonzero(~connected)
-    opened_by[alone] = n_edges + 1 + np.arange(len(alone))
-    _, community_of = np.unique(opened_by, return_inverse=True)
-    return Communities(community_of.astype(np.int64), _inner(edges, rank, opened_by))
-
-
-def _inner(edges: IntArray, rank: IntArray, opened_by: IntArray) -> BoolArray:
-    """Both ends in one community, or one the end that has left the other's community again."""
-    into_of = np.full(len(rank) + 1, -1, dtype=np.int64)
-    into_of[rank] = edges[1]  # by rank: the node that an edge leads to
+    # Inner: both ends in one community, or one is the end to which the edge leads that opened the
+    # other's community, and has left it again.
+    end_of = edges[1, by_score]  # by rank
     first, second = opened_by[edges[0]], opened_by[edges[1]]
-    inner: BoolArray = (
-        (first == second) | (into_of[first] == edges[1]) | (into_of[second] == edges[0])
-    )
-    return inner
+    inner = (first == second) | (end_of[first] == edges[1]) | (end_of[second] == edges[0])
+    opened_by[~connected] = n_edges + 1 + np.arange(np.count_nonzero(~connected))
+    _, community_of = np.unique(opened_by, return_inverse=True)
+    return Communities(community_of.astype(np.int64), inner)

@@ -10,17 +10,24 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import BudgetSpent, Requires
+from placewright.errors import BudgetSpent, InputError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.hsdag.graph import coarsened
-from placewright.placers.learned.hsdag.settings import HsdagSettings
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.searching import LearningPlacer
+from placewright.placers.learned.shared.searching import (
+    LearningPlacer,
+    SearchSettings,
+    require_counts,
+    require_one_of,
+)
 from placewright.simulation.evaluator import Evaluator
+
+FEATURES = ("released", "paper")
+RETURNS = ("shared", "own", "following")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hsdag(LearningPlacer, HsdagSettings):
+class Hsdag(LearningPlacer, SearchSettings):
     """Embed the graph, parse it into groups, place each group: all learned together.
 
     "A structure-aware framework for learning device placements on computation graphs", NeurIPS
@@ -61,11 +68,103 @@ class Hsdag(LearningPlacer, HsdagSettings):
         * the paper does not say how degrees beyond 8 are encoded: as 8;
         * equations were read in summaries only; the discount of 0.99 is ``config.py``'s ``gamma``;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
+
+    Attributes (besides those of `SearchSettings`):
+        hidden: width of the network.
+        dropout: while sampling and learning, in [0, 1).
+        max_nodes: limit on nodes of the network; 0 sets none.
+        weights_as_nodes: weights, inputs and outputs stay nodes after coarsening.
+        features: ``released`` (kinds, raw group index) or ``paper`` (kinds, degrees, fractal
+            dimension, sinusoidal index, output shape).
+        normalised_features: every feature with mean 0 and deviation 1; shapes as logarithms.
+        without_output_shape: ablation.
+        without_node_id: ablation, leaves the index out.
+        without_degrees: ablation.
+        without_fractal_dimension: ablation.
+        without_grouping: ablation, each node of the coarse graph is placed on its own.
+        parse_rounds: rounds of grouping; 0 repeats until nothing merges.
+        steps: placements per episode, which has one update.
+        draws: placements that are drawn from each pass through the network.
+        accumulate: nodes add their group's embedding to their state after each pass.
+        homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
+            and never returned.
+        returns: the weight of a step: ``shared`` (one discounted sum for all), ``own`` (its reward
+            times discount^step) or ``following`` (its reward and the discounted later ones).
+        discount: of rewards, in [0, 1].
+        baseline: subtract the moving average of past returns.
+        normalised_advantages: divide the advantages by their root mean square in the episode.
+        baseline_decay: of the moving average.
+        entropy_weight: of the mean entropy of a group's device, in the loss.
+        learning_rate: of Adam.
+        clip_norm: largest global norm of a gradient; 0 sets no limit.
+        policy: file of a trained policy to start from; "" starts from scratch.
     """
 
+    name: ClassVar[str] = "hsdag"
     paper: ClassVar[str] = "Duan et al., NeurIPS 2024"
     algorithm: ClassVar[str] = "placewright.placers.learned.hsdag.algorithm"
     requires: ClassVar[Requires] = (("torch", "learned"), ("torch_geometric", "learned"))
+
+    hidden: int = 128
+    dropout: float = 0.2
+    max_nodes: int = 0
+    weights_as_nodes: bool = True
+    features: str = "paper"
+    normalised_features: bool = False
+    without_output_shape: bool = False
+    without_node_id: bool = False
+    without_degrees: bool = False
+    without_fractal_dimension: bool = False
+    without_grouping: bool = False
+    parse_rounds: int = 1
+    steps: int = 20
+    draws: int = 1
+    accumulate: bool = True
+    homogeneous: bool = True
+    returns: str = "own"
+    discount: float = 0.99
+    baseline: bool = False
+    normalised_advantages: bool = False
+    baseline_decay: float = 0.9
+    entropy_weight: float = 0.0
+    learning_rate: float = 1e-3
+    clip_norm: float = 0.0
+    policy: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of(self.name, self, FEATURES, "features")
+        require_one_of(self.name, self, RETURNS, "returns")
+        require_counts(self.name, self, "hidden", "steps", "draws")
+        require_counts(self.name, self, "max_nodes", "parse_rounds", "patience", least=0)
+        for what, fits, condition in (
+            ("entropy_weight", self.entropy_weight >= 0, ">= 0"),
+            ("clip_norm", self.clip_norm >= 0, ">= 0"),
+            ("dropout", 0 <= self.dropout < 1, "in [0, 1)"),
+            ("baseline_decay", 0 <= self.baseline_decay < 1, "in [0, 1)"),
+            ("discount", 0 <= self.discount <= 1, "in [0, 1]"),
+            ("learning_rate", self.learning_rate > 0, "> 0"),
+        ):
+            if not fits:
+                value = getattr(self, what)
+                raise InputError(f"{self.name}: {what} must be {condition}, got {value}")
+
+    @property
+    def passes(self) -> int:
+        """Passes through the network per episode."""
+        return -(-self.steps // self.draws)
+
+    @property
+    def feature_parts(self) -> tuple[str, ...]:
+        """The features besides kinds, by their names in `graph.node_features`."""
+        if self.features == "released":
+            return () if self.without_node_id else ("raw_index",)
+        without = {
+            "degrees": self.without_degrees,
+            "fractal_dimension": self.without_fractal_dimension,
+            "index": self.without_node_id,
+            "output_shape": self.without_output_shape,
+        }
+        return tuple(name for name, is_left_out in without.items() if not is_left_out)
 
     def why_not(self, problem: Problem) -> str | None:
         """None, unless homogeneous placements are forbidden and there is one device only."""

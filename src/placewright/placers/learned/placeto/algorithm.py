@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, dijkstra
 from torch import Tensor, nn
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.errors import BudgetSpent, FileFormatError
+from placewright.errors import FileFormatError
 from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
@@ -38,11 +40,15 @@ from placewright.placers.learned.shared.returns import (
     relative_times,
 )
 from placewright.placers.learned.shared.sampling import (
-    as_array,
     chosen,
     entropy,
     masked_log_softmax,
     sample,
+)
+from placewright.placers.learned.shared.training_episodes import (
+    EpisodeResult,
+    Trainee,
+    require_one_device_count,
 )
 from placewright.simulation.evaluator import Evaluator
 
@@ -62,7 +68,6 @@ class PlacetoGraph:
     space: ActionSpace  # groups and their devices
     group_of: IntArray  # group of each node, shape (n,)
     decided: IntArray  # the node at which each group's device is decided, shape (n_groups,)
-    nodes: Grouping  # units -> nodes
     adjacency: Tensor  # 1 if a row feeds a column, shape (n, n)
     # ancestors, descendants, parallel: 1 if the column is one of the row's, shape (n, n)
     ancestors: Tensor
@@ -70,14 +75,14 @@ class PlacetoGraph:
     parallel: Tensor
     # cost per device and output bytes, each by its maximum, shape (n, n_devices + 1)
     fixed: FloatArray
-    # placement of all units -> start seconds of each group, shape (n,)
+    # placement of all units -> start seconds of each node, shape (n,)
     starts: Callable[[IntArray], FloatArray]
 
     @classmethod
     def of(cls, space: ActionSpace, evaluator: Evaluator) -> PlacetoGraph:
         """Compute the fixed part of `space`, whose groups are numbered in topological order."""
         problem = space.problem
-        nodes, group_of, decided = policy_nodes(space)
+        nodes, group_of = policy_nodes(space)
         links = ordered_links(problem, nodes)
         reach = np.isfinite(dijkstra(links, unweighted=True))
         np.fill_diagonal(reach, False)
@@ -89,9 +94,8 @@ class PlacetoGraph:
         return cls(
             space,
             group_of,
-            decided,
-            nodes,
-            torch.tensor(links, dtype=torch.float32),
+            np.unique(group_of, return_index=True)[1],  # the first node of each group
+            _float(links),
             _float(reach.T),
             _float(reach),
             _float(rest),
@@ -99,7 +103,7 @@ class PlacetoGraph:
             lambda device_of: start_seconds(problem, nodes, evaluator, device_of),
         )
 
-    def features(self, devices: IntArray, current: int, done: BoolArray) -> FloatArray:
+    def features(self, devices: IntArray, current: int) -> FloatArray:
         """State rows: costs, bytes, done, is-current, start time, device; shape (n, d).
 
         Start times are shifted by the current node's and divided by their maximum, if it is above
@@ -107,40 +111,31 @@ class PlacetoGraph:
 
         Args:
             devices: of each group, shape (n_groups,).
-            current: the group whose device is decided now.
-            done: groups that were decided, shape (n_groups,).
+            current: the group whose device is decided now; those before it are done.
         """
         node = self.decided[current]
         start = self.starts(self.space.expand(devices))
         start = start - start[node]
         start = start / (start.max() or 1.0)
         is_current = np.arange(len(start)) == node
-        of_nodes = devices[self.group_of]
-        one_hot = of_nodes[:, None] == np.arange(self.space.problem.n_devices)
-        columns = [self.fixed, done[self.group_of], is_current, start, one_hot]
+        one_hot = devices[self.group_of][:, None] == np.arange(self.space.problem.n_devices)
+        columns = [self.fixed, self.group_of < current, is_current, start, one_hot]
         return np.column_stack(columns).astype(np.float32)
 
 
-def policy_nodes(space: ActionSpace) -> tuple[Grouping, IntArray, IntArray]:
-    """The nodes of the policy's graph (see `PlacetoGraph`).
+def _float(matrix: NDArray[Any]) -> Tensor:
+    return torch.tensor(matrix, dtype=torch.float32)
+
+
+def policy_nodes(space: ActionSpace) -> tuple[Grouping, IntArray]:
+    """Units -> nodes of the policy's graph, and the group of each node (see `PlacetoGraph`).
 
     Forward nodes come first, in the order of their groups, then the others in the reverse order.
-
-    Returns:
-        Units -> nodes; the group of each node; the node at which each group is decided.
     """
-    problem, group_of_unit = space.problem, space.grouping.group_of
-    is_late = problem.unit_graph.op_phases != FORWARD
-    ahead = np.full((2, space.n_groups), False)
-    np.logical_or.at(ahead, (is_late.astype(np.int64), group_of_unit), True)
-    groups = np.arange(space.n_groups)
-    forward, late = groups[ahead[0]], groups[ahead[1]][::-1]
-    number = np.full((2, space.n_groups), -1, dtype=np.int64)
-    number[0, forward] = np.arange(len(forward))
-    number[1, late] = len(forward) + np.arange(len(late))
-    decided = np.where(ahead[0], number[0], number[1])
-    nodes = Grouping(number[is_late.astype(np.int64), group_of_unit])
-    return nodes, np.concatenate([forward, late]), decided
+    groups, n = space.grouping.group_of, space.n_groups
+    is_late = space.problem.unit_graph.op_phases != FORWARD
+    keys, node_of = np.unique(np.where(is_late, 2 * n - 1 - groups, groups), return_inverse=True)
+    return Grouping(node_of.astype(np.int64)), np.where(keys < n, keys, 2 * n - 1 - keys)
 
 
 def ordered_links(problem: Problem, nodes: Grouping) -> FloatArray:
@@ -182,8 +177,7 @@ class PlacetoPolicy(nn.Module):
     ) -> None:
         super().__init__()
         d = 4 + 2 * n_devices
-        self.n_devices, self.rounds, self.embedding = n_devices, rounds, embedding
-        self.aggregation = aggregation
+        self.rounds, self.embedding, self.aggregation = rounds, embedding, aggregation
         self.transform = perceptron(d, d, d, d)
         self.messages = nn.ModuleList(_aggregator(d) for _ in range(2))
         self.updates = nn.ModuleList(_aggregator(d) for _ in range(2))
@@ -196,17 +190,13 @@ class PlacetoPolicy(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, graph: PlacetoGraph, features: Tensor, current: Tensor) -> Tensor:
-        """Logits of the current node's device.
+        """Logits of the current node's device, shape (batch, n_devices).
 
         Args:
             features: shape (batch, n, d).
             current: node of each state, shape (batch,).
         """
-        own = self.transform(features)  # (batch, n, d)
-        sides = own.expand(2, -1, -1, -1)
-        if self.embedding == "messages":
-            sides = self._passed(graph, own)
-        both = torch.cat(sides.unbind(0), dim=-1)  # (batch, n, 2 d)
+        both = self.embed(graph, features)  # (batch, n, 2 d)
         parts = [both[torch.arange(len(current)), current]]  # (batch, 2 d)
         relations = (graph.ancestors, graph.descendants, graph.parallel)
         if self.embedding == "sum":
@@ -216,42 +206,25 @@ class PlacetoPolicy(nn.Module):
             weights = self._shares(relation[current]).unsqueeze(1)  # (batch, 1, n)
             total = (weights @ self.gathers[index](both)).squeeze(1)
             parts.append(self.summaries[index](total))
-        logits: Tensor = self.classifier(torch.cat(parts, dim=-1))  # (batch, devices)
+        logits: Tensor = self.classifier(torch.cat(parts, dim=-1))
         return logits
+
+    def embed(self, graph: PlacetoGraph, features: Tensor) -> Tensor:
+        """Messages up and down the graph from each node's features, shape (batch, n, 2 d)."""
+        own = self.transform(features)  # (batch, n, d)
+        sides = [own, own]
+        for side, links in enumerate((graph.adjacency.T, graph.adjacency)):
+            has_neighbour, shares = links.any(dim=1, keepdim=True), self._shares(links)
+            for _ in range(self.rounds if self.embedding == "messages" else 0):
+                heard = self.updates[side](shares @ self.messages[side](sides[side]))
+                sides[side] = has_neighbour * heard + own
+        return torch.cat(sides, dim=-1)
 
     def _shares(self, links: Tensor) -> Tensor:
         """Weights of an aggregation over the last axis."""
         if self.aggregation == "sum":
             return links
         return links / links.sum(dim=-1, keepdim=True).clamp(min=1.0)
-
-    def _passed(self, graph: PlacetoGraph, own: Tensor) -> Tensor:
-        """Both directions of message passing at once, shape (2, batch, n, d)."""
-        batch, n, d = own.shape
-        links = torch.stack([graph.adjacency.T, graph.adjacency])  # (2, n, n)
-        has_neighbour = (links.sum(dim=2) > 0).float()[:, None, :, None]
-        links = self._shares(links)
-        layers = [
-            _stacked(sides, index) for sides in (self.messages, self.updates) for index in (0, 2)
-        ]
-        x = own.expand(2, -1, -1, -1)
-
-        def through(value: Tensor, first: int) -> Tensor:
-            flat = value.reshape(2, batch * n, d)
-            for weight, bias in layers[first : first + 2]:
-                flat = torch.relu(torch.baddbmm(bias, flat, weight))
-            return flat.view(2, batch, n, d)
-
-        for _ in range(self.rounds):
-            x = has_neighbour * through(links[:, None] @ through(x, 0), 2) + own
-        return x
-
-
-def _stacked(sides: nn.ModuleList, index: int) -> tuple[Tensor, Tensor]:
-    """Weight (2, d, d) and bias (2, 1, d) of one layer of both directions."""
-    pairs = [side.get_submodule(str(index)) for side in sides]
-    weight = torch.stack([layer.get_parameter("weight").T for layer in pairs])
-    return weight, torch.stack([layer.get_parameter("bias") for layer in pairs]).unsqueeze(1)
 
 
 def _aggregator(width: int) -> nn.Sequential:
@@ -261,11 +234,11 @@ def _aggregator(width: int) -> nn.Sequential:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """Data of one episode of all workers; T = groups, W = workers, n = nodes."""
+    """One visit to every group."""
 
-    features: Tensor  # shape (T, W, n, d)
-    actions: Tensor  # shape (T, W)
-    rewards: FloatArray  # shape (T, W)
+    features: Tensor  # shape (n_groups, n, d)
+    actions: Tensor  # shape (n_groups,)
+    rewards: FloatArray  # shape (n_groups,)
 
 
 def run_episode(
@@ -275,44 +248,40 @@ def run_episode(
     devices: IntArray,
     generator: torch.Generator,
 ) -> Episode:
-    """Visit every group once from first placements `devices` (workers, T); each step is timed."""
-    n_workers, n = devices.shape
-    reference = reference_value(graph.space.problem)
+    """Visit every group once from first placement `devices` (n_groups,); each step is timed."""
+    reference, devices = reference_value(graph.space.problem), devices.copy()
     allowed = torch.tensor(graph.space.allowed)
-    before = _times(evaluator, graph.space.expand(devices), reference)
-    states, actions, rewards = [], [], []
-    for group in range(n):
-        done = np.arange(n) < group
-        state = torch.tensor(np.stack([graph.features(row, group, done) for row in devices]))
-        current = torch.full((n_workers,), int(graph.decided[group]))
+
+    def time_of_placement() -> FloatArray:
+        return relative_times(evaluator.evaluate_many(graph.space.expand(devices)), reference)
+
+    times, states, actions = [time_of_placement()], [], []
+    for group, node in enumerate(graph.decided.tolist()):
+        state = torch.tensor(graph.features(devices, group))[None]
         with torch.no_grad():
-            log_p = masked_log_softmax(policy(graph, state, current), allowed[group])
+            log_p = masked_log_softmax(policy(graph, state, torch.tensor([node])), allowed[group])
         action = sample(log_p, generator)
-        devices = devices.copy()
-        devices[:, group] = as_array(action)
-        after = _times(evaluator, graph.space.expand(devices), reference)
+        devices[group] = int(action)
+        times.append(time_of_placement())
         states.append(state)
         actions.append(action)
-        rewards.append(before - after)
-        before = after
-    evaluator.record_samples(np.where(after < FAILING_TIMES, after * reference, np.inf))
-    return Episode(torch.stack(states), torch.stack(actions), np.stack(rewards))
+    last = times[-1]
+    evaluator.record_samples(np.where(last < FAILING_TIMES, last * reference, np.inf))
+    return Episode(torch.cat(states), torch.cat(actions), -np.diff(np.concatenate(times)))
 
 
 def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph) -> IntArray:
     """Argmax actions through one episode without a query; devices of all units."""
-    devices = graph.space.allowed.argmax(axis=1)
-    for group in range(len(devices)):
-        state = graph.features(devices, group, np.arange(len(devices)) < group)
-        current = torch.tensor([int(graph.decided[group])])
+    devices, allowed = graph.space.allowed.argmax(axis=1), torch.tensor(graph.space.allowed)
+    for group, node in enumerate(graph.decided.tolist()):
+        state = torch.tensor(graph.features(devices, group))[None]
         with torch.no_grad():
-            logits = policy(graph, torch.tensor(state)[None], current)[0]
-        allowed = torch.tensor(graph.space.allowed[group])
-        devices[group] = int(masked_log_softmax(logits, allowed).argmax())
+            logits = policy(graph, state, torch.tensor([node]))[0]
+        devices[group] = int(masked_log_softmax(logits, allowed[group]).argmax())
     return graph.space.expand(devices)
 
 
-def update(
+def episode_loss(
     settings: PlacetoPlacer,
     policy: PlacetoPolicy,
     graph: PlacetoGraph,
@@ -320,26 +289,21 @@ def update(
     baseline: PerStepAverage,
     progress: float,
 ) -> tuple[Tensor, float]:
-    """REINFORCE loss with entropy bonus, gradients summed over workers; the mean entropy."""
-    returns = discounted(episode.rewards, 1.0)  # (T, W)
+    """REINFORCE loss with entropy bonus; the mean entropy. The episode enters `baseline`."""
+    returns = discounted(episode.rewards, 1.0)  # (n_groups,)
     if settings.reward == "terminal":
-        returns = np.tile(returns[0], (len(returns), 1))
-    baseline.update(returns.mean(axis=1))  # first: the current episode is part of the mean
-    advantage = returns - baseline.value[:, None]
+        returns = np.full_like(returns, returns[0])
+    baseline.update(returns)  # first: the current episode is part of the mean
+    advantage = returns - baseline.value
     if settings.normalised:
         advantage = advantage / max(baseline.deviation, SMALLEST_DEVIATION)
-    steps, workers = episode.actions.shape
-    states = episode.features.flatten(0, 1)  # (T * W, n, d)
-    group = torch.arange(steps).repeat_interleave(workers)
-    current, allowed = torch.tensor(graph.decided)[group], torch.tensor(graph.space.allowed)[group]
-    log_p = masked_log_softmax(policy(graph, states, current), allowed)
-    weights = torch.tensor(advantage, dtype=torch.float32).flatten()
+    logits = policy(graph, episode.features, torch.tensor(graph.decided))
+    log_p = masked_log_softmax(logits, torch.tensor(graph.space.allowed))
     spread = entropy(log_p)
-    score = (
-        weights * chosen(log_p, episode.actions.flatten())
-        + settings.entropy_weight * (1.0 - progress) * spread
-    )
-    return -score.sum() / steps, spread.mean().item()
+    weights = torch.tensor(advantage, dtype=torch.float32)
+    bonus = settings.entropy_weight * (1.0 - progress) * spread
+    score = weights * chosen(log_p, episode.actions) + bonus
+    return -score.sum() / len(score), spread.mean().item()
 
 
 def learn(
@@ -348,77 +312,86 @@ def learn(
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
-        policy = PlacetoPolicy(
-            space.problem.n_devices, settings.rounds, settings.embedding, settings.aggregation
-        )
+        policy = PlacetoPolicy(space.problem.n_devices, **settings.network)
         graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
-            evaluate_homogeneous(graph.space.problem, evaluator)
+            evaluate_homogeneous(space.problem, evaluator)
         if settings.policy:
-            load_weights(policy, settings.policy)
+            load_weights(settings, policy, space.problem.n_devices)
             evaluator.evaluate(greedy_placement(policy, graph))
         optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
-        queries = settings.workers * (graph.space.n_groups + 1)
+        queries = space.n_groups + 1  # of an episode
         n_updates = (evaluator.budget.evaluations or settings.horizon * queries) / queries
-        episode_number = 0
+        first, episode_number = first_placement(space, rng), 0
         while not stop(evaluator.best_value, evaluator.evaluations):
             progress = min(1.0, episode_number / n_updates)
-            if settings.initial == "varied" or episode_number == 0:
-                first = first_placements(settings, graph, rng)
             episode = run_episode(policy, graph, evaluator, first, generator)
             optimiser.param_groups[0]["lr"] = settings.learning_rate_at(progress)
-            loss, spread = update(settings, policy, graph, episode, baseline, progress)
+            loss, spread = episode_loss(settings, policy, graph, episode, baseline, progress)
             if settings.updates:
                 clipped_step(policy, optimiser, loss, settings.clip_norm)
             episode_number += 1
-            gain = float(episode.rewards.sum(axis=0).mean())
             scalars(
                 evaluator.evaluations,
                 best=evaluator.best_value,
-                gain=gain,
+                gain=float(episode.rewards.sum()),
                 loss=loss.item(),
                 entropy=spread,
             )
     return policy
 
 
-def first_placements(
-    settings: PlacetoPlacer, graph: PlacetoGraph, rng: np.random.Generator
-) -> IntArray:
-    """First placement of each worker's episode, the same for all, shape (workers, n)."""
-    allowed = graph.space.allowed
-    draws = np.where(allowed, rng.random(allowed.shape), -1.0)
-    first = allowed if settings.initial == "zero" else draws
-    return np.tile(first.argmax(axis=1), (settings.workers, 1))
+def first_placement(space: ActionSpace, rng: np.random.Generator) -> IntArray:
+    """The random placement that all episodes start from, shape (n_groups,)."""
+    draws = np.where(space.allowed, rng.random(space.allowed.shape), -1.0)
+    return np.asarray(draws.argmax(axis=1))
 
 
-def load_weights(policy: PlacetoPolicy, path: str) -> None:
+def load_weights(settings: PlacetoPlacer, policy: PlacetoPolicy, n_devices: int) -> None:
     """Load the parameters of a policy file.
 
     Raises:
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
-    checkpoint = load_checkpoint(path, "placeto")
+    checkpoint = load_checkpoint(settings.policy, "placeto")
     checkpoint.setting("aggregators")  # files without it are of another network
-    trained, rounds = checkpoint.setting("n_devices"), checkpoint.setting("rounds")
-    embedding = checkpoint.metadata.get("embedding", "messages")  # files before had no choice
-    aggregation = checkpoint.metadata.get("aggregation", "sum")
-    theirs = (trained, rounds, embedding, aggregation)
-    ours = (policy.n_devices, policy.rounds, policy.embedding, policy.aggregation)
+    theirs = {name: checkpoint.setting(name) for name in ("n_devices", "rounds")}
+    for name, before in (("embedding", "messages"), ("aggregation", "sum")):
+        theirs[name] = checkpoint.metadata.get(name, before)  # files before had no choice
+    ours = {"n_devices": n_devices, **settings.network}
     if theirs != ours:
-        said = [f"{d} devices, {r} rounds, {e} and {a}" for d, r, e, a in (theirs, ours)]
+        form = "{n_devices} devices, {rounds} rounds, {embedding} and {aggregation}"
         raise FileFormatError(
-            f"policy '{path}' is for {said[0]}, not {said[1]}; train one for them"
+            f"policy '{settings.policy}' is for {form.format(**theirs)}, not "
+            f"{form.format(**ours)}; train one for them"
         )
     checkpoint.give_to(policy)
 
 
-def _times(evaluator: Evaluator, placements: IntArray, reference: float) -> FloatArray:
-    values = evaluator.evaluate_many(placements)
-    if len(values) < len(placements):
-        raise BudgetSpent
-    return relative_times(values, reference)
+def trainee(settings: PlacetoPlacer, problems: Sequence[Problem]) -> Trainee:
+    """A policy for graphs on the same number of devices; every graph has its own baseline.
 
+    Raises:
+        InputError: the problems differ in their number of devices.
+    """
+    n_devices = require_one_device_count("placeto", problems)
+    policy = PlacetoPolicy(n_devices, **settings.network)
+    spaces = [settings.actions(problem) for problem in problems]
+    evaluators = [Evaluator(space.problem) for space in spaces]
+    graphs = [PlacetoGraph.of(*pair) for pair in zip(spaces, evaluators, strict=True)]
+    baselines = [PerStepAverage(settings.baseline_window) for _ in problems]
 
-def _float(matrix: BoolArray) -> Tensor:
-    return torch.tensor(matrix.astype(np.float32))
+    def one(graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
+        first = first_placement(spaces[graph], np.random.default_rng(graph))
+        episode = run_episode(policy, graphs[graph], evaluators[graph], first, generator)
+        loss, _ = episode_loss(settings, policy, graphs[graph], episode, baselines[graph], progress)
+        return EpisodeResult(loss, -float(episode.rewards.sum()))
+
+    return Trainee(
+        policy,
+        {"n_devices": n_devices, **settings.network, "aggregators": AGGREGATORS},
+        one,
+        learning_rate=settings.learning_rate_at,
+        clip_norm=settings.clip_norm,
+        baselines=baselines,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from placewright.core.problem import Problem
 from placewright.placers.learned.shared.grouping import ActionSpace
@@ -16,7 +16,6 @@ from placewright.placers.learned.shared.searching import (
 )
 from placewright.placers.shared_weights import with_shared_weights_tied
 
-INITIAL = ("random", "zero", "varied")
 REWARDS = ("intermediate", "terminal")
 AGGREGATIONS = ("sum", "mean")
 EMBEDDINGS = ("messages", "partition", "sum")
@@ -56,9 +55,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           costs are a matrix here: d = 4 + 2 n_devices;
         * the entropy weight falls linearly to 0. The code can do so, and by default keeps
           the weight. Episodes over which it and the learning rate fall follow from the budget;
-        * the code sums gradients over 4 to 8 workers, each with a first placement of its own; the
-          default is one, for a budget of 500 evaluations is only some eight episodes of 64 nodes,
-          and several start from one placement;
+        * each episode has an update. The code sums gradients over 4 to 8 workers, each with a first
+          placement of its own; a budget of 500 evaluations is only some eight episodes of 64 nodes;
         * the loss is divided by the steps of an episode. The largest gradient norm is 1.25 then
           for long and short episodes alike; Adam's steps do not depend on the factor;
         * the entropy is exact (the code adds 1e-3 to probabilities inside the logarithm);
@@ -71,7 +69,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           the features themselves; here they read the transformed ones, twice side by side.
           `embedding=sum` is the paper's aggregator of all nodes. `reward=terminal` is
           ``one_shot_episodic_rew``, which times the last placement only and starts with all nodes
-          on the first device; here every placement is timed and `initial` says the start;
+          on the first device; here every placement is timed and the start is the random one;
         * `aggregation=mean` is ours, and the default is the published sum: `placeto-mean` has it;
         * outside the execution model ``event`` start times are longest paths;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
@@ -79,9 +77,6 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     Attributes (besides those of `SearchSettings`):
         groups: largest number of groups.
         rounds: of message passing.
-        workers: episodes that run side by side and share one update.
-        initial: first placement of an episode: ``random`` draws one for all episodes, ``varied``
-            one for each, ``zero`` takes the first device.
         reward: ``intermediate`` pays each step the fall in time; ``terminal`` pays every step the
             fall over the episode (ablation; as many placements are timed as else).
         embedding: ``messages`` passes messages; ``partition`` adds up ancestors, descendants and
@@ -104,8 +99,6 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
 
     groups: int = 64
     rounds: int = 8
-    workers: int = 1
-    initial: str = "random"
     reward: str = "intermediate"
     embedding: str = "messages"
     aggregation: str = "sum"
@@ -119,12 +112,15 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     policy: str = ""
 
     def __post_init__(self) -> None:
-        require_one_of(self.name, self, INITIAL, "initial")
         require_one_of(self.name, self, REWARDS, "reward")
         require_one_of(self.name, self, EMBEDDINGS, "embedding")
         require_one_of(self.name, self, AGGREGATIONS, "aggregation")
-        counts = ("groups", "rounds", "workers", "baseline_window", "horizon")
-        require_counts(self.name, self, *counts)
+        require_counts(self.name, self, "groups", "rounds", "baseline_window", "horizon")
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The settings that a policy file fixes."""
+        return {name: getattr(self, name) for name in ("rounds", "embedding", "aggregation")}
 
     def learning_rate_at(self, progress: float) -> float:
         """Learning rate where `progress` of the episodes, in [0, 1], are done."""

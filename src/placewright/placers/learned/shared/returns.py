@@ -57,8 +57,15 @@ class MovingAverage:
 
     decay: float = 0.9  # weight of the past, in [0, 1)
     value: float | None = None  # the average, None before the first update
-    # list to which `update` appends its argument; None for none
-    recorded: list[FloatArray] | None = None
+
+    @property
+    def kept(self) -> FloatArray:
+        """The average, shape (1,); empty before the first update."""
+        return np.array([] if self.value is None else [self.value], dtype=np.float64)
+
+    def restore(self, kept: FloatArray) -> None:
+        """Continue from `kept` of another average."""
+        self.value = float(kept[0]) if len(kept) else None
 
     def advantage(self, rewards: FloatArray) -> FloatArray:
         """Rewards minus the average of the past (of themselves the first time), shape (n,)."""
@@ -67,8 +74,6 @@ class MovingAverage:
 
     def update(self, rewards: FloatArray) -> None:
         """Fold in the mean of `rewards`, shape (n,) with n >= 1."""
-        if self.recorded is not None:
-            self.recorded.append(rewards)
         mean = float(np.mean(rewards))
         self.value = (
             mean if self.value is None else self.decay * self.value + (1 - self.decay) * mean
@@ -90,14 +95,16 @@ class PerStepAverage:
     """Mean return at each step over the last episodes (Placeto)."""
 
     window: int = 10  # number of episodes that count
-    # list to which `update` appends its argument; None for none
-    recorded: list[FloatArray] | None = None
     _episodes: deque[FloatArray] = field(default_factory=deque)
 
     @property
-    def episodes(self) -> FloatArray:
+    def kept(self) -> FloatArray:
         """Returns of the remembered episodes, shape (n_episodes, n_steps)."""
         return np.array(list(self._episodes), dtype=np.float64)
+
+    def restore(self, kept: FloatArray) -> None:
+        """Continue from `kept` of another average."""
+        self._episodes = deque(kept)
 
     @property
     def value(self) -> FloatArray:
@@ -107,12 +114,10 @@ class PerStepAverage:
     @property
     def deviation(self) -> float:
         """Root mean square deviation of the remembered returns from their average; 0 at first."""
-        return float(np.sqrt(np.square(self.episodes - self.value).mean()))
+        return float(np.sqrt(np.square(self.kept - self.value).mean()))
 
     def update(self, returns: FloatArray) -> None:
         """Fold in one episode's returns, shape (n_steps,)."""
-        if self.recorded is not None:
-            self.recorded.append(returns)
         self._episodes.append(returns)
         while len(self._episodes) > self.window:
             self._episodes.popleft()

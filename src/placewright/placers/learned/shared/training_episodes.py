@@ -16,6 +16,7 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
+from placewright.errors import InputError
 from placewright.placers.registry import make_placer, placer_class
 
 if TYPE_CHECKING:
@@ -30,45 +31,64 @@ class EpisodeResult:
 
     loss: Any  # scalar tensor to descend
     mean_time: float  # of the episode's placements, over the graph's reference time
-    queries: int  # placements that were timed
+    # returns that the graph's baseline has taken in; None if it has none
+    returns: FloatArray | None = None
 
 
 class Baseline(Protocol):
     """A running baseline of an episode's returns."""
 
-    recorded: list[FloatArray] | None
+    @property
+    def kept(self) -> FloatArray:
+        """The numbers that later values depend on."""
+        ...
+
+    def restore(self, kept: FloatArray, /) -> None:
+        """Continue from `kept` of another one."""
+        ...
 
     def update(self, values: FloatArray, /) -> None:
         """Fold in the returns of an episode."""
         ...
 
 
-class Trainee(Protocol):
+@dataclass(frozen=True)
+class Trainee:
     """A policy that learns from episodes on several graphs."""
 
     policy: Any  # a torch module
     metadata: Mapping[str, Any]  # JSON values that its placer needs to build the network again
+    # runs one episode: number of the graph, progress in [0, 1], generator of torch
+    episode: Callable[[int, float, Any], EpisodeResult]
+    learning_rate: Callable[[float], float]  # of Adam, at progress in [0, 1]
     clip_norm: float  # largest global gradient norm; inf does not clip
-
-    def learning_rate(self, progress: float) -> float:
-        """Learning rate of Adam at `progress` in [0, 1]."""
-        ...
+    baselines: Sequence[Baseline] = ()  # of each graph; empty without
 
     def state(self) -> dict[str, Any]:
-        """Tensors besides the parameters that later episodes depend on, such as baselines."""
-        ...
+        """Tensors besides the parameters that later episodes depend on: the baselines."""
+        import torch
+
+        return {
+            f"baseline.{graph}": torch.tensor(baseline.kept)
+            for graph, baseline in enumerate(self.baselines)
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load the tensors of `state`."""
-        ...
+        for graph, baseline in enumerate(self.baselines):
+            baseline.restore(state[f"baseline.{graph}"].numpy())
 
-    def baseline(self, graph: int) -> Baseline | None:
-        """The baseline of a graph, part of `state`; None without."""
-        ...
 
-    def episode(self, graph: int, progress: float, generator: Any) -> EpisodeResult:
-        """Run one episode on graph number `graph`, at `progress` in [0, 1]."""
-        ...
+def require_one_device_count(placer: str, problems: Sequence[Problem]) -> int:
+    """The number of devices of all problems.
+
+    Raises:
+        InputError: the problems differ in it.
+    """
+    counts = sorted({problem.n_devices for problem in problems})
+    if len(counts) > 1:
+        raise InputError(f"{placer} trains for one number of devices, got graphs with {counts}")
+    return counts[0]
 
 
 @dataclass(frozen=True)
@@ -107,7 +127,7 @@ class Learned:
     gradients: list[FloatArray | None]
     loss: float  # of the episode
     mean_time: float  # see `EpisodeResult`
-    recorded: list[FloatArray]  # returns that it added to its graph's baseline, in order
+    returns: FloatArray | None  # see `EpisodeResult`
 
 
 Known = Mapping[str, Any]  # name -> array: parameters under "policy.", states under "trainee."
@@ -125,7 +145,7 @@ class Job:
     def trainee(self) -> Trainee:
         """A trainee with untrained parameters."""
         package = placer_class(self.placer).__module__.rpartition(".")[0]
-        module = importlib.import_module(f"{package}.training")
+        module = importlib.import_module(f"{package}.algorithm")
         made: Trainee = module.trainee(make_placer(self.placer, self.settings), self.problems)
         return made
 
@@ -146,22 +166,16 @@ def learned_in(job: Job, known: Known, episode: Episode) -> Learned:
     with torch_scope(np.random.default_rng(episode.seed)) as generator:
         trainee = job.trainee
         _give(trainee, known)
-        graph = episode.graph(len(job.problems))
-        recorded: list[FloatArray] = []
-        if (baseline := trainee.baseline(graph)) is not None:
-            baseline.recorded = recorded
         episode.draw_from(generator)
         trainee.policy.zero_grad()
-        result = trainee.episode(graph, episode.progress, generator)
+        result = trainee.episode(episode.graph(len(job.problems)), episode.progress, generator)
         result.loss.backward()
-        if baseline is not None:
-            baseline.recorded = None
         gradients = [
             None if one.grad is None else one.grad.detach().numpy().copy()
             for one in trainee.policy.parameters()
         ]
     assert isinstance(result.loss, torch.Tensor)
-    return Learned(gradients, float(result.loss.item()), result.mean_time, recorded)
+    return Learned(gradients, float(result.loss.item()), result.mean_time, result.returns)
 
 
 def known_of(trainee: Trainee) -> dict[str, Any]:
