@@ -187,7 +187,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         ),
         Section(
             "`zero-shot` on unseen models", "zero-shot", "python -m benchmarks.zero_shot",
-            "Ten evaluations of `zero-shot`, compared with 2,000 of `local-search`.",
+            "At most ten evaluations of `zero-shot` beside as many of `local-search`, medians of "
+            "five runs.",
             tables.zero_shot,
         ),
         Section(
@@ -255,9 +256,10 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         ),
         Section(
             "`zero-shot` on unseen models", "zero-shot", "python -m benchmarks.zero_shot",
-            "Ten evaluations of `zero-shot` over the median of five runs of `local-search` with "
-            "2,000 evaluations. Below 1 is faster. *Policy alone* is the greedy placement of "
-            "the trained policy.",
+            "The first line has ten evaluations of `zero-shot` over as many of `local-search`, "
+            "medians of five runs. The second has two single candidates: the greedy placement of "
+            "the trained policy over the schedule by earliest finish, which needs no policy. "
+            "Ratios below 1 are faster. p is that of a two-sided Wilcoxon test for a median of 1.",
             tables.shares_of_zero_shot,
         ),
     )),

@@ -115,7 +115,7 @@ def zero_shot_table(rows: Sequence[Any]) -> ShownTable:
     """Rows of `benchmarks.zero_shot` by problem."""
     columns = ["problem", "best ms", "local-search ms", "ratio", "greedy alone",
                "earliest finish alone", "core s"]  # fmt: skip
-    title = "Zero-shot: 10 evaluations and its core-seconds, over local-search with 2,000"
+    title = "Zero-shot: 10 evaluations and its core-seconds, over local-search with as many"
     return table(title, columns, [
         [
             row.problem,

@@ -25,6 +25,9 @@ class ZeroShot:
     schedule so far, relative cost, where inputs lie, load; and a graph embedding of the unit. The
     score of a fresh policy is minus the earliest finish time; training by REINFORCE adds the rest.
 
+    A negative result, kept for research: on unseen graphs it does not beat local search with as
+    many evaluations (docs/results). Use `auto` to place a model.
+
     Evaluated are the greedy placement, the one by earliest finish alone (a trained policy is not
     better on every graph), the homogeneous placement on each device kind, and samples, `candidates`
     in all. Nothing is learned while placing.
