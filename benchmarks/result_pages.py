@@ -187,8 +187,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         ),
         Section(
             "`zero-shot` on unseen models", "zero-shot", "python -m benchmarks.zero_shot",
-            "At most ten evaluations of `zero-shot` beside as many of `local-search`, medians of "
-            "five runs.",
+            "At most ten evaluations of `zero-shot`, compared with as many of `local-search`, "
+            "medians of five runs.",
             tables.zero_shot,
         ),
         Section(
