@@ -347,25 +347,31 @@ def workers(document: Any) -> Table:
 
 
 def auto_with_workers(document: Any) -> Table:
-    """Values of `auto` in one process and with workers, and their ratio."""
-    values: dict[str, dict[int, Any]] = {}
+    """Values of `auto` in one process and with workers, and their ratio, by limit of seconds."""
+    values: dict[tuple[str, float], dict[int, Any]] = {}
     for row in document["rows"]:
-        values.setdefault(row["problem"], {})[row["workers"]] = row
-    lines, ratios = [], []
-    for problem, rows in values.items():
-        alone, spread = rows[0], rows[max(rows)]
-        ratios.append(spread["value"] / alone["value"])
-        lines.append(
-            [
-                problem,
-                f"{alone['value'] * 1e3:.4g} ms ({alone['status']})",
-                f"{spread['value'] * 1e3:.4g} ms ({spread['status']})",
-                f"{ratios[-1]:.4f}",
-            ]
-        )
-    lines.append(["median", "", "", f"{statistics.median(ratios):.4f}"])
-    lines.append(["largest", "", "", f"{max(ratios):.4f}"])
-    return ["problem", "one process", "two workers", "ratio"], lines
+        values.setdefault((row["problem"], row["seconds"]), {})[row["workers"]] = row
+    lines: list[list[str]] = []
+    for limit in sorted({seconds for _, seconds in values}):
+        ratios = []
+        told = f"{limit:g}" if limit else "no limit"
+        for (problem, seconds), rows in values.items():
+            if seconds != limit or len(rows) < 2:
+                continue
+            alone, spread = rows[0], rows[max(rows)]
+            ratios.append(spread["value"] / alone["value"])
+            lines.append(
+                [
+                    problem,
+                    told,
+                    f"{alone['value'] * 1e3:.4g} ms ({alone['status']})",
+                    f"{spread['value'] * 1e3:.4g} ms ({spread['status']})",
+                    f"{ratios[-1]:.4f}",
+                ]
+            )
+        lines.append(["median", told, "", "", f"{statistics.median(ratios):.4f}"])
+        lines.append(["largest", told, "", "", f"{max(ratios):.4f}"])
+    return ["problem", "seconds", "one process", "two workers", "ratio"], lines
 
 
 def hosts(document: Any) -> Table:
