@@ -51,6 +51,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
     "levit": {"image_size": 224, "patch_size": 16},  # three stages of attention need 14 x 14
     "swin": _WINDOWS,
     "swinv2": _WINDOWS,
+    "mixtral": {"experts_implementation": "batched_mm"},  # the default calls its own operator
     "xmod": {"default_language": "en_XX"},  # it has an adapter for each language, and no default
 }
 _OF_VISION = ("hidden_size", "hidden_dim", "num_heads", "num_attention_heads", "depths")
