@@ -48,7 +48,7 @@ def random_graph(rng: np.random.Generator, n_ops: int) -> ComputationGraph:
 
 
 def random_cluster(rng: np.random.Generator) -> Cluster:
-    """Streams, overheads, contention, shared channels, missing links, a host apart or not."""
+    """Streams, overheads, contention, shared channels, modes, few links, a host apart or not."""
     n_devices = int(rng.integers(1, 5))
     plain = rng.random() < 0.4
     devices = tuple(
@@ -65,6 +65,7 @@ def random_cluster(rng: np.random.Generator) -> Cluster:
         )
         for index in range(n_devices)
     )
+    devices = _as_modes(devices, rng.spawn(1)[0])  # which leaves other numbers of a seed alone
     host = "host" if rng.random() < 0.5 else "d0"
     ends = [device.name for device in devices] + (["host"] if host == "host" else [])
     density = rng.choice([1.0, 0.8, 0.5, 0.0])
@@ -77,6 +78,17 @@ def random_cluster(rng: np.random.Generator) -> Cluster:
     )
     contention = {"ram": (1.0, 1.5, 2.0)} if rng.random() < 0.4 else {}
     return Cluster(devices, links, host, contention)
+
+
+def _as_modes(devices: tuple[Device, ...], rng: np.random.Generator) -> tuple[Device, ...]:
+    """Now and then devices share processors, and have one stream and no memory domain then."""
+    if rng.random() > 0.3:
+        return devices
+    names = [rng.choice(["p", "q", "r"], rng.integers(1, 3), replace=False) for _ in devices]
+    return tuple(
+        replace(device, processors=tuple(sorted(own)), streams=1, memory_domain=None)
+        for device, own in zip(devices, names, strict=True)
+    )
 
 
 def _bandwidth_channel_and_queues(rng: np.random.Generator) -> tuple[float, str | None, bool]:
@@ -120,6 +132,12 @@ def random_problem(rng: np.random.Generator, n_ops: int | None = None) -> Proble
         except GroupingError:
             return problem
     return problem
+
+
+def without_modes(problem: Problem) -> Problem:
+    """Every device computes on a processor of its own, as published execution models have it."""
+    devices = tuple(replace(device, processors=()) for device in problem.cluster.devices)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
 def without_memory_limits(problem: Problem) -> Problem:

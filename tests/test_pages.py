@@ -45,6 +45,7 @@ PAGES = {
     "how-to/costs-without-hardware.md": ("model.onnx",),
     "how-to/published-comparisons.md": ("comparisons.json",),
     "how-to/energy-and-price.md": ("model.onnx",),
+    "how-to/modes.md": ("model.onnx",),
     "how-to/export.md": ("model.onnx", "model.gguf", "config.json"),
     "how-to/run-language-models.md": (),
     "how-to/report.md": ("model.onnx", "plan.json", "other.json"),

@@ -213,14 +213,48 @@ class Reference:
             now = self.events[0][0]
 
     def begin_all(self, now: float) -> None:
-        for device, spec in enumerate(self.cluster.devices):
-            while True:
+        """Begin one unit after the other, each the first of all that could begin now."""
+        while True:
+            found = []
+            for device, spec in enumerate(self.cluster.devices):
                 mine = [u for u, d in enumerate(self.device_of) if d == device]
                 running = [u for u in mine if u in self.start and u not in self.end]
                 unit = self.next_unit(device, mine)
-                if unit is None or len(running) == spec.streams:
-                    break
-                self.begin(unit, device, now)
+                is_full = len(running) == spec.streams or self.is_held(device, unit)
+                if unit is not None and not is_full:
+                    found.append((*self.turn(unit), device))
+            if not found:
+                return
+            _, unit, device = min(found)
+            self.begin(unit, device, now)
+
+    def turn(self, unit: int) -> tuple[float, int]:
+        """The unit with the least begins first, on devices that share processors."""
+        if self.placement.order is not None:
+            return self.placement.order.tolist().index(unit), unit
+        if getattr(self.problem.execution_model, "dispatch", "rank") == "fifo":
+            return self.ready_at.get(unit, 0.0), unit
+        return -self.rank[unit], unit
+
+    def processors(self, device: int) -> set[str]:
+        spec = self.cluster.devices[device]
+        return set(spec.processors or (spec.name,))
+
+    def is_held(self, device: int, unit: int | None) -> bool:
+        """Another device computes on a processor of this one, or has to before it, by the order."""
+        for other, home in enumerate(self.device_of):
+            if home == device or not self.processors(device) & self.processors(home):
+                continue
+            is_running = other in self.start and other not in self.end
+            is_earlier = (
+                self.placement.order is not None
+                and unit is not None
+                and other not in self.start
+                and self.turn(other) < self.turn(unit)
+            )
+            if is_running or is_earlier:
+                return True
+        return False
 
     def next_unit(self, device: int, mine: list[int]) -> int | None:
         if self.lists is not None:

@@ -134,6 +134,14 @@ class MaxLoadReference:
             if hop in hops
         )
 
+    def processor_loads(self, phase: int) -> list[float]:
+        """Of each processor: its devices one after the other."""
+        of: dict[str, list[float]] = {}
+        for device, spec in enumerate(self.cluster.devices):
+            for name in spec.processors or (spec.name,):
+                of.setdefault(name, []).append(self.load(device, phase))
+        return [sum(loads) for loads in of.values()]
+
     def memory(self, device: int) -> float:
         total = weights_of(self.problem, self.device_of, device)
         model = self.problem.execution_model
@@ -153,10 +161,7 @@ class MaxLoadReference:
             return math.inf
         names = sorted({link.channel for link in self.cluster.links if link.channel is not None})
         return sum(
-            max(
-                [self.load(device, phase) for device in devices]
-                + [self.channel_load(name, phase) for name in names]
-            )
+            max(self.processor_loads(phase) + [self.channel_load(name, phase) for name in names])
             for phase in ((0, 1) if splits_phases(self.problem.execution_model) else (0,))
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from simulation.published_oracles import MaxLoadReference, PlacetoReference, SubgraphReference
-from strategies import random_placement, random_problem, seeds
+from strategies import random_placement, random_problem, seeds, without_modes
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.execution_models import MaxLoad, Placeto
@@ -55,7 +55,9 @@ def _with_replicas(problem: Problem, rng: np.random.Generator) -> Problem:
 @given(seeds)
 def test_max_load_equals_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    problem = _some_devices(random_problem(rng), rng, pays_transfers=0.8, overlaps_transfers=0.3)
+    problem = _some_devices(
+        without_modes(random_problem(rng)), rng, pays_transfers=0.8, overlaps_transfers=0.3
+    )
     phases = frozen_ints(rng.integers(0, 3, problem.graph.n_ops))
     problem = replace(
         problem,
@@ -80,7 +82,9 @@ def test_max_load_equals_the_reference(seed: int) -> None:
 @given(seeds)
 def test_subgraph_models_equal_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    problem = _some_devices(random_problem(rng, int(rng.integers(1, 10))), rng, pays_transfers=0.7)
+    problem = _some_devices(
+        without_modes(random_problem(rng, int(rng.integers(1, 10)))), rng, pays_transfers=0.7
+    )
     problem = replace(
         problem,
         transfer_seconds=frozen_floats(rng.integers(0, 9, problem.graph.n_tensors) / 2.0),
@@ -102,7 +106,7 @@ def test_subgraph_models_equal_the_reference(seed: int) -> None:
 def test_placeto_equals_the_reference(seed: int) -> None:
     """Where no two ops end at one instant: their order is then the published queue's affair."""
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng)
+    problem = without_modes(random_problem(rng))
     limit = float(rng.choice([math.inf, math.inf, 2e6]))
     devices = tuple(replace(device, memory_bytes=limit) for device in problem.cluster.devices)
     seconds = problem.costs.seconds

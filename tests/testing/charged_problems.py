@@ -27,7 +27,8 @@ def charged_problem(seed: int, model: str) -> Problem:
         seed: of everything.
         model: name of an execution model of `CHARGED_MODELS`.
     """
-    plain, rng = proof_problem(seed, model), np.random.default_rng([seed, 99])
+    plain = proof_problem(seed, model, {"shared processors"})  # which energy and price refuse
+    rng = np.random.default_rng([seed, 99])
     cluster = plain.cluster
     devices = []
     for device in cluster.devices:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from placewright.core.cluster import Device
 from placewright.core.problem import Problem
 
 _UNIT_ENDS = -1  # in the place of a tensor: a unit's end comes before what it sends
@@ -51,6 +52,7 @@ class Told(NamedTuple):
     keeps: np.ndarray  # (U, W), bool
     weight: np.ndarray
     host: int
+    excludes: np.ndarray  # (D, D), bool: a common processor; of a device with itself, too
 
 
 def told(problem: Problem) -> Told:
@@ -125,7 +127,12 @@ def told(problem: Problem) -> Told:
         keeps,
         np.concatenate([graph.weight_bytes, np.zeros(1 if len(graph.weight_bytes) == 0 else 0)]),
         cluster.host_endpoint,
+        np.array([[bool(_processors(a) & _processors(b)) for b in devices] for a in devices]),
     )
+
+
+def _processors(device: Device) -> set[str]:
+    return set(device.processors) or {device.name}
 
 
 def _count_once(problem: Problem, keeps: np.ndarray) -> None:
@@ -199,23 +206,23 @@ def _least(model: Told, placements: np.ndarray, orders: np.ndarray) -> float:
     best = np.inf
     for device_of in placements:
         for order in orders:
-            if _is_first_of_its_kind(model.edge, device_of, order):
+            if _is_first_of_its_kind(model, device_of, order):
                 best = min(best, _played(model, device_of, order, best))
     return best
 
 
 @numba.njit(cache=True, nogil=True)
-def _is_first_of_its_kind(edge: np.ndarray, device_of: np.ndarray, order: np.ndarray) -> bool:
-    """Of the orders with the same sequence on each device, the first in the alphabet.
+def _is_first_of_its_kind(model: Told, device_of: np.ndarray, order: np.ndarray) -> bool:
+    """Of the orders with the same sequence on each processor, the first in the alphabet.
 
-    Such orders differ by exchanges of neighbours that share no device and no edge; none of these
+    Such orders differ by exchanges of neighbours that share no processor and no edge; none of these
     may bring a smaller unit forward.
     """
     for at in range(1, len(order)):
         unit, before = order[at], at - 1
         while before >= 0:
             other = order[before]
-            if device_of[other] == device_of[unit] or edge[other, unit]:
+            if model.excludes[device_of[other], device_of[unit]] or model.edge[other, unit]:
                 break
             if other > unit:
                 return False
@@ -284,8 +291,9 @@ def _factors(model: Told, device_of: np.ndarray) -> np.ndarray:
 @numba.njit(cache=True, nogil=True)
 def _wait(model: Told, state: _State, device_of: np.ndarray, order: np.ndarray) -> None:
     """Units wait in order on their devices; graph inputs are handed out."""
-    for u in order:
+    for place, u in enumerate(order):
         d = device_of[u]
+        state.turn[u] = place
         state.queue[d, state.queue_length[d]] = u
         state.queue_length[d] += 1
         state.missing[u] = model.reads[u].sum()
@@ -317,6 +325,7 @@ class _State(NamedTuple):
     missing: np.ndarray  # (U,): inputs
     queue: np.ndarray  # (D, U)
     queue_length: np.ndarray
+    turn: np.ndarray  # (U,): place in the order
     taken: np.ndarray  # (D,)
     running: np.ndarray  # (D,)
     segment: np.ndarray  # (U,)
@@ -347,6 +356,7 @@ def _begun(n_units: int, n_devices: int, n_tensors: int, n_ends: int, most: int)
         np.zeros(n_units, ints),
         np.zeros((n_devices, n_units), ints),
         np.zeros(n_devices, ints),
+        np.zeros(n_units, ints),
         np.zeros(n_devices, ints),
         np.zeros(n_devices, ints),
         np.zeros(n_units, ints),
@@ -516,6 +526,8 @@ def _begin_units(
         unit = state.queue[device, state.taken[device]]
         if state.missing[unit] > 0 or state.running[device] == model.streams[device]:
             return
+        if _is_held(model, state, device, state.turn[unit]):
+            return
         state.taken[device] += 1
         state.running[device] += 1
         seconds = model.seconds[unit, device] * factor[device]
@@ -525,6 +537,20 @@ def _begin_units(
             if model.producer[tensor] == unit:
                 state.start[tensor, device] = now
         _add_event(state, now + seconds, unit, _UNIT_ENDS, 0, 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_held(model: Told, state: _State, device: int, turn: int) -> bool:
+    """A processor of the device runs a unit of another one, or has to before, by the order."""
+    for other in range(len(model.memory)):
+        if other == device or not model.excludes[device, other]:
+            continue
+        if state.running[other] > 0:
+            return True
+        for at in range(state.taken[other], state.queue_length[other]):
+            if state.turn[state.queue[other, at]] < turn:
+                return True
+    return False
 
 
 @numba.njit(cache=True, nogil=True)

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 from testing.proof_problems import EVENT, LOAD, PIECES, SERIAL, SUMS, problem_of_later_readers
 
+from placewright.core.cluster import Cluster
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.exact import latency_ip, maxload_ip, sequential_ip
@@ -33,6 +34,7 @@ from placewright.placers.exact.schedule_program import (
 from placewright.placers.exact.subgraphs import bound as pieces_bound
 from placewright.placers.exact.subgraphs import program as pieces_program
 from placewright.placers.pipelines.ideals.load_model import LoadModel
+from placewright.placers.portfolio import enumeration
 from placewright.simulation.bounds import feasibility, lower
 from placewright.simulation.bounds.relaxation import RelaxedProgram
 from placewright.simulation.event.relaxation import LatencyRelaxation
@@ -252,6 +254,28 @@ def _without_routes(of: Callable[..., Any]) -> Callable[..., Any]:
     return routes
 
 
+def _on_one_processor(of: Callable[..., Any]) -> Callable[..., Any]:
+    """Rows of a program, written as if all devices were modes of one processor."""
+    shared = property(lambda cluster: {"p": tuple(range(cluster.n_devices))})
+
+    def written(*args: Any) -> Any:
+        with mock.patch.object(Cluster, "shared_processors", shared):
+            return of(*args)
+
+    return written
+
+
+def _on_own_processors(of: Callable[..., Any]) -> Callable[..., Any]:
+    """Orders of a problem whose devices share no processor."""
+
+    def orders(problem: Problem, device_of: list[int]) -> Any:
+        devices = tuple(replace(device, processors=()) for device in problem.cluster.devices)
+        cluster = replace(problem.cluster, devices=devices)
+        return of(replace(problem, cluster=cluster), device_of)
+
+    return orders
+
+
 _VIA_HOST = 2
 _PROGRAM = ("program", "cp-sat", "parts")
 
@@ -299,6 +323,9 @@ def _mutations() -> dict[str, Mutation]:
         "_run_units",
         _with_arrays(streams=lambda streams: np.ones_like(streams)),
     )
+    event("all devices are modes", model.ScheduleProgram, "_run_units", _on_one_processor)
+    orders = _patched(enumeration, "_orders", _on_own_processors)
+    add("orders of modes do not matter", EVENT, ("auto",), orders)
     event("half of each pool", model.ScheduleProgram, "_keep_memory", _half_pools)
     event("two fifths of the memory", model.ScheduleProgram, "_keep_memory", _less_memory(0.4))
     event(
@@ -352,6 +379,8 @@ def _mutations() -> dict[str, Mutation]:
         general,
         _patched(LatencyRelaxation, "cheapest", _scaled(2.0)),
     )
+    modes = _patched(LatencyRelaxation, "value", _on_one_processor)
+    add("all devices are modes in the relaxation", EVENT, general, modes)
     add(
         "the way home takes twice as long",
         EVENT,
@@ -437,6 +466,8 @@ def _add_loads(add: Callable[..., None]) -> None:
         general,
         _patched(LoadRelaxation, "cheapest", _scaled(10.0)),
     )
+    modes = _patched(LoadRelaxation, "value", _on_one_processor)
+    add("all devices are modes in the relaxation of loads", LOAD, general, modes)
     add(
         "members exchange ten times as much",
         LOAD,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -104,7 +105,17 @@ FEATURES: dict[str, Feature] = {
     FIFO: Feature(0.5, (EVENT,), later=5),
     "messages": Feature(0.5, (SUMS,), later=6),
     "alike ops": Feature(0.5, (SUMS,), later=6),
+    "shared processors": Feature(0.35, (EVENT, LOAD), later=7),
 }
+
+# Of three devices: two modes of one processor or another, three of one, and two that a third joins.
+_PROCESSORS = (
+    (("d0",), ("d0",), ("d2",)),
+    (("d0",), ("d1",), ("d1",)),
+    (("d0",), ("d0",), ("d0",)),
+    (("d0", "d1"), ("d1",), ("d0",)),
+    (("d0",), ("d0", "d2"), ("d2",)),
+)
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
 _NOT_SEPARABLE = ("shared channels", "unlike links", "routes through the host")
@@ -137,7 +148,7 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 7)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 8)]
         drawn = {
             name: bool(
                 (later[one.later - 1] if one.later else rng).random()
@@ -188,6 +199,7 @@ class _Draw:
         self.occupant = later[1].choice(["receiver", "sender", "both", "both", "nobody"], ends)
         self.leave_free(int(later[1].choice([-1, 0, 1, 2])))
         self.messages, self.period = int(later[5].integers(2, 4)), int(later[5].integers(1, 3))
+        self.way_of_computing = int(later[6].integers(len(_PROCESSORS)))
 
     def relate(self, drawn: dict[str, bool], without: Collection[str]) -> None:
         """Numbers that follow from others by the features that the problem has."""
@@ -206,6 +218,14 @@ class _Draw:
         for ends in itertools.permutations(range(MOST_DEVICES), 2) if self.copies else ():
             for end in self.occupied_ends(*ends):
                 self.streams[end] = 1
+        # Likewise devices of which several compute on a processor do one thing at a time.
+        users = Counter(name for names in self.processors() for name in names)
+        self.one_at_a_time = [
+            drawn["shared processors"]
+            and self.model in FEATURES["shared processors"].models
+            and any(users[name] > 1 for name in names)
+            for names in self.processors()
+        ]
         if self.model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
             self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
 
@@ -431,24 +451,28 @@ class _Draw:
             limited = has["memory limits"] and self.is_limited[d]
             group = has["replicas"] and exchanges and not is_host
             free = has["devices that pay no transfers"] and not self.pays[d]
+            in_turn = self.one_at_a_time[d]
+            group = group and not in_turn
+            domain = str(self.domain[d]) if has["contention"] and not in_turn else None
             devices.append(
                 Device(
                     f"d{d}",
                     memory_bytes=math.floor(total * self.room[d]) if limited else math.inf,
-                    streams=int(self.streams[d]) if has["streams"] else 1,
+                    streams=int(self.streams[d]) if has["streams"] and not in_turn else 1,
                     dispatch_seconds=self.dispatch[d] if has["dispatch"] else 0.0,
                     cut_seconds=self.cut[d] if has["cuts"] else 0.0,
                     cut_seconds_per_byte=self.cut_per_byte[d] if has["cuts"] else 0.0,
                     layout_seconds=self.layout[d] if has["layouts"] else 0.0,
                     layout_seconds_per_byte=self.layout_per_byte[d] if has["layouts"] else 0.0,
-                    memory_domain=str(self.domain[d]) if has["contention"] else None,
-                    overlaps_transfers=bool(has["overlap"] and self.overlaps[d]),
+                    memory_domain=domain,
+                    overlaps_transfers=bool(has["overlap"] and self.overlaps[d]) and not in_turn,
                     pays_transfers=not free,
                     replicas=int(self.replicas[d]) if group else 1,
                     replica_bandwidth=float(self.replica_bandwidth[d]) if group else None,
                     pool=str(self.pool[d]) or None if has["memory pools"] else None,
                     max_segments=self.limit(self.segments[d], "numbers of segments"),
                     max_segment_ops=self.limit(self.segment_ops[d], "sizes of segments"),
+                    processors=self.processors()[d] if has["shared processors"] else (),
                 )
             )
         contention = {"ram": self.factors} if has["contention"] else {}
@@ -465,6 +489,10 @@ class _Draw:
             pools=pools,
             shares_weights=has["weights held once"],
         )
+
+    def processors(self) -> list[tuple[str, ...]]:
+        """Of each device."""
+        return list(_PROCESSORS[self.way_of_computing][: self.n_devices])
 
     def limit(self, drawn: int, feature: str) -> int | None:
         """A limit that was drawn; None without the feature, or for 0."""

@@ -152,6 +152,9 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
         print_line(
             f"Memory pool '{name}', {format_bytes(size)}: {', '.join(members)} share it{once}"
         )
+    for processor, users in cluster.shared_processors.items():
+        members = [cluster.device_names[device] for device in users]
+        print_line(f"Processor '{processor}': {', '.join(members)} never compute at once")
     if cluster.links:
         links = [
             [

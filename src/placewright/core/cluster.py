@@ -18,6 +18,7 @@ from placewright.core.arrays import (
     frozen_ints,
 )
 from placewright.core.data_sheet import DataSheet
+from placewright.core.processors import check_processors, pairs_that_exclude, users_of_shared
 from placewright.errors import ClusterError, UnknownNameError
 
 _NOT_NEGATIVE = (
@@ -73,6 +74,8 @@ class Device:
         busy_watts: power while all its streams compute; None if it is not known.
         idle_watts: power at all other times, <= `busy_watts`; None is 0.
         price_per_hour: of this device, in any currency; None if it is not known.
+        processors: names of those that compute when it does; empty for one of its own, which has
+            its name. Devices with a common processor never compute at once.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Device:
     busy_watts: float | None = None
     idle_watts: float | None = None
     price_per_hour: float | None = None
+    processors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -284,6 +288,7 @@ class Cluster:
         if error is not None and not 0 <= error < math.inf:
             raise ClusterError(f"prediction_error must be >= 0, got {error}")
         self._check_pools()
+        check_processors(self.devices, self.contention)
 
     def _check_occupied(self, link: Link) -> None:
         """Refuse occupying copies that are part of no unit, or that leave a device free."""
@@ -471,6 +476,16 @@ class Cluster:
                 own = float(self.memory_bytes[members].sum())
                 total += min(own, size / int(self.replicas[members].min()))
         return total
+
+    @cached_property
+    def shared_processors(self) -> Mapping[str, tuple[int, ...]]:
+        """Processor -> devices that compute on it, for processors of several devices."""
+        return users_of_shared(self.devices)
+
+    @cached_property
+    def excludes(self) -> BoolArray:
+        """True for two devices that never compute at once, shape (n_devices, n_devices)."""
+        return pairs_that_exclude(self.devices)
 
     @cached_property
     def replicas(self) -> IntArray:

@@ -19,7 +19,7 @@ from placewright.errors import FieldError, GraphError
 
 _OF_NODE = ("kind", "flops", "weight_bytes", "inputs", "output_bytes")
 _OF_EDGE = ("bytes", "tensor", "is_output")
-_OF_CLUSTER = ("host", "streams", "channels", "pools")
+_OF_CLUSTER = ("host", "streams", "channels", "pools", "processors")
 
 
 def plain_graph(graph: Any) -> ComputationGraph:
@@ -113,6 +113,7 @@ def plain_cluster(
     streams: ArrayLike = 1,
     channels: Any = None,
     pools: Mapping[str, tuple[float, Sequence[str]]] | None = None,
+    processors: Mapping[str, Sequence[str]] | None = None,
 ) -> Cluster:
     """Devices with a link between every two that have bandwidth.
 
@@ -129,6 +130,7 @@ def plain_cluster(
         channels: name of the channel of each link, in the shape of `links`, or one name for all;
             links of one name wait for each other, and None (or an empty text) is its own channel.
         pools: memory pool -> bytes and names of the devices that share them.
+        processors: device -> those that compute when it does; others have one of their own.
 
     Raises:
         FieldError: a shape does not fit.
@@ -150,6 +152,10 @@ def plain_cluster(
     if (at_once % 1 != 0).any():
         raise FieldError("streams", f"are whole numbers, got {at_once.tolist()}")
     pool_of = _pool_of({} if pools is None else pools, called)
+    computing = {} if processors is None else processors
+    for name in computing:
+        if name not in called:
+            raise FieldError("processors", f"names '{name}', which is no device")
     devices = [
         Device(
             name,
@@ -157,6 +163,7 @@ def plain_cluster(
             memory_bytes=size,
             streams=int(count),
             pool=pool_of.get(name),
+            processors=tuple(computing.get(name, ())),
         )
         for name, size, count in zip(called, sizes.tolist(), at_once.tolist(), strict=True)
     ]

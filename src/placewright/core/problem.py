@@ -38,6 +38,7 @@ from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.op_patterns import op_named
 from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options
+from placewright.core.processors import require_own_processors
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
@@ -145,6 +146,10 @@ class Problem:
         self._check_replicas()
         if not isinstance(self.execution_model, Event):
             self.cluster.require_no_segment_limits(f"execution model '{self.execution_model.name}'")
+        if not isinstance(self.execution_model, Event | MaxLoad | Sequential):
+            what = f"execution model '{self.execution_model.name}'"
+            instead = "use execution model 'event', 'max-load' or 'sequential'"
+            require_own_processors(self.cluster.devices, what, instead)
         self._check_transfers_end()
         self._check_charges()
 
@@ -173,7 +178,7 @@ class Problem:
                 of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
             memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
             devices: their names; None are ``device:0`` ...
-            others: `host`, `streams`, `channels` and `pools` of the cluster (see
+            others: `host`, `streams`, `channels`, `pools` and `processors` of the cluster (see
                 `core.plain_costs.plain_cluster`), `pins` by name, and further fields of the
                 problem, such as `objective`. The execution model is max-load for throughput and
                 event otherwise, unless `execution_model` is given.
@@ -231,6 +236,8 @@ class Problem:
 
     def counts(self, quantity: str) -> bool:
         """True if the problem has what it takes to count a quantity."""
+        if quantity in CHARGED and self.cluster.shared_processors:
+            return False  # whose power and price would count for each of its devices
         has_table = quantity == "energy" and self.op_joules is not None
         return self.time_unit == "s" and (has_table or unknown(self.cluster, quantity) is None)
 
@@ -445,6 +452,9 @@ class Problem:
                     "limits" if quantity in self.limits else "objective",
                     f"{quantity} needs costs in seconds, and these are in {self.time_unit}",
                 )
+            require_own_processors(
+                self.cluster.devices, f"objective or limit {quantity}", "leave out all but one"
+            )
             require_known(self.cluster, quantity)
 
     def _check_transfer_seconds(self, seconds: FloatArray) -> None:

@@ -20,11 +20,11 @@ def alike_devices(problem: Problem) -> Grouping:
     """Device -> pool: devices of one pool may be exchanged in every placement.
 
     They cost the same for every unit, may run the same units, have the same traits, and exchanging
-    two of them changes no link. The host, devices whose links share a channel and groups stand
-    alone.
+    two of them changes no link. The host, devices whose links share a channel, devices that share
+    a processor and groups stand alone.
     """
     cluster, n = problem.cluster, problem.n_devices
-    alone = cluster.replicas > 1
+    alone = (cluster.replicas > 1) | cluster.excludes.any(axis=1)
     if cluster.host_endpoint < n:
         alone = alone | (np.arange(n) == cluster.host_endpoint)
     for link in cluster.links:

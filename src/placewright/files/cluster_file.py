@@ -90,6 +90,7 @@ class DeviceEntry(Strict):
     segment_ops: int | None = None
     power: PowerEntry | None = None
     price: HourlyPrice | None = None
+    processors: list[str] = Field(default_factory=list)
 
 
 class LinkEntry(Strict):
@@ -206,6 +207,7 @@ def _device(entry: DeviceEntry) -> Device:
         busy_watts=None if entry.power is None else entry.power.busy,
         idle_watts=None if entry.power is None else entry.power.idle,
         price_per_hour=entry.price,
+        processors=tuple(entry.processors),
     )
 
 
@@ -284,6 +286,7 @@ def _device_data(device: Device) -> dict[str, Any]:
         **_known({"segments": device.max_segments, "segment_ops": device.max_segment_ops}),
         **_power_data(device),
         **_known({"price": device.price_per_hour}),
+        **({"processors": list(device.processors)} if device.processors else {}),
     }
 
 

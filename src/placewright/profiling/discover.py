@@ -14,6 +14,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.processors import require_own_processors
 from placewright.errors import ClusterError, UnknownNameError
 from placewright.execution.runtime import MeasuresTransfers, Runtime
 from placewright.execution.sharing import SharesWeights
@@ -65,8 +66,12 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
 
     Raises:
         UnknownNameError: the runtime has no such device here.
-        ClusterError: two devices overlap.
+        ClusterError: two devices overlap or share a processor.
     """
+    instead = (
+        "leave out all but one, or give each a `peak` and a `bandwidth`, which are not measured"
+    )
+    require_own_processors(cluster.devices, f"runtime '{runtime.name}'", instead)
     known = _devices_in_ram(runtime)
     devices = tuple(
         _with_memory(runtime.completed(device), known.get(device.name, known.get(device.kind)))

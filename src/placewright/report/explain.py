@@ -372,15 +372,20 @@ def _factors(problem: Problem, timeline: Timeline) -> list[float]:
 
 
 def _of_load(problem: Problem, simulator: Simulator, placement: Placement) -> dict[str, float]:
-    """Parts of the load of the busiest device or channel."""
+    """Parts of the load of the busiest device, channel or shared processor."""
     loads = simulator.loads(placement.device_of).sum(axis=0)
     busiest = int(np.argmax(loads))
     parts = dict.fromkeys(PARTS, 0.0)
-    if busiest < problem.n_devices:
-        device = problem.cluster.devices[busiest]
-        units = np.flatnonzero(placement.device_of == busiest)
-        share = device.streams * device.replicas
-        own = float(problem.costs.seconds[units, busiest].sum()) / share
+    cluster = problem.cluster
+    users: list[tuple[int, ...]] = [(device,) for device in range(problem.n_devices)]
+    users.extend(() for _ in range(cluster.n_channels))
+    users.extend(cluster.shared_processors.values())
+    if users[busiest]:
+        units = np.flatnonzero(np.isin(placement.device_of, users[busiest]))
+        device_of = placement.device_of[units]
+        own = float(
+            (problem.costs.seconds[units, device_of] / cluster.concurrency[device_of]).sum()
+        )
         # If transfers overlap with units, the load is the longer of both.
         parts["compute"] = min(own, float(loads[busiest]))
     parts["transfers"] = float(loads[busiest]) - parts["compute"]

@@ -261,6 +261,11 @@ def why_no_what_if(problem: Problem) -> str | None:
             "a device limits its segments, which the page does not count; ask `placewright "
             "simulate PLAN --set OP=DEVICE`"
         )
+    if problem.cluster.shared_processors:
+        return (
+            "devices share a processor, for which the page does not let them wait; ask "
+            "`placewright simulate PLAN --set OP=DEVICE`"
+        )
     if problem.n_units * problem.n_devices > _MOST_COSTS:
         return (
             f"{problem.n_units} units on {problem.n_devices} devices are too many costs for a "

@@ -107,7 +107,7 @@ class DeviceTime:
     busy: float  # seconds in which at least one unit runs
     # cause -> seconds. ``"input"``: another device computed the last input; ``"channel"``: that
     # waited while the channel carried other tensors; ``"transfer"``: it was on its way; ``"no work
-    # left"``: after the device's last unit; ``"other"``: an order held the unit back
+    # left"``: after the device's last unit; ``"other"``: an order or a processor held it back
     idle: dict[str, float]
     idle_stretches: tuple[tuple[float, float, str], ...]  # (start, end, cause), sorted by start
 

@@ -33,11 +33,16 @@ def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
 
 
 def load_rows(problem: Problem, loads: FloatArray) -> list[list[str]]:
-    """A row per device: its load, also as a share of the largest; loads (n_phases, n)."""
-    totals = loads.sum(axis=0)
+    """A row per device and shared processor: load, share of the largest; loads (n_phases, n)."""
+    cluster, totals = problem.cluster, loads.sum(axis=0)
+    shared = [f"processor '{name}'" for name in cluster.shared_processors]
+    named = [
+        *enumerate(cluster.device_names),
+        *enumerate(shared, start=cluster.n_devices + cluster.n_channels),
+    ]
     return [
-        [name, f"{totals[device]:.6g}", f"{totals[device] / max(totals.max(), 1e-300):.0%}"]
-        for device, name in enumerate(problem.cluster.device_names)
+        [name, f"{totals[at]:.6g}", f"{totals[at] / max(totals.max(), 1e-300):.0%}"]
+        for at, name in named
     ]
 
 

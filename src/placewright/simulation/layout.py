@@ -69,6 +69,7 @@ class ProblemArrays(NamedTuple):
     segments: IntArray  # (n_devices,) segments at most; empty if no device limits its segments
     segment_ops: IntArray  # (n_devices,) ops of a segment at most, or empty
     unit_ops: IntArray  # (n_units,) ops of each unit, or empty
+    excludes: BoolArray  # (n_devices, n_devices): never compute at once; empty if all pairs may
 
 
 _made: WeakKeyDictionary[Problem, ProblemArrays] = WeakKeyDictionary()
@@ -129,6 +130,7 @@ def _laid_out(problem: Problem) -> ProblemArrays:
         kept_bytes=kept.sizes,
         **_limits(cluster),
         **_segment_limits(problem),
+        excludes=cluster.excludes if cluster.shared_processors else np.zeros((0, 0), np.bool_),
     )
     return read_only(arrays)
 

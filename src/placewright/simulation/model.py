@@ -125,7 +125,7 @@ class Simulator:
         return self._evaluate(placement.device_of, _order_of(placement))[3]
 
     def loads(self, device_of: IntArray) -> FloatArray:
-        """Loads under `max-load`: devices, then channels; shape (n_phases, n), seconds."""
+        """Loads under `max-load`: devices, channels, shared processors; (n_phases, n), seconds."""
         return self.max_load.loads(frozen_ints(device_of))  # as `values` has them
 
     def stream(

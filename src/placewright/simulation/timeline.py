@@ -82,7 +82,8 @@ class Timeline:
         """The reason why each unit did not begin earlier.
 
         ``"none"``, ``"input T"`` (the tensor of op T), ``"stream U"`` (U held the last free
-        stream), or ``"order U"`` (U comes before it in the given order).
+        stream), ``"processor U"`` (U was on a device that shares a processor with that of the
+        unit), or ``"order U"`` (U comes before it in the given order).
         """
         return tuple(self._reasons.wait(unit)[0] for unit in range(len(self.start)))
 
@@ -134,7 +135,11 @@ def _order(problem: Problem, placement: Placement, state: Recording) -> IntArray
         return placement.order
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
-    return np.lexsort((position, state.end, state.segment, state.start))
+    if not problem.cluster.shared_processors:
+        return np.lexsort((position, state.end, state.segment, state.start))
+    # On one processor, the last of those that begin together is the one that takes time.
+    takes_time = state.end > state.start
+    return np.lexsort((position, state.end, state.segment, takes_time, state.start))
 
 
 class _Reasons:
@@ -156,13 +161,21 @@ class _Reasons:
         self.sent: dict[tuple[int, float], int] = {}
         self.before: dict[int, int] = {}
         last: dict[int, int] = {}
+        place: dict[int, int] = {}
+        excludes = timeline.problem.cluster.excludes
+        # Devices that take turns with each device, which comes first.
+        in_turn = [[d, *np.flatnonzero(row).tolist()] for d, row in enumerate(excludes)]
         for unit in timeline.order.tolist():
             device = self.device_of[unit]
-            if self.end[unit] > self.start[unit]:
-                self.ended[device, self.end[unit]] = unit
-            if device in last:
-                self.before[unit] = last[device]
+            earlier = [last[other] for other in in_turn[device] if other in last]
+            if earlier:
+                self.before[unit] = max(earlier, key=lambda at: place[at])
             last[device] = unit
+            place[unit] = len(place)
+        for unit in place:
+            if self.end[unit] > self.start[unit]:
+                for other in in_turn[self.device_of[unit]]:
+                    self.ended[other, self.end[unit]] = unit
         for index, hop in enumerate(self.transfers):
             if hop.end > hop.start:
                 self.sent[hop.channel, hop.end] = index
@@ -178,12 +191,14 @@ class _Reasons:
         # With one stream and an order both hold a unit back; users can change the order.
         word = "order" if self.has_order and self.streams[device] == 1 else "stream"
         ended = self.ended.get((device, start), -1)
+        if ended >= 0 and self.device_of[ended] != device and not self.has_order:
+            word = "processor"
         if ended >= 0:
             return (f"{word} {self.graph.op_names[ended]}", "unit", ended)
         # Units before it took no time, or the order made it begin no earlier than one of them.
         at = self.before.get(unit, -1)
         while at >= 0 and self.start[at] == start:
-            cause = self._last_input(at, device)
+            cause = self._last_input(at, self.device_of[at])
             if cause[0] >= start:
                 held_by = self.graph.op_names[self.before[unit]]
                 return (f"{'order' if self.has_order else word} {held_by}", *cause[2:])

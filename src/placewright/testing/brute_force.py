@@ -1,6 +1,6 @@
 """The best value of a small problem, by trying every placement in every order.
 
-Under `event` an order matters only by the sequence that it gives to each device, so that orders
+Under `event` an order matters only by the sequence that it gives to each processor, so that orders
 with equal sequences are tried once; and a placement whose critical path or load is no shorter than
 the best value so far is not tried at all.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -48,7 +48,7 @@ def brute_force(problem: Problem) -> float:
     for index in np.argsort(bounds, kind="stable").tolist():
         if bounds[index] >= best:
             break
-        for order in distinct_orders(rows[index], orders):
+        for order in distinct_orders(rows[index], orders, problem.cluster.excludes):
             best = min(best, simulator.value(Placement.of(rows[index], order)))
     return best
 
@@ -79,19 +79,25 @@ def topological_orders(problem: Problem) -> Iterator[IntArray]:
     yield from extend([])
 
 
-def distinct_orders(device_of: IntArray, orders: IntArray) -> IntArray:
-    """One order for each distinct combination of the devices' sequences.
+def distinct_orders(
+    device_of: IntArray, orders: IntArray, excludes: BoolArray | None = None
+) -> IntArray:
+    """One order for each distinct combination of the processors' sequences.
 
     Args:
         device_of: shape (n_units,).
         orders: shape (n_orders, n_units).
+        excludes: `Cluster.excludes`; None if no devices share a processor.
 
     Returns:
         A selection of the rows of `orders`.
     """
-    by_device = np.argsort(device_of[orders], axis=1, kind="stable")
-    sequences = np.take_along_axis(orders, by_device, axis=1)
-    codes = sequences @ (len(device_of) ** np.arange(len(device_of)))
+    in_turn = device_of[:, None] == device_of[None, :]
+    if excludes is not None:
+        in_turn |= excludes[np.ix_(device_of, device_of)]
+    one, other = np.nonzero(np.triu(in_turn, 1))
+    place = np.argsort(orders, axis=1)
+    codes = (place[:, one] < place[:, other]) @ (1 << np.arange(len(one)))
     _, first = np.unique(codes, return_index=True)
     return np.asarray(orders[np.sort(first)], dtype=np.int64)
 

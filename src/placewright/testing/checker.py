@@ -49,6 +49,8 @@ def check_timeline(problem: Problem, placement: Placement, timeline: Timeline) -
     start, end = timeline.start, timeline.end
     for device, spec in enumerate(problem.cluster.devices):
         _check_capacity(np.flatnonzero(placement.device_of == device), start, end, spec.streams)
+    for users in _users(problem).values():
+        _check_capacity(np.flatnonzero(np.isin(placement.device_of, users)), start, end, 1)
     arrived = _check_transfers(problem, placement, timeline)
     graph = problem.unit_graph
     host = problem.cluster.host_endpoint
@@ -90,12 +92,24 @@ def check_max_load(problem: Problem, placement: Placement, value: float) -> None
         assert kept <= spec.memory_bytes + _TOLERANCE
         keeps.append(kept)
     _check_pools(problem, keeps)
+    for users in _users(problem).values():
+        units = np.flatnonzero(np.isin(placement.device_of, users))
+        least = max(least, float(problem.costs.seconds[units, placement.device_of[units]].sum()))
     factor = 1 - _TOLERANCE
     assert value >= least * factor, f"value {value} is below a device's compute {least}"
     if len(np.unique(placement.device_of)) == 1 and problem.cluster.host_endpoint in (
         placement.device_of[0],
     ):
         assert abs(value - total) <= _TOLERANCE * (1 + total), "one device computes and that is all"
+
+
+def _users(problem: Problem) -> dict[str, list[int]]:
+    """Devices of each processor of several devices."""
+    users: dict[str, list[int]] = {}
+    for device, spec in enumerate(problem.cluster.devices):
+        for name in spec.processors or (spec.name,):
+            users.setdefault(name, []).append(device)
+    return {name: devices for name, devices in users.items() if len(devices) > 1}
 
 
 def _check_order(problem: Problem, order: IntArray) -> None:

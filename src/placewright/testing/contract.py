@@ -36,6 +36,7 @@ from placewright.testing.problems import (
     packing_problem,
     random_problem,
     under_subgraphs,
+    with_modes,
     with_pool,
     with_power,
     with_replicas,
@@ -96,6 +97,8 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
                 problem = problem.with_samples_in_flight(1 + index % 2)
             if index == 1 or index == 3:
                 problem = with_pool(problem)
+            if index == 4 and placer.why_not(modes := with_modes(problem)) is None:
+                found.append(modes)
             found += _as_supported(placer, problem, index)
     return found
 

@@ -124,6 +124,16 @@ def with_pool(problem: Problem) -> Problem:
     return replace(problem, cluster=replace(cluster, devices=devices, pools={"ram": total}))
 
 
+def with_modes(problem: Problem) -> Problem:
+    """The same problem; its first two devices compute on one processor, and have one stream."""
+    cluster = problem.cluster
+    devices = tuple(
+        replace(device, processors=("p",), streams=1) if at < 2 else device
+        for at, device in enumerate(cluster.devices)
+    )
+    return replace(problem, cluster=replace(cluster, devices=devices))
+
+
 def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
     """The same problem under `subgraph` or `subgraph-ip`: its last device is a CPU, the others
     accelerators with up to two subgraphs each; a transfer takes 2 seconds."""

@@ -1,9 +1,9 @@
 """Every placement of a small problem, and under `event` every order that matters.
 
-Under `event` an order matters only by the sequence that it gives to each device. Of all orders with
-equal sequences one is tried: that in which no unit could come before a larger one ahead of it, the
-lexicographic normal form of a trace (Anisimov, Knuth, "Inhomogeneous sorting", 1979). A placement
-whose longest path or largest load is no shorter than the incumbent gets no orders.
+Under `event` an order matters only by the sequence that it gives to each processor. Of all orders
+with equal sequences one is tried: that in which no unit could come before a larger one ahead of it,
+the lexicographic normal form of a trace (Anisimov, Knuth, "Inhomogeneous sorting", 1979). A
+placement whose longest path or largest load is no shorter than the incumbent gets no orders.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
             cut_seconds_per_byte=0.0,
             layout_seconds=0.0,
             layout_seconds_per_byte=0.0,
+            processors=(),
         )
         for device in cluster.devices
     ]
@@ -137,14 +138,18 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
     for index, device in enumerate(cluster.devices):
         load = np.where(rows == index, seconds, 0.0).sum(axis=1) / device.streams
         bounds = np.maximum(bounds, load * (1.0 - 1e-12))
+    for users in cluster.shared_processors.values():  # of one stream each
+        load = np.where(np.isin(rows, users), seconds, 0.0).sum(axis=1)
+        bounds = np.maximum(bounds, load * (1.0 - 1e-12))
     charged = problem.charges.get(problem.objective)
     return bounds if charged is None else charged.of(rows, bounds) * (1.0 - 1e-12)
 
 
 def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
-    """Yield a topological order for each combination of sequences that devices may follow."""
+    """Yield a topological order for each combination of sequences that processors may follow."""
     graph = problem.unit_graph
     n_units = problem.n_units
+    in_turn = (problem.cluster.excludes | np.eye(problem.n_devices, dtype=np.bool_)).tolist()
     readers = [graph.successors.row(unit).tolist() for unit in range(n_units)]
     missing = np.diff(graph.predecessors.indptr).tolist()
     order: list[int] = []
@@ -153,7 +158,7 @@ def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
     def comes_too_late(unit: int) -> bool:
         """True if the unit could come before a unit of a larger number."""
         for before in reversed(order):
-            if device_of[before] == device_of[unit] or unit in readers[before]:
+            if in_turn[device_of[before]][device_of[unit]] or unit in readers[before]:
                 return False
             if before > unit:
                 return True

@@ -60,7 +60,7 @@ def advance(
     """
     delivered, now = _send_inputs(tables, state, rule, is_plain), 0.0
     for index in range(ZERO, U(len(state.devices))):
-        _begin_units(tables, state, index, now, rule, keeps_segments, is_plain)
+        _begin(tables, state, index, now, rule, keeps_segments, is_plain)
     index, time = _next_event(tables, state, np.inf, rule, is_plain)
     while time < np.inf:
         now = time
@@ -71,7 +71,7 @@ def advance(
             delivered = max(delivered, arrival)
             index, time = _next_event(tables, state, np.inf, rule, is_plain)
             continue
-        _begin_units(tables, state, index, now, rule, keeps_segments, is_plain)
+        _begin(tables, state, index, now, rule, keeps_segments, is_plain)
         own = state.devices[index].time
         if is_plain and own != time:
             # The first event of the other devices is known. A branch lets the processor go on with
@@ -114,7 +114,7 @@ def _settle(
         index, time = _next_event(tables, state, now, rule, is_plain)
     for at in range(ZERO, n_touched):
         touched = U(state.touched[at])
-        _begin_units(tables, state, touched, now, rule, keeps_segments, is_plain)
+        _begin(tables, state, touched, now, rule, keeps_segments, is_plain)
     return delivered
 
 
@@ -225,6 +225,131 @@ def _show_running(state: State, index: int) -> None:
 
 
 @inlined
+def _begin(
+    tables: EventTables,
+    state: State,
+    index: int,
+    now: float,
+    rule: int,
+    keeps_segments: bool,
+    is_plain: bool,
+) -> None:
+    """Begin units on a device, or on all that share processors if it does."""
+    if not is_plain and len(tables.excludes) > 0 and _shares(tables, index):
+        _begin_sharing(tables, state, now, rule, keeps_segments)
+    else:
+        _begin_units(tables, state, index, now, rule, keeps_segments, is_plain)
+
+
+@uncounted
+def _shares(tables: EventTables, index: int) -> bool:
+    """True for a device that shares a processor; the added ones do not."""
+    n_devices = U(tables.seconds.shape[1])
+    for other in range(ZERO, n_devices if index < n_devices else ZERO):
+        if tables.excludes[index * n_devices + other] > ZERO:
+            return True
+    return False
+
+
+@uncounted
+def _begin_sharing(
+    tables: EventTables, state: State, now: float, rule: int, keeps_segments: bool
+) -> None:
+    """Begin units on the devices that share processors, and set their next events.
+
+    Of all units that could begin, that of the highest priority does, until none can.
+    """
+    n_devices = U(tables.seconds.shape[1])
+    first = _first_to_begin(tables, state, now, rule)
+    while first < n_devices:
+        _begin_alone(tables, state, first, now, rule, keeps_segments)
+        first = _first_to_begin(tables, state, now, rule)
+    for index in range(ZERO, n_devices):
+        if state.devices[index].busy > ZERO or not _shares(tables, index):
+            continue
+        if _is_held(tables, state, index, rule):  # the end of what holds it is an event
+            state.devices[index].time = np.inf
+            state.devices[index].wake = -1.0
+        else:  # nothing begins: it sets when the next input arrives
+            _begin_alone(tables, state, index, now, rule, keeps_segments)
+
+
+@uncounted
+def _begin_alone(
+    tables: EventTables, state: State, index: int, now: float, rule: int, keeps_segments: bool
+) -> None:
+    """Begin a unit on an idle device, which then has no other event."""
+    device = state.devices[index]
+    device.time = np.inf
+    device.wake = -1.0
+    device.unit = U(len(state.units))
+    _begin_units(tables, state, index, now, rule, keeps_segments, False)
+
+
+@uncounted
+def _first_to_begin(tables: EventTables, state: State, now: float, rule: int) -> int:
+    """The sharing device whose next unit begins before those of the others; n_devices for none."""
+    n_devices = U(tables.seconds.shape[1])
+    chosen, highest, number = n_devices, 0.0, NO_INDEX
+    for index in range(ZERO, n_devices):
+        if state.devices[index].busy > ZERO or not _shares(tables, index):
+            continue
+        if _is_held(tables, state, index, rule):
+            continue
+        unit = _next_unit(state, index, now, rule)
+        if unit == NO_INDEX:
+            continue
+        priority = -state.units[unit].seconds if rule == IN_TURN else state.priority[unit]
+        is_first = priority > highest or (priority == highest and unit < number)
+        if chosen == n_devices or is_first:
+            chosen, highest, number = index, priority, unit
+    return chosen
+
+
+@uncounted
+def _is_held(tables: EventTables, state: State, index: int, rule: int) -> bool:
+    """True if a processor of an idle device is busy, or the order wants it for another one."""
+    devices, n_devices = state.devices, U(tables.seconds.shape[1])
+    for other in range(ZERO, n_devices):
+        if tables.excludes[index * n_devices + other] == ZERO:
+            continue
+        if devices[other].busy > ZERO:
+            return True
+        if rule == AS_LISTED and devices[other].next < devices[other].stop:
+            own = U(devices[index].next)
+            theirs = U(state.slots[devices[other].next].unit)
+            has_own = own < devices[index].stop
+            if has_own and state.priority[theirs] > state.priority[U(state.slots[own].unit)]:
+                return True
+    return False
+
+
+@uncounted
+def _next_unit(state: State, index: int, now: float, rule: int) -> int:
+    """The unit that an idle device would begin; the largest index if none is ready."""
+    device = state.devices[index]
+    waiting = U(ARRIVING) * U(len(state.devices)) + index
+    if rule == AS_LISTED:
+        if device.next < device.stop:
+            unit = U(state.slots[device.next].unit)
+            if state.units[unit].missing == ZERO and state.units[unit].seconds <= now:
+                return unit
+    elif rule == IN_TURN:
+        if state.queues[waiting].head < state.queues[waiting].tail:
+            entry = state.window[waiting * WINDOW + state.queues[waiting].head]
+            if entry.key <= now:
+                return U(entry.unit)
+    else:
+        _take_arrived(state, index, now)
+        while device.best != NO_SLOT:
+            unit = U(state.slots[U(device.best) - U(device.shift)].unit)
+            if state.units[unit].seconds <= now:
+                return unit
+            _set_aside(state, index, U(take_ready(state, index)))
+    return NO_INDEX
+
+
+@inlined
 def _begin_units(
     tables: EventTables,
     state: State,
@@ -259,6 +384,25 @@ def _begin_ready(
     is_plain: bool,
 ) -> float:
     """Begin ready units, highest rank first; return when the next input arrives."""
+    device = state.devices[index]
+    _take_arrived(state, index, now)
+    while device.best != NO_SLOT and (is_plain or device.busy < device.streams):
+        at = take_ready(state, index)
+        slot = state.slots[at]
+        if state.units[slot.unit].seconds > now:
+            _set_aside(state, index, at)
+            continue
+        _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
+        if U(len(state.units)) > _CACHED:
+            _expect(tables, state, index, slot)
+        if is_plain:
+            return np.inf
+    return float(device.arrival)
+
+
+@inlined
+def _take_arrived(state: State, index: int, now: float) -> None:
+    """Make units ready whose last input has arrived at a device by now."""
     device, queues, window = state.devices[index], state.queues, state.window
     arriving = U(ARRIVING) * U(len(state.devices)) + index
     base = arriving * WINDOW
@@ -269,20 +413,19 @@ def _begin_ready(
         device.arrival = np.inf
         if queues[arriving].head < queues[arriving].tail:
             device.arrival = window[base + queues[arriving].head].key
-    while device.best != NO_SLOT and (is_plain or device.busy < device.streams):
-        slot = state.slots[take_ready(state, index)]
-        available = state.units[slot.unit].seconds
-        if available > now:
-            # Each unit comes here at most once, so that units on their way are not checked again.
-            put(queues, window, state.heap, arriving, available, U(slot.unit))
-            device.arrival = min(device.arrival, available)
-            continue
-        _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
-        if U(len(state.units)) > _CACHED:
-            _expect(tables, state, index, slot)
-        if is_plain:
-            return np.inf
-    return float(device.arrival)
+
+
+@inlined
+def _set_aside(state: State, index: int, at: int) -> None:
+    """Queue the unit of a slot, which waits for an input on its way.
+
+    Each unit comes here at most once, so that units on their way are not checked again.
+    """
+    device, number = state.devices[index], U(state.slots[at].unit)
+    arriving = U(ARRIVING) * U(len(state.devices)) + index
+    available = state.units[number].seconds
+    put(state.queues, state.window, state.heap, arriving, available, number)
+    device.arrival = min(device.arrival, available)
 
 
 @inlined

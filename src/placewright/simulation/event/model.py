@@ -96,6 +96,7 @@ class EventModel:
             len(arrays.consumers),
             len(arrays.producer),
             bool((arrays.route == VIA_HOST).any()),
+            len(arrays.excludes) > 0,
         )
         self._places, self._n_bytes = places_of(self._sizes)
         self._thread = threading.local()

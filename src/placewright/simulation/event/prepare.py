@@ -63,6 +63,8 @@ def prepare(
         _list_by_rank(state)
     if len(tables.factors):
         _contend(tables, state)
+    if len(state.priority) > ZERO:
+        _set_priorities(state, order)
     _fill_slots(tables, state)
     if keeps_segments:
         _mark_crossings(tables, state)
@@ -196,6 +198,15 @@ def _list_by_number(state: State) -> None:
         device = state.devices[state.units[index].device]
         state.slots[device.stop].unit = index
         device.stop += ONE
+
+
+@uncounted
+def _set_priorities(state: State, order: IntArray) -> None:
+    """Keep what decides between devices that share processors: places in the order, or ranks."""
+    for index in range(ZERO, U(len(state.units))):
+        state.priority[index] = state.units[index].seconds
+    for at in range(ZERO, U(len(order))):
+        state.priority[U(order[at])] = -float(at)
 
 
 @uncounted

@@ -5,7 +5,7 @@ to v. Minimise w subject to
 
   end[v] >= end[u] + c[u, v] + sum over d of seconds[v, d] x[v, d]   for each edge (u, v);
   c[u, v] >= transfer(u, v) (x[u, d] - x[v, d])   for each edge and each d;
-  streams[d] w >= sum over u of seconds[u, d] x[u, d]   for each d;
+  streams[d] w >= sum over u of seconds[u, d] x[u, d]   for each d, and over all d of a processor;
   w >= end[u] + sum over d of home(u, d) x[u, d]   for each producer u of a graph output.
 
 ``transfer(u, v)`` is the cheapest transfer of the tensor between two devices: in an integral
@@ -27,6 +27,9 @@ class LatencyRelaxation(RelaxedProgram):
         """Add the rows of loads, ends and delays."""
         for terms in self.load_terms:
             self.less.add([*terms, (0, -1.0)], 0.0)
+        for users in self.problem.cluster.shared_processors.values():
+            whole = [term for device in users for term in self.load_terms[device]]
+            self.less.add([*whole, (0, -1.0)], 0.0)
         self._precedence()
 
     def _precedence(self) -> None:

@@ -87,6 +87,8 @@ class EventTables(NamedTuple):
     occupied: Records  # (M * M,) OCCUPIED, empty where no copy occupies a device
     segment_limits: Records  # (n_devices,) SEGMENT_LIMIT, empty if no device has one
     unit_ops: IntArray  # (n_units,) ops of each unit, uint32, or empty
+    # (n_devices * n_devices,) 1 for two devices that never compute at once, uint32, or empty
+    excludes: IntArray
 
 
 # Entries of EventTables.scalars.
@@ -134,6 +136,7 @@ def tables_in(
         part(block, places, 14, OCCUPIED),
         part(block, places, 15, SEGMENT_LIMIT),
         part(block, places, 16, np.uint32),
+        part(block, places, 17, np.uint32),
     )
 
 
@@ -155,11 +158,12 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
     tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
     has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts or bool(arrays.occupied.any())
     has_overheads |= len(arrays.segments) > 0
+    shares = len(arrays.excludes) > 0
     is_direct = bool(np.isin(arrays.route, (LOCAL, DIRECT)).all())
     model = problem.execution_model
     rule = IN_TURN if isinstance(model, Event) and model.dispatch == "fifo" else BY_RANK
     has_streams = bool((arrays.streams > 1).any())
-    is_plain = is_direct and not has_overheads and not has_streams and rule == BY_RANK
+    is_plain = is_direct and not (has_overheads or has_streams or shares) and rule == BY_RANK
     block, places = packed(
         [
             _units(n_units, producer, readers),
@@ -178,6 +182,7 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
             _occupied(arrays),
             _segment_limits(arrays),
             arrays.unit_ops.astype(np.uint32),
+            arrays.excludes.astype(np.uint32),
         ]
     )
     tables = PackedTables(
@@ -354,6 +359,9 @@ class State(NamedTuple):
     changes: Records  # (FEW,) CHANGE
     counts: IntArray
     segments: Records  # (n_devices,) SEGMENT_COUNT, of devices with the added ones
+    # (n_units,) the unit of the largest number begins first among devices that share processors;
+    # empty if none do
+    priority: FloatArray
 
 
 def state_sizes(
@@ -364,6 +372,7 @@ def state_sizes(
     n_edges: int,
     n_tensors: int,
     has_relays: bool,
+    shares_processors: bool,
 ) -> tuple[tuple[int, np.dtype[np.generic]], ...]:
     """Length and dtype of each array of a state, in its order."""
     n_hops = (n_edges + n_tensors) * (2 if has_relays else 1) + 1
@@ -396,6 +405,7 @@ def state_sizes(
         (int(FEW), CHANGE),
         (N_COUNTS, np.dtype(np.int64)),
         (n_devices, SEGMENT_COUNT),
+        (n_units if shares_processors else 0, seconds),
     )
 
 
@@ -423,7 +433,7 @@ def slices_per_device(n_units: int, n_devices: int) -> int:
 
 @substituted
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (24, 2) are their bytes."""
+    """The arrays of a state in a block of bytes; `places` (25, 2) are their bytes."""
     return State(
         part(block, places, 0, UNIT),
         part(block, places, 1, SPAN),
@@ -449,4 +459,5 @@ def state_in(block: Bytes, places: IntArray) -> State:
         part(block, places, 21, CHANGE),
         part(block, places, 22, np.int64),
         part(block, places, 23, SEGMENT_COUNT),
+        part(block, places, 24, np.float64),
     )

@@ -77,5 +77,5 @@ class Loads:
         return float(loads.max(axis=1).sum()), FINE, -1, memory
 
     def loads(self, device_of: IntArray) -> FloatArray:
-        """Load of each device, then of each named channel: shape (n_phases, n), seconds."""
+        """Load of each device, named channel, shared processor: shape (n_phases, n), seconds."""
         return np.asarray(loads_and_bytes(self._arrays, self._tables, device_of)[0])

@@ -1,7 +1,8 @@
 """The linear relaxation under `max-load`.
 
 w >= load of d + what d receives: r[t, d] >= x[v, d] - x[u, d] for consumers v of tensor t, times
-its cheapest transfer, where d pays transfers, + what members of d exchange.
+its cheapest transfer, where d pays transfers, + what members of d exchange. A processor of several
+devices has the sum of their rows.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class LoadRelaxation(RelaxedProgram):
                 self.less.add([*receipt, (0, -1.0)], 0.0)
             else:
                 self.less.add([*load, *receipt, (0, -1.0)], 0.0)
+        for users in cluster.shared_processors.values():  # none of which overlaps
+            terms = [term for d in users for term in (*self.load_terms[d], *receipts[d])]
+            self.less.add([*terms, (0, -1.0)], 0.0)
 
     def _exchanges(self) -> list[list[tuple[int, float]]]:
         """Terms of gradients that the members of each device exchange, by producing unit."""

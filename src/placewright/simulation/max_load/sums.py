@@ -36,6 +36,7 @@ class LoadTables(NamedTuple):
     share: FloatArray  # (n_devices,) part of a transfer that a device pays: 1 / replicas, or 0
     overlaps: BoolArray  # (n_devices,) transfers run beside compute
     is_named: BoolArray  # (n_channels,) channels whose load counts
+    users: BoolArray  # (n_processors, n_devices) of each processor that several devices share
 
 
 def load_tables(problem: Problem, arrays: ProblemArrays) -> LoadTables:
@@ -51,8 +52,17 @@ def load_tables(problem: Problem, arrays: ProblemArrays) -> LoadTables:
         share=problem.cluster.transfer_share,
         overlaps=np.array([device.overlaps_transfers for device in problem.cluster.devices]),
         is_named=named_channels(problem),
+        users=_users(problem),
     )
     return read_only(tables)
+
+
+def _users(problem: Problem) -> BoolArray:
+    shared = problem.cluster.shared_processors
+    users = np.zeros((len(shared), problem.n_devices), dtype=np.bool_)
+    for row, devices in zip(users, shared.values(), strict=True):
+        row[list(devices)] = True
+    return users
 
 
 @compiled
@@ -62,13 +72,15 @@ def loads_and_bytes(
     """Loads and bytes of a legal placement.
 
     Returns:
-        Seconds of devices, then of channels, (n_phases, n_devices + n_channels); bytes
-        (n_devices,); a tensor without a route, -1 for none.
+        Seconds of devices, then of channels, then of processors that devices share, (n_phases,
+        n_devices + n_channels + n_processors); bytes (n_devices,); a tensor without a route, -1
+        for none.
     """
     n_devices, n_channels = len(tables.overlaps), arrays.n_channels
     compute = _compute(tables, device_of)
     moved, cut_off = _transfers(arrays, tables, device_of)
-    loads = np.zeros((tables.n_phases, n_devices + n_channels))
+    n_shared = len(tables.users)
+    loads = np.zeros((tables.n_phases, n_devices + n_channels + n_shared))
     for part in range(tables.n_phases):
         first = part * (n_devices + n_channels)
         for device in range(n_devices):
@@ -81,6 +93,12 @@ def loads_and_bytes(
         for channel in range(n_channels):
             if tables.is_named[channel]:
                 loads[part, n_devices + channel] = moved[first + n_devices + channel]
+        for processor in range(n_shared):
+            total = 0.0
+            for device in range(n_devices):
+                if tables.users[processor, device]:
+                    total += loads[part, device]
+            loads[part, n_devices + n_channels + processor] = total
     return loads, _bytes(arrays, device_of), cut_off
 
 

@@ -72,6 +72,9 @@ def why_no_stream(problem: Problem) -> str | None:
     """The reason why a problem has no stream of samples; None if it has."""
     if splits_phases(problem.execution_model):
         return "a value of split phases has no stream: forward and backward take turns"
+    for processor, users in problem.cluster.shared_processors.items():
+        names = ", ".join(f"'{problem.cluster.device_names[at]}'" for at in users)
+        return f"devices {names} share processor '{processor}', which a stream does not count"
     return None
 
 

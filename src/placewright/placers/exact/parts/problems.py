@@ -8,11 +8,12 @@ host, in the last part graph outputs go there. Memory, overheads and contention 
 Proof that the least makespan over all placements, orders and orders of transfers is a bound: take
 any schedule of the whole with the ends on these devices, and of it the units of the part and the
 transfers of the tensors that are kept. They lie between the end of the first unit and the end of
-the last one, run on the same streams and channels one at a time, and take as long or longer. What
-is shorter in the problem of the part can be shortened where it is. Transfers that are kept leave in
-the order in which they came, whatever else is on their channel, and the first readers of a tensor
-are the same where `Part.in_order` says so. `schedule_program.transfers` shows that the program has
-a solution with these times rounded down, which is no longer than the part of the schedule.
+the last one, run on the same streams, processors and channels one at a time, and take as long or
+longer. What is shorter in the problem of the part can be shortened where it is. Transfers that are
+kept leave in the order in which they came, whatever else is on their channel, and the first readers
+of a tensor are the same where `Part.in_order` says so. `schedule_program.transfers` shows that the
+program has a solution with these times rounded down, which is no longer than the part of the
+schedule.
 
 `Twins` finds parts and pairs of devices that share a program, so that it is solved once: the layers
 of a transformer repeat one part, and identical devices may be exchanged.

@@ -3,10 +3,10 @@
 Time is counted in ticks. Every duration is rounded down, and a schedule stays one when something
 in it gets shorter, so that no placement in any order is faster than the program's bound.
 
-Exactly as in the event model: streams; one transfer at a time on a channel, also through the host,
-first come first served where a channel has no more than some hundred transfers; tensors sent once
-per destination; graph inputs from and graph outputs to the host; contention; pins, support,
-colocation and resident bytes. Relaxed, which keeps the bound valid: of the costs of
+Exactly as in the event model: streams; shared processors; one transfer at a time on a channel, also
+through the host, first come first served where a channel has no more than some hundred transfers;
+tensors sent once per destination; graph inputs from and graph outputs to the host; contention;
+pins, support, colocation and resident bytes. Relaxed, which keeps the bound valid: of the costs of
 segments only those count that a unit pays in any case, because it reads a tensor of another device;
 live tensors do not count as memory. Energy, price and limits on them count by `core.charges`.
 """
@@ -185,6 +185,9 @@ class ScheduleProgram(Variables):
             else:
                 self.model.add_cumulative(busy[device], [1] * len(busy[device]), streams)
             self.model.add(sum(loads[device]) <= streams * self.makespan)
+        for users in self.problem.cluster.shared_processors.values():
+            self.model.add_no_overlap([interval for device in users for interval in busy[device]])
+            self.model.add(sum(sum(loads[device]) for device in users) <= self.makespan)
 
     def _interval(self, unit: int, size: Any, plain: int, literal: Any, extra: Extra) -> Any:
         start, end = self.start[unit], self.end[unit]

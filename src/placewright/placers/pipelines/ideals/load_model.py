@@ -404,6 +404,8 @@ def why_not_separable(problem: Problem) -> str | None:
         )
     if any(link.channel is not None for link in problem.cluster.links):
         return "links share a channel, whose load no single device accounts for"
+    if problem.cluster.shared_processors:
+        return "devices share a processor, whose load no single device accounts for"
     pairs = _pairs(problem)
     if pairs is None:
         return "some devices have no route between them"

@@ -390,7 +390,8 @@ def link_levels(problem: Problem) -> LinkLevels | None:
         problem.execution_model, MaxLoad
     ):
         return None
-    if any(link.channel is not None for link in problem.cluster.links):
+    cluster = problem.cluster
+    if cluster.shared_processors or any(link.channel is not None for link in cluster.links):
         return None
     hops = _hops(problem)
     if hops is None:

@@ -1,0 +1,88 @@
+"""Processors that several devices share: such devices are *modes*, and never compute at once.
+
+A column of the cost table need not be a piece of hardware. A card in another precision, a card that
+reads its weights from RAM, and a pair of cards that divide each operator are devices that name the
+processors they compute on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, frozen_bools
+from placewright.errors import ClusterError
+
+if TYPE_CHECKING:
+    from placewright.core.cluster import Device
+
+
+def users_of_shared(devices: Sequence[Device]) -> dict[str, tuple[int, ...]]:
+    """Processor -> devices that compute on it, for those of several devices, by first device."""
+    users: dict[str, list[int]] = {}
+    for index, device in enumerate(devices):
+        for processor in device.processors or (device.name,):
+            users.setdefault(processor, []).append(index)
+    return {name: tuple(found) for name, found in users.items() if len(found) > 1}
+
+
+def pairs_that_exclude(devices: Sequence[Device]) -> BoolArray:
+    """True for two devices with a common processor, not for one with itself, (n, n)."""
+    found = np.zeros((len(devices), len(devices)), dtype=np.bool_)
+    for users in users_of_shared(devices).values():
+        found[np.ix_(users, users)] = True
+    np.fill_diagonal(found, False)
+    return frozen_bools(found)
+
+
+def check_processors(devices: Sequence[Device], contended: Collection[str]) -> None:
+    """Check names, and refuse what leaves open how much a shared processor does at once.
+
+    Args:
+        contended: memory domains with contention.
+
+    Raises:
+        ClusterError: a name is empty or given twice, or a device that shares a processor has
+            several streams, overlaps transfers, stands for replicas or is in such a domain.
+    """
+    for device in devices:
+        names = device.processors
+        if not all(names) or len(set(names)) < len(names):
+            raise ClusterError(
+                f"device '{device.name}': processors must be names, each once, got {list(names)}"
+            )
+    for processor, users in users_of_shared(devices).items():
+        for device in (devices[index] for index in users):
+            reasons = {
+                "several streams": device.streams > 1,
+                "transfers that overlap compute": device.overlaps_transfers,
+                "replicas": device.replicas > 1,
+                "a memory domain with contention": device.memory_domain in contended,
+            }
+            found = [reason for reason, holds in reasons.items() if holds]
+            if found:
+                others = ", ".join(f"'{devices[at].name}'" for at in users)
+                raise ClusterError(
+                    f"device '{device.name}' has {found[0]}, and {others} share processor "
+                    f"'{processor}', which computes for one of them at a time; leave one of the "
+                    "two out"
+                )
+
+
+def require_own_processors(devices: Sequence[Device], what: str, instead: str) -> None:
+    """Refuse shared processors where only devices with processors of their own are known.
+
+    Args:
+        what: who refuses, for the message.
+        instead: what to do.
+
+    Raises:
+        ClusterError: two devices share a processor; the message names them.
+    """
+    for processor, users in users_of_shared(devices).items():
+        names = ", ".join(f"'{devices[at].name}'" for at in users)
+        raise ClusterError(
+            f"devices {names} share processor '{processor}', which {what} does not know; {instead}"
+        )

@@ -1,0 +1,85 @@
+"""Cluster files with processors, what is printed of them, and what is not measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from placewright.cli.inspect import _print_cluster
+from placewright.core.cluster import Cluster, Device
+from placewright.core.execution_models import MaxLoad
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import ClusterError, FieldError
+from placewright.files.cluster_file import read_cluster, write_cluster
+from placewright.profiling.discover import completed_cluster
+from placewright.report.explain import _of_load
+from placewright.report.page_document import why_no_what_if
+from placewright.report.timeline_text import load_rows
+from placewright.simulation.model import Simulator
+
+CARDS = Cluster(
+    (
+        Device("gpu:0", "gpu"),
+        Device("gpu:1", "gpu"),
+        Device("gpu:0-f16", "gpu", processors=("gpu:0",)),
+        Device("pair", "gpu", processors=("gpu:0", "gpu:1")),
+    )
+)
+
+
+def test_a_device_without_names_has_a_processor_of_its_own_name() -> None:
+    assert CARDS.shared_processors == {"gpu:0": (0, 2, 3), "gpu:1": (1, 3)}
+    assert CARDS.excludes.tolist() == [
+        [False, False, True, True],
+        [False, False, False, True],
+        [True, False, False, True],
+        [True, True, True, False],
+    ]
+
+
+def test_a_cluster_file_keeps_them(tmp_path: Path) -> None:
+    write_cluster(tmp_path / "c.yaml", CARDS)
+    assert read_cluster(tmp_path / "c.yaml").devices == CARDS.devices
+    assert "processors" not in (tmp_path / "c.yaml").read_text().split("gpu:0-f16")[0]
+
+
+def test_modes_are_not_measured() -> None:
+    runtime: Any = SimpleNamespace(name="openvino")
+    with pytest.raises(
+        ClusterError, match=r"'gpu:0-f16', 'pair' share .* 'gpu:0', which runtime 'openvino' does"
+    ):
+        completed_cluster(CARDS, runtime)
+
+
+def test_shared_processors_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_cluster(CARDS, "Devices")
+    printed = capsys.readouterr().out
+    assert "Processor 'gpu:0': gpu:0, gpu:0-f16, pair never compute at once" in printed
+    assert "Processor 'gpu:1': gpu:1, pair never compute at once" in printed
+
+
+def test_the_busiest_processor_is_printed_and_explained() -> None:
+    """Two ops of 2 and 3 s in two modes of a card: its load is all compute."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from("ab")
+    names, processors = CARDS.device_names, {"gpu:0-f16": ["gpu:0"], "pair": ["gpu:0", "gpu:1"]}
+    seconds, links = [[2.0] * 4, [3.0] * 4], (0.0, math.inf)
+    whole = Problem.from_costs(graph, seconds, links, devices=names, processors=processors)
+    assert whole.cluster.shared_processors == CARDS.shared_processors
+    with pytest.raises(FieldError, match="processors: names 'card', which is no device"):
+        Problem.from_costs(graph, seconds, links, processors={"card": ["p"]})
+    assert "share a processor" in (why_no_what_if(whole) or "")
+    problem = replace(whole, objective="throughput", execution_model=MaxLoad(0))
+    placement, simulator = Placement.of([0, 2]), Simulator(problem)
+    rows = load_rows(problem, simulator.loads(placement.device_of))
+    assert rows[-2:] == [["processor 'gpu:0'", "5", "100%"], ["processor 'gpu:1'", "0", "0%"]]
+    parts = _of_load(problem, simulator, placement)
+    assert parts["compute"] == 5.0
+    assert parts["transfers"] == 0.0
