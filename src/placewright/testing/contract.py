@@ -97,7 +97,7 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
                 problem = problem.with_samples_in_flight(1 + index % 2)
             if index == 1 or index == 3:
                 problem = with_pool(problem)
-            if index == 4 and placer.why_not(modes := with_modes(problem)) is None:
+            if index == 2 and placer.why_not(modes := with_modes(problem)) is None:
                 found.append(modes)
             found += _as_supported(placer, problem, index)
     return found
