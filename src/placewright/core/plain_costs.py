@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -113,7 +114,6 @@ def plain_cluster(
     streams: ArrayLike = 1,
     channels: Any = None,
     pools: Mapping[str, tuple[float, Sequence[str]]] | None = None,
-    processors: Mapping[str, Sequence[str]] | None = None,
 ) -> Cluster:
     """Devices with a link between every two that have bandwidth.
 
@@ -130,7 +130,6 @@ def plain_cluster(
         channels: name of the channel of each link, in the shape of `links`, or one name for all;
             links of one name wait for each other, and None (or an empty text) is its own channel.
         pools: memory pool -> bytes and names of the devices that share them.
-        processors: device -> those that compute when it does; others have one of their own.
 
     Raises:
         FieldError: a shape does not fit.
@@ -152,10 +151,6 @@ def plain_cluster(
     if (at_once % 1 != 0).any():
         raise FieldError("streams", f"are whole numbers, got {at_once.tolist()}")
     pool_of = _pool_of({} if pools is None else pools, called)
-    computing = {} if processors is None else processors
-    for name in computing:
-        if name not in called:
-            raise FieldError("processors", f"names '{name}', which is no device")
     devices = [
         Device(
             name,
@@ -163,7 +158,6 @@ def plain_cluster(
             memory_bytes=size,
             streams=int(count),
             pool=pool_of.get(name),
-            processors=tuple(computing.get(name, ())),
         )
         for name, size, count in zip(called, sizes.tolist(), at_once.tolist(), strict=True)
     ]
@@ -175,6 +169,22 @@ def plain_cluster(
     )
     shared_bytes = {name: float(size) for name, (size, _) in (pools or {}).items()}
     return Cluster(tuple(devices), between, host=home, pools=shared_bytes)
+
+
+def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]]) -> Cluster:
+    """The cluster with processors of some devices.
+
+    Args:
+        names: device -> processors that compute when it does; others have one of their own.
+
+    Raises:
+        FieldError: there is no such device.
+    """
+    for name in names:
+        if name not in cluster.device_index:
+            raise FieldError("processors", f"names '{name}', which is no device")
+    devices = [replace(one, processors=tuple(names.get(one.name, ()))) for one in cluster.devices]
+    return replace(cluster, devices=tuple(devices))
 
 
 def _pool_of(

@@ -37,7 +37,7 @@ from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxL
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.op_patterns import op_named
-from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options
+from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options, with_processors
 from placewright.core.processors import require_own_processors
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes
@@ -179,7 +179,7 @@ class Problem:
             memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
             devices: their names; None are ``device:0`` ...
             others: `host`, `streams`, `channels`, `pools` and `processors` of the cluster (see
-                `core.plain_costs.plain_cluster`), `pins` by name, and further fields of the
+                `core.plain_costs`), `pins` by name, and further fields of the
                 problem, such as `objective`. The execution model is max-load for throughput and
                 event otherwise, unless `execution_model` is given.
 
@@ -196,7 +196,9 @@ class Problem:
             raise CostError(
                 f"seconds has shape {table.shape}, expected ({ops.n_ops}, number of devices)"
             )
+        processors = of_cluster.pop("processors", {})
         cluster = plain_cluster(table.shape[1], links, memory, devices, **of_cluster)
+        cluster = with_processors(cluster, processors)
         costs = CostTable(frozen_floats(table), source="given")
         pins = of_problem.pop("pins", {})
         of_problem["pins"] = {

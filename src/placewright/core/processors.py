@@ -8,18 +8,43 @@ processors they compute on.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, frozen_bools
 from placewright.errors import ClusterError
 
-if TYPE_CHECKING:
-    from placewright.core.cluster import Device
+
+class Computes(Protocol):
+    """What a device says of itself; see `core.cluster.Device`."""
+
+    @property
+    def name(self) -> str:
+        """Of the device."""
+
+    @property
+    def processors(self) -> tuple[str, ...]:
+        """Names; empty for one of its own."""
+
+    @property
+    def streams(self) -> int:
+        """Ops at once."""
+
+    @property
+    def overlaps_transfers(self) -> bool:
+        """It computes while bytes move."""
+
+    @property
+    def replicas(self) -> int:
+        """Devices that it stands for."""
+
+    @property
+    def memory_domain(self) -> str | None:
+        """Of contention."""
 
 
-def users_of_shared(devices: Sequence[Device]) -> dict[str, tuple[int, ...]]:
+def users_of_shared(devices: Sequence[Computes]) -> dict[str, tuple[int, ...]]:
     """Processor -> devices that compute on it, for those of several devices, by first device."""
     users: dict[str, list[int]] = {}
     for index, device in enumerate(devices):
@@ -28,7 +53,7 @@ def users_of_shared(devices: Sequence[Device]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(found) for name, found in users.items() if len(found) > 1}
 
 
-def pairs_that_exclude(devices: Sequence[Device]) -> BoolArray:
+def pairs_that_exclude(devices: Sequence[Computes]) -> BoolArray:
     """True for two devices with a common processor, not for one with itself, (n, n)."""
     found = np.zeros((len(devices), len(devices)), dtype=np.bool_)
     for users in users_of_shared(devices).values():
@@ -37,7 +62,7 @@ def pairs_that_exclude(devices: Sequence[Device]) -> BoolArray:
     return frozen_bools(found)
 
 
-def check_processors(devices: Sequence[Device], contended: Collection[str]) -> None:
+def check_processors(devices: Sequence[Computes], contended: Collection[str]) -> None:
     """Check names, and refuse what leaves open how much a shared processor does at once.
 
     Args:
@@ -71,7 +96,7 @@ def check_processors(devices: Sequence[Device], contended: Collection[str]) -> N
                 )
 
 
-def require_own_processors(devices: Sequence[Device], what: str, instead: str) -> None:
+def require_own_processors(devices: Sequence[Computes], what: str, instead: str) -> None:
     """Refuse shared processors where only devices with processors of their own are known.
 
     Args:
