@@ -216,6 +216,16 @@ class MovesTensors(Protocol):
         ...
 
 
+def moved_from_host(
+    model: LoadedModel, arrays: Sequence[HostArray], device: Device
+) -> list[NativeTensor]:
+    """The runtime's own tensors of host arrays, on their way to the memory of a device."""
+    values = [model.from_host(array) for array in arrays]
+    if isinstance(model, MovesTensors):
+        return [model.move(value, None, device) for value in values]
+    return values
+
+
 @runtime_checkable
 class RunsAsynchronously(Protocol):
     """An instance whose `run` may return before its device is done."""

@@ -15,11 +15,15 @@ from placewright.errors import StalePlanError, UnknownNameError
 from placewright.execution.output_check import relative_error
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
+    HostArray,
     LoadedModel,
+    MovesTensors,
+    NativeTensor,
     OpSegment,
     PlainCall,
     Runtime,
     graph_inputs,
+    moved_from_host,
     segments_of_ops,
 )
 
@@ -174,12 +178,18 @@ def check_instances_stay_apart(model: LoadedModel, device: Device) -> None:
     rng = np.random.default_rng(4)
     compiled = model.reference(device)
     first, second = compiled.instance(), compiled.instance()
-    values = [[model.from_host(a) for a in model.random_inputs(rng)] for _ in range(2)]
+    ascending = model.signature.ascending
+    values = [moved_from_host(model, ascending(model.random_inputs(rng)), device) for _ in range(2)]
+
+    def at_host(tensor: NativeTensor) -> HostArray:
+        moves = isinstance(model, MovesTensors)
+        return model.to_host(model.move(tensor, device, None) if moves else tensor)
+
     mine = first.run(values[0])
-    before = [model.to_host(value) for value in mine]
+    before = [at_host(value) for value in mine]
     second.run(values[1])
     for value, kept in zip(mine, before, strict=True):
-        np.testing.assert_array_equal(model.to_host(value), kept, "instances share buffers")
+        np.testing.assert_array_equal(at_host(value), kept, "instances share buffers")
 
 
 def random_segments(

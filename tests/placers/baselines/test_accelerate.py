@@ -13,13 +13,17 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 
 
-def layers(modules: tuple[str, ...], memory: float) -> Problem:
-    """A row of ops of 100 weight bytes on two accelerators and a CPU, which is the fastest."""
+def layers(modules: tuple[str, ...], memory: float, *, constant: bool = False) -> Problem:
+    """A row of ops of 100 weight bytes on two accelerators and a CPU, which is the fastest.
+
+    A constant of 10 bytes, if wanted, is read by all of them.
+    """
     builder = GraphBuilder()
+    of_all = [builder.add_weight(10.0)] if constant else []
     tensor = None
     for op, module in enumerate(modules):
         inputs = [] if tensor is None else [tensor]
-        weights = [builder.add_weight(100.0)]
+        weights = [builder.add_weight(100.0), *of_all]
         builder.add_op(f"op{op}", "MatMul", inputs=inputs, module=module, weights=weights)
         tensor = builder.add_tensor(op, 1.0, is_output=op == len(modules) - 1)
     devices = (
@@ -59,3 +63,9 @@ def test_a_block_that_may_not_be_split() -> None:
     problem = layers(("a", "b.first", "b.second", "c"), 350.0)
     assert device_of(problem) == [1, 1, 2, 2]
     assert device_of(problem, no_split="b")[1:3] == [2, 2]
+
+
+def test_a_constant_that_many_modules_read_ties_none_of_them() -> None:
+    """The library would look for the other readers among modules that it has already placed."""
+    problem = layers(("a.x", "a.y", "b.x", "b.y"), 250.0, constant=True)
+    assert device_of(problem) == [1, 2, 2, 0]

@@ -85,10 +85,12 @@ class Accelerate:
             # The library warns about spilling, and about devices that this machine does not have.
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
-            device_map = infer_auto_device_map(
-                _skeleton(problem, whole), max_memory=memory, no_split_module_classes=["_Whole"]
-            )
-        logger.setLevel(level)
+            try:
+                device_map = infer_auto_device_map(
+                    _skeleton(problem, whole), max_memory=memory, no_split_module_classes=["_Whole"]
+                )
+            finally:
+                logger.setLevel(level)
         devices = {name: key_of.get(key, -1) for name, key in device_map.items()}
         return _devices_of_units(problem, devices)
 
@@ -106,7 +108,11 @@ def _keys(problem: Problem) -> dict[int | str, int]:
 
 
 def _skeleton(problem: Problem, whole: list[str]) -> Any:
-    """Modules by path, with the bytes of their ops' weights on the meta device."""
+    """Modules by path, with the bytes of their ops' weights on the meta device.
+
+    Two modules that read one weight tie it, as an embedding and a head do. What more of them read
+    is a constant, such as a mask, of which each has its own in the model, and which no rule ties.
+    """
     import torch
 
     class _Whole(torch.nn.Module):
@@ -114,6 +120,10 @@ def _skeleton(problem: Problem, whole: list[str]) -> Any:
 
     graph = problem.graph
     shared: dict[int, Any] = {}
+    readers: dict[int, set[str]] = {}
+    for op, path in enumerate(graph.op_modules):
+        for weight in graph.op_weights.row(op).tolist():
+            readers.setdefault(weight, set()).add(path)
     root: Any = torch.nn.Module()
     for op, path in enumerate(graph.op_modules):
         module: Any = root
@@ -124,7 +134,7 @@ def _skeleton(problem: Problem, whole: list[str]) -> Any:
                 module.add_module(part, _Whole() if prefix in whole else torch.nn.Module())
             module = module._modules[part]
         for weight in graph.op_weights.row(op).tolist():
-            if weight not in shared:
+            if weight not in shared or len(readers[weight]) > 2:
                 size = math.ceil(graph.weight_bytes[weight])
                 data = torch.empty(size, dtype=torch.uint8, device="meta")
                 shared[weight] = torch.nn.Parameter(data, requires_grad=False)

@@ -14,7 +14,7 @@ from placewright.core.arrays import FloatArray
 from placewright.execution.runtime import OpSegment, median_seconds
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState
-from placewright.frameworks.torch.running.lanes import Lane
+from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved
 from placewright.frameworks.torch.running.nodes import NodeMap
 from placewright.frameworks.torch.running.script import compiled_script
 from placewright.frameworks.torch.running.segments import StateWrites, segment_module
@@ -155,22 +155,21 @@ def _empty_call_seconds(rounds: int = 31) -> float:
 
 
 def copy_seconds(source: torch.device, destination: torch.device, size_bytes: int) -> float:
-    """Median seconds of a copy from one memory to another; 0 within one memory."""
+    """Median seconds of a copy from one memory to another, as a run makes it; 0 within one memory.
+
+    A tensor of the processor is first copied to pinned memory, which may take most of the time.
+    """
     if source == destination or (source.type == destination.type == "cpu"):
         return 0.0
     data = torch.zeros(size_bytes, dtype=torch.uint8, device=source)
-    if source.type == "cpu":
-        data = data.pin_memory()
-    target = torch.zeros(
-        size_bytes, dtype=torch.uint8, device=destination, pin_memory=destination.type == "cpu"
-    )
-    accelerators = [device for device in (source, destination) if device.type != "cpu"]
+    ends = [None if device.type == "cpu" else Lane(device) for device in (source, destination)]
+    for lane in ends:
+        if lane is not None:
+            lane.module.synchronize(lane.device)
 
     def copy() -> None:
-        target.copy_(data, non_blocking=True)
-        for device in accelerators:
-            torch.accelerator.synchronize(device)
+        copied = moved(data, *ends)
+        assert isinstance(copied, Arriving)
+        copied.event.synchronize()
 
-    for device in accelerators:
-        torch.accelerator.synchronize(device)
     return median_seconds(copy)
