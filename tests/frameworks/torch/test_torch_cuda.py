@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from support import decoders, training_loops
 from torch_programs import branches, inference_program, step_program
 
+import placewright as pw
+from benchmarks.own_decoders import Decoding, llama_decoder, own_decoder, tokens_of
+from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
@@ -135,3 +143,96 @@ def test_transfers_take_time_and_larger_ones_more() -> None:
     large = runtime.transfer_seconds(processor, gpu, 64 * 1024 * 1024)
     assert 0 < small < large
     assert runtime.transfer_seconds(processor, processor, 1024) == 0
+
+
+def on_the_gpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that other tests make for two cores are for the GPU and the processor."""
+
+    def found(count: int, runtime: object = None) -> tuple[Device, ...]:
+        del runtime
+        return tuple(replace(device, pool=None) for device in devices()[:count])
+
+    monkeypatch.setattr(training_loops, "cores_of", found)
+    monkeypatch.setattr(decoders, "cores_of", found)
+
+
+@pytest.mark.parametrize("kind", [training_loops.Residual, training_loops.Gpt])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_loaded_plan_trains_as_a_plain_loop(
+    kind: type[torch.nn.Module], seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_gpu_too(monkeypatch)
+    module = training_loops.made(kind)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+    with training_loops.loaded(kind, seed=seed, optimizer="adamw") as step:
+        for batch in training_loops.batches(kind, 30):
+            optimizer.zero_grad()
+            loss = module(*batch)
+            loss.backward()
+            optimizer.step()
+            assert step(*batch) == pytest.approx(float(loss.detach()), rel=1e-2)
+        state = step.state_dict()
+    assert {value.device.type for value in state.values()} == {"cpu"}
+
+
+@pytest.mark.parametrize("make", [own_decoder, llama_decoder])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_tokens_with_a_cache_that_stays_on_the_gpu(
+    make: Callable[[], Decoding], seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_gpu_too(monkeypatch)
+    decoding = make()
+    expected = tokens_of(decoding.plain(), 50)
+    with pw.load(decoders.plan_on_cores(decoding, seed)) as step:
+        found = tokens_of(lambda *given: torch.as_tensor(step(*given)["scores"]), 50)
+    assert found == expected
+
+
+class Wide(torch.nn.Module):
+    """Eight layers of a megabyte each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(512, 512) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) + x
+        return x
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_model_that_does_not_fit_on_the_gpu_is_split_and_served(compiled: bool) -> None:
+    """Outputs of single calls, of threads and of a stream are the module's own."""
+    torch.manual_seed(0)
+    module = Wide().eval()
+    x = torch.randn(16, 512)
+    plan = pw.place(
+        module, example_inputs=(x,), devices="cuda:0,cpu", memory={"cuda:0": 5e6, "cpu": 6e6},
+        budget=2.0, compiled=compiled, quick=True,
+    )  # fmt: skip
+    names = {plan.problem.cluster.device_names[at] for at in plan.placement.device_of.tolist()}
+    assert names == {"cuda:0", "cpu"}
+    samples = [torch.randn(16, 512) for _ in range(6)]
+    with torch.no_grad():
+        expected = [module(sample) for sample in samples]
+    with pw.load(plan) as model, ThreadPoolExecutor(3) as pool:
+        called = list(pool.map(model, samples))
+        streamed = list(model.stream(samples))
+    for outputs in (called, streamed):
+        for found, value in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(torch.as_tensor(found), value, rtol=1e-3, atol=1e-3)
+
+
+def test_a_stream_over_the_gpu_and_the_processor() -> None:
+    torch.manual_seed(0)
+    module = Wide().eval()
+    plan = pw.place(
+        module, example_inputs=(torch.randn(16, 512),), devices="cuda:0,cpu", budget=2.0,
+        objective="throughput", memory={"cuda:0": 5e6}, quick=True,
+    )  # fmt: skip
+    samples = [torch.randn(16, 512) for _ in range(12)]
+    with torch.no_grad():
+        expected = [module(sample) for sample in samples]
+    for found, value in zip(pw.stream(plan, samples), expected, strict=True):
+        torch.testing.assert_close(torch.as_tensor(found), value, rtol=1e-3, atol=1e-3)
