@@ -124,8 +124,10 @@ def _restored(model: Any, plain: Any) -> Any:
         return plain
     own = copy.copy(model)  # without its constructor, which may check or compute
     for field in fields(model):
-        value = getattr(model, field.name)
-        object.__setattr__(own, field.name, _restored(value, plain.get(field.name)))
+        value = _restored(getattr(model, field.name), plain.get(field.name))
+        object.__setattr__(own, field.name, value)
+        if isinstance(own, dict) and field.name in own:
+            dict.__setitem__(own, field.name, value)  # transformers' classes hold fields twice
     return own
 
 

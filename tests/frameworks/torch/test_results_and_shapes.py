@@ -13,6 +13,7 @@ import torch
 
 import placewright as pw
 from placewright.errors import InputError
+from placewright.execution.exported_program import OwnClasses, plain_results
 from placewright.frameworks.torch.reading.reader import read_inference
 
 
@@ -106,6 +107,25 @@ def test_a_module_that_returns_a_dataclass_is_placed_and_run() -> None:
         expected = module(torch.from_numpy(x))
     assert list(outputs) == ["hidden", "pair_0", "pair_1"]
     np.testing.assert_allclose(outputs["pair_1"], expected.pair[1].numpy(), rtol=1e-5)
+
+
+def test_a_class_of_transformers_holds_its_tensors_in_every_way() -> None:
+    """It is a dataclass and a dictionary, and keeps each field twice."""
+    from transformers.modeling_outputs import BaseModelOutput
+
+    class Encoder(Network):
+        def forward(self, x: torch.Tensor) -> Any:
+            return BaseModelOutput(last_hidden_state=self.layer(x))
+
+    module, own, value = Encoder().eval(), OwnClasses(), torch.ones(3, 8)
+    with plain_results(module, own):
+        assert list(module(torch.randn(3, 8))) == ["last_hidden_state"]
+    made = own.restored({"last_hidden_state": value})
+    assert type(made) is BaseModelOutput
+    assert made.last_hidden_state is value
+    assert made["last_hidden_state"] is value
+    assert made[0] is value
+    assert made.to_tuple() == (value,)
 
 
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])

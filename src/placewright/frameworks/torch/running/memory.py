@@ -308,9 +308,11 @@ def bytes_beside_outputs(
         inputs: of the graph, in the host's memory.
     """
     timer.prepare(state)
-    with torch.inference_mode():
+    lane = timer.lane
+    queue = contextlib.nullcontext() if lane is None else lane.module.stream(lane.compute)
+    with torch.inference_mode(), queue:
         for _, call in timer.calls(timer.entered(inputs)):
-            call()  # libraries set up working space that they keep
+            call()  # libraries set up working space that they keep, for each queue
         values = timer.entered(inputs)
         taken = _by_record(timer, values) if timer.lane is None else _by_lane(timer, values)
     graph = timer.nodes.graph
@@ -356,10 +358,9 @@ def _by_lane(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
     lane = timer.lane
     assert isinstance(lane, Lane)
     taken = np.zeros(timer.nodes.graph.n_ops)
-    with lane.module.stream(lane.compute):
-        for op, call in timer.calls(values):
-            before = lane.module.memory_allocated(lane.device)
-            lane.module.reset_peak_memory_stats(lane.device)
-            call()
-            taken[op] = lane.module.max_memory_allocated(lane.device) - before
+    for op, call in timer.calls(values):
+        before = lane.module.memory_allocated(lane.device)
+        lane.module.reset_peak_memory_stats(lane.device)
+        call()
+        taken[op] = lane.module.max_memory_allocated(lane.device) - before
     return taken

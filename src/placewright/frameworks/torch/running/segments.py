@@ -21,6 +21,7 @@ from placewright.execution.runtime import OpSegment
 from placewright.frameworks.torch.reading.calls import is_scalar, sources
 from placewright.frameworks.torch.reading.state import in_place_form
 from placewright.frameworks.torch.running.nodes import NodeMap, n_values
+from placewright.frameworks.torch.running.portable import portable
 
 _DEVICE_ARGUMENT = "device"
 
@@ -183,6 +184,8 @@ class _Building:
         node.meta = {"val": original.meta.get("val"), "op": op}
         if op in self.nodes.in_place:
             node.target = in_place_form(original)
+        if self.device.type != "cpu":
+            node.target = portable(node.target)
         self._direct(node)
         row = self.nodes.graph.op_outputs.row(op).tolist()
         if isinstance(original.meta.get("val"), list | tuple):
