@@ -189,11 +189,11 @@ def test_tokens_with_a_cache_that_stays_on_the_gpu(
 
 
 class Wide(torch.nn.Module):
-    """Eight layers of a megabyte each."""
+    """Eight layers of 16 MiB each; a product may ask for 32 MiB of working space on a GPU."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(512, 512) for _ in range(8))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(2048, 2048) for _ in range(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -206,14 +206,14 @@ def test_a_model_that_does_not_fit_on_the_gpu_is_split_and_served(compiled: bool
     """Outputs of single calls, of threads and of a stream are the module's own."""
     torch.manual_seed(0)
     module = Wide().eval()
-    x = torch.randn(16, 512)
+    x = torch.randn(16, 2048)
     plan = pw.place(
-        module, example_inputs=(x,), devices="cuda:0,cpu", memory={"cuda:0": 5e6, "cpu": 6e6},
+        module, example_inputs=(x,), devices="cuda:0,cpu", memory={"cuda:0": 120e6, "cpu": 120e6},
         budget=2.0, compiled=compiled, quick=True,
     )  # fmt: skip
     names = {plan.problem.cluster.device_names[at] for at in plan.placement.device_of.tolist()}
     assert names == {"cuda:0", "cpu"}
-    samples = [torch.randn(16, 512) for _ in range(6)]
+    samples = [torch.randn(16, 2048) for _ in range(6)]
     with torch.no_grad():
         expected = [module(sample) for sample in samples]
     with pw.load(plan) as model, ThreadPoolExecutor(3) as pool:
@@ -228,10 +228,10 @@ def test_a_stream_over_the_gpu_and_the_processor() -> None:
     torch.manual_seed(0)
     module = Wide().eval()
     plan = pw.place(
-        module, example_inputs=(torch.randn(16, 512),), devices="cuda:0,cpu", budget=2.0,
-        objective="throughput", memory={"cuda:0": 5e6}, quick=True,
+        module, example_inputs=(torch.randn(16, 2048),), devices="cuda:0,cpu", budget=2.0,
+        objective="throughput", memory={"cuda:0": 120e6}, quick=True,
     )  # fmt: skip
-    samples = [torch.randn(16, 512) for _ in range(12)]
+    samples = [torch.randn(16, 2048) for _ in range(12)]
     with torch.no_grad():
         expected = [module(sample) for sample in samples]
     for found, value in zip(pw.stream(plan, samples), expected, strict=True):
