@@ -44,17 +44,17 @@ class CardRow:
     """A model on the card, in seconds.
 
     Attributes:
-        card: PyTorch's name of it.
+        machine: PyTorch's name of the card.
         model, batch, tokens: what ran.
         measured: median of a call of the module, by the card's own events.
         spread: distance between the quartiles.
         kernels: sum of the medians of its ops.
         fitted, assumed: predicted from the data sheet, with its fit and without.
         inside: class of ops -> how many had an interval, and how many were in it.
-        versions: PyTorch and CUDA.
+        version: of PyTorch.
     """
 
-    card: str
+    machine: str
     model: str
     batch: int
     tokens: int
@@ -64,7 +64,7 @@ class CardRow:
     fitted: float
     assumed: float
     inside: dict[str, tuple[int, int]]
-    versions: str
+    version: str
 
 
 def _made(name: str, hidden: int, layers: int, **more: int) -> torch.nn.Module:
@@ -157,7 +157,7 @@ def measured_row(name: str, batch: int, tokens: int, device: Device) -> CardRow:
     ]
     quartiles = statistics.quantiles(seconds, n=4)
     return CardRow(
-        card=card,
+        machine=card,
         model=name,
         batch=batch,
         tokens=tokens,
@@ -167,7 +167,7 @@ def measured_row(name: str, batch: int, tokens: int, device: Device) -> CardRow:
         fitted=sums[0],
         assumed=sums[1],
         inside=_inside(model.graph, cluster, kernels),
-        versions=f"torch {torch.__version__}",
+        version=f"torch {torch.__version__}",
     )
 
 
@@ -195,7 +195,7 @@ def own_card(
 
 
 def _identity(row: CardRow) -> tuple[str, str, int, int]:
-    return row.card, row.model, row.batch, row.tokens
+    return row.machine, row.model, row.batch, row.tokens
 
 
 if __name__ == "__main__":

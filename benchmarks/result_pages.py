@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import card_tables as cards
 from benchmarks import data_sheet_tables as sheets
 from benchmarks import headline_tables as headlines
 from benchmarks import result_tables as tables
@@ -67,9 +68,20 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
+def _short(fingerprint: str) -> str:
+    """The name in a device's fingerprint; without one the part that names a processor."""
+    parts = [part.strip() for part in fingerprint.split(";")]
+    names = [part.removeprefix("name ") for part in parts if part.startswith("name ")]
+    return (names or [part for part in parts if not part.isdigit()])[0]
+
+
 def _provenance(document: Any) -> list[str]:
     """Machines, versions and dates, as far as the rows hold them."""
     rows = [document, *document.get("rows", [])]
+    if isinstance(record := document.get("machine"), dict):
+        rows += [{"machine": _short(text)} for text in record["devices"].values()]
+        rows += [{"version": f"PyTorch {record['versions']['torch']}"}]
+        rows += [{"date": document["recorded"]}]
     known = [
         dict.fromkeys(str(row[key]) for row in rows if row.get(key) and isinstance(row[key], str))
         for key in ("machine", "version", "date")
@@ -82,6 +94,7 @@ def _provenance(document: Any) -> list[str]:
 
 
 _PAPERS = "placewright bench paper NAME --results docs/results/paper.json"
+_RECORD = "python scripts/measure_cuda.py"
 _DATA_SHEETS = "python -m benchmarks.data_sheets --data FOLDER"
 PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     "accuracy": ("Predicted and measured time", (
@@ -360,6 +373,44 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Share of the peak that ops of a class reach, by their time at the peak. These "
             "constants are in the catalogue.",
             sheets.constants,
+        ),
+    )),
+    "nvidia-gpu": ("A GPU of NVIDIA", (
+        Section(
+            "Without limits", "nvidia-gpu", f"{_RECORD} --objective latency --budget 6s",
+            "Every way to run models of the zoo on the GPU and the processor of a rented virtual "
+            "machine. At batch 1 its processor starts kernels more slowly than the GPU computes "
+            "them.",
+            cards.contenders,
+        ),
+        Section(
+            "Under a memory limit", "nvidia-gpu", f"{_RECORD} --objective latency --budget 6s",
+            "The GPU may use half of the bytes that the whole model takes there.",
+            cards.within_limits,
+        ),
+        Section(
+            "Equal outputs", "nvidia-gpu", _RECORD,
+            "Outputs of random placements, and new parameters of training steps, compared with "
+            "those of the unsplit model.",
+            cards.equality,
+        ),
+        Section(
+            "Predicted against measured", "nvidia-gpu", _RECORD,
+            "Placements that calibration has not seen.",
+            cards.accuracy,
+        ),
+        Section(
+            "Data sheet against measured", "own-card", "python -m benchmarks.own_card",
+            "Language models in eager PyTorch and f32, with random weights. The card took no part "
+            "in the fit of the catalogue. Columns after the measured one are shares of it: the "
+            "sum of the measured ops, and the costs of the data sheet with fitted and with "
+            "assumed efficiencies.",
+            cards.whole_models,
+        ),
+        Section(
+            "Intervals of ops on this card", "own-card", "python -m benchmarks.own_card",
+            "Measured ops whose seconds lie inside the interval of their prediction.",
+            cards.intervals,
         ),
     )),
     "replays": ("Plans that others measured", (

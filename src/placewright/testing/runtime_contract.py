@@ -182,8 +182,9 @@ def check_instances_stay_apart(model: LoadedModel, device: Device) -> None:
     values = [moved_from_host(model, ascending(model.random_inputs(rng)), device) for _ in range(2)]
 
     def at_host(tensor: NativeTensor) -> HostArray:
-        moves = isinstance(model, MovesTensors)
-        return model.to_host(model.move(tensor, device, None) if moves else tensor)
+        if isinstance(model, MovesTensors):
+            tensor = model.move(tensor, device, None)
+        return model.to_host(tensor)
 
     mine = first.run(values[0])
     before = [at_host(value) for value in mine]

@@ -45,18 +45,17 @@ def attention(
 
 def attention_backward(
     grad_out: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    out: torch.Tensor,
-    logsumexp: torch.Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
+    *forward: Any,
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of query, key and value, by the operator's backward on the processor."""
+    """Gradients of query, key and value, by the operator's backward on the processor.
+
+    Args:
+        forward: query, key, value, output, logarithms of sums, share that is dropped (0), and
+            whether a query sees only the keys before it.
+    """
+    query, key, value, out, logsumexp, _, is_causal = forward
     scores = _scores(query, key, is_causal, attn_mask, scale)
     shares = torch.exp(scores - logsumexp.unsqueeze(-1))
     grad = grad_out.to(shares.dtype)
