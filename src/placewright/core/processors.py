@@ -17,7 +17,7 @@ from placewright.errors import ClusterError
 
 
 class Computes(Protocol):
-    """What a device says of itself; see `core.cluster.Device`."""
+    """Fields of a device that decide what it computes on; see `core.cluster.Device`."""
 
     @property
     def name(self) -> str:
