@@ -11,6 +11,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.charges import LIMIT_ROUNDING, amount_text
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
 from placewright.core.unit_text import unit_text
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
@@ -158,8 +159,8 @@ def _unit_too_large(problem: Problem, working: FloatArray) -> str | None:
         return None
     return (
         f"{unit_text(problem.graph, problem.units, unit)} with its weights, inputs and outputs "
-        f"needs {needed[unit, device]:.0f} B; the largest device that may run it, "
-        f"'{problem.cluster.device_names[device]}', is {short:.0f} B short"
+        f"needs {format_bytes(needed[unit, device])}; the largest device that may run it, "
+        f"'{problem.cluster.device_names[device]}', is {format_bytes(short)} short"
     )
 
 
@@ -168,9 +169,10 @@ def _class_too_large(problem: Problem, needed: FloatArray, too_large: IntArray) 
     row, device, short = _shortest_of_memory(problem, needed[too_large], allowed[too_large])
     units = problem.colocation.members.row(int(too_large[row]))
     return (
-        f"{_who_share_a_device(problem, units)} need {needed[too_large[row], device]:.0f} B for "
-        "their weights and the inputs and outputs of one of them; the largest device that may run "
-        f"them, '{problem.cluster.device_names[device]}', is {short:.0f} B short"
+        f"{_who_share_a_device(problem, units)} need "
+        f"{format_bytes(needed[too_large[row], device])} for their weights and the inputs and "
+        "outputs of one of them; the largest device that may run "
+        f"them, '{problem.cluster.device_names[device]}', is {format_bytes(short)} short"
     )
 
 
@@ -230,9 +232,10 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatA
         short = resident + widest - room
         if short > 0:
             return (
-                f"{_ops_confined_to(problem, mask)} keep {resident:.0f} B resident, and one of "
-                f"them needs {widest:.0f} B for its inputs and outputs; {_devices(problem, mask)} "
-                f"{'is' if mask.sum() == 1 else 'together are'} {short:.0f} B short"
+                f"{_ops_confined_to(problem, mask)} keep {format_bytes(resident)} resident, and "
+                f"one of them needs {format_bytes(widest)} for its inputs and outputs; "
+                f"{_devices(problem, mask)} "
+                f"{'is' if mask.sum() == 1 else 'together are'} {format_bytes(short)} short"
                 f"{_pools_of(problem, mask)}"
             )
     return None
@@ -266,7 +269,7 @@ def _pools_of(problem: Problem, mask: BoolArray) -> str:
     devices = problem.cluster.devices
     used = dict.fromkeys(devices[at].pool for at in np.flatnonzero(mask).tolist())
     known = [
-        f"'{name}' with {problem.cluster.pools[name]:.0f} B"
+        f"'{name}' with {format_bytes(problem.cluster.pools[name])}"
         for name in used
         if name is not None and np.isfinite(problem.cluster.pools[name])
     ]
