@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from simulation.oracle import Reference
-from testing.charged_problems import charged_value
+from testing.charged_problems import charged_problem, charged_value, least_charged
 from testing.event_truth import legal_placements, makespan, told, topological_orders
 from testing.plain_truth import least_value, plain_value
 from testing.proof_methods import METHODS, Claim, faults
@@ -41,6 +41,12 @@ class Tally:
 def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METHODS) -> None:
     """One brute force, and all methods on its problem."""
     ask(f"{model} {seed}", proof_problem(seed, model), least_known(model, seed), tally, methods)
+
+
+def look_at_charged(model: str, seed: int, tally: Tally) -> None:
+    """The same on the problem with energy or price as its objective, or with limits on them."""
+    problem = charged_problem(seed, model)
+    ask(f"charged {model} {seed}", problem, least_charged(problem), tally)
 
 
 def ask(

@@ -8,7 +8,7 @@ import pytest
 from testing.charged_problems import CHARGED_MODELS, charged_problem, least_charged
 from testing.proof_campaign import Tally, ask
 
-METHODS = ("general bounds", "proofs that nothing fits", "cp-sat", "auto")
+METHODS = ("general bounds", "proofs that nothing fits", "parts", "cp-sat", "auto")
 SEEDS = range(8)
 
 

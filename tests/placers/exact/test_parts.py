@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from placewright.placers.exact.parts import problems, programs
 from placewright.placers.exact.parts.bound import articulation_units, parts_bound
 from placewright.placers.exact.parts.problems import Part
 from placewright.placers.exact.parts.programs import part_programs
-from placewright.placers.exact.parts.search import PartsFound, solve_parts
+from placewright.placers.exact.parts.search import PartsFound, search_parts, solve_parts
 from placewright.simulation.bounds.lower import critical_path_bound
+from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_layered_problem
 from placewright.testing.brute_force import brute_force
+from placewright.testing.problems import random_problem as small_problem
 
 
 def beads(rng: np.random.Generator, widths: list[int]) -> Problem:
@@ -257,6 +260,18 @@ def test_a_problem_that_is_too_large_is_left_alone() -> None:
     assert len(articulation_units(problem)) >= 1
     assert parts_bound(problem) == 0.0
     assert part_programs(problem) is None
+
+
+def test_seconds_bound_no_joules() -> None:
+    """Of five ops that draw next to nothing, the energy is far below the seconds."""
+    problem = small_problem(np.random.default_rng(3), constrained=False)
+    assert parts_bound(problem) > 1.0
+    devices = tuple(replace(one, busy_watts=1e-3) for one in problem.cluster.devices)
+    cluster = replace(problem.cluster, devices=devices)
+    charged = replace(problem, cluster=cluster, objective="energy")
+    evaluator = Evaluator(charged)
+    search_parts(charged, evaluator, 1.0, part_programs(charged))
+    assert evaluator.lower_bound <= brute_force(charged) < 1.0
 
 
 def test_parts_of_which_none_has_a_placement_are_not_solved() -> None:

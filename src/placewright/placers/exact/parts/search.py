@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from placewright.core.arrays import IntArray
+from placewright.core.charges import CHARGED
 from placewright.core.problem import Problem
 from placewright.placers.exact.parts.bound import parts_bound
 from placewright.placers.exact.parts.problems import Pair
@@ -32,11 +33,15 @@ def search_parts(
 ) -> None:
     """Offer the bounds of parts; evaluate the combined solutions, with and without the order.
 
+    The bounds are seconds, so that nothing is done if energy or price is minimised.
+
     Args:
         share: of the remaining seconds; without a limit in seconds the solver's own measure of
             work ends it, so that the answer repeats.
         parts: programs of the parts, which store results; None if there are none.
     """
+    if problem.objective in CHARGED:
+        return
     evaluator.offer_bound(parts_bound(problem), _METHOD)
     if parts is None or evaluator.is_closed or evaluator.remaining_seconds <= 0:
         return
