@@ -46,6 +46,14 @@ def test_the_first_installed_runtime_that_reads_the_model(
     assert default_runtime_name("training", model) == "torch"
 
 
+def test_a_saved_model_is_of_the_runtime_that_reads_its_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the runtime that is missing says what to install."""
+    without(monkeypatch, "openvino")
+    assert default_runtime_name("latency", str(tmp_path)) == "openvino"
+
+
 def test_devices_without_the_first_runtime(
     tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,3 +83,15 @@ def test_the_busiest_processor_is_printed_and_explained() -> None:
     parts = _of_load(problem, simulator, placement)
     assert parts["compute"] == 5.0
     assert parts["transfers"] == 0.0
+
+
+@pytest.mark.parametrize("given", ["gpu:0", ["gpu:0"], {"a": "gpu:0"}, {"a": 0}, {"a": [0]}])
+def test_processors_that_are_no_lists_of_names_are_refused(given: Any) -> None:
+    """A text would count as a list of its letters."""
+    graph = nx.DiGraph()
+    graph.add_node("op")
+    links = (0.0, math.inf)
+    with pytest.raises(FieldError, match="processors"):
+        Problem.from_costs(graph, [[1.0, 1.0]], links, devices=["a", "b"], processors=given)
+    whole = Problem.from_costs(graph, [[1.0, 1.0]], links, devices=["a", "b"], processors=None)
+    assert not whole.cluster.shared_processors

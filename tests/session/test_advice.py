@@ -231,3 +231,11 @@ def test_a_copy_is_linked_as_its_model_is() -> None:
     ways = {(link.source, link.destination) for link in wider.cluster.links}
     assert {("a#2", "b"), ("b", "a#2"), ("a", "a#2"), ("a#2", "a")} <= ways
     assert math.isfinite(Simulator(wider).value(Placement.of([0, 1, 2])))
+
+
+def test_a_copy_computes_on_a_processor_of_its_own() -> None:
+    problem = packing_problem()
+    devices = [replace(one, processors=("card",)) for one in problem.cluster.devices[:1]]
+    devices += problem.cluster.devices[1:]
+    wider = with_copy(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices))), 0)
+    assert not wider.cluster.shared_processors

@@ -97,6 +97,18 @@ def test_an_order_is_one_of_each_processor() -> None:
     assert brute_force(problem) == 4.0  # op2 on q, the others one after the other on p
 
 
+def test_a_unit_behind_one_that_takes_no_time_waits_for_what_ran_before() -> None:
+    """op1 takes no time on both processors, so that op2 waits for op0 through it."""
+    problem = in_modes(
+        problem_of(graph_of(3, []), [[1.0] * 3, [0.0] * 3, [2.0] * 3], LINKS),
+        ("p",), ("p", "q"), ("q",),
+    )  # fmt: skip
+    timeline = Simulator(problem).timeline(Placement.of([0, 1, 2], [0, 1, 2]))
+    assert timeline.start.tolist() == [0.0, 1.0, 1.0]
+    assert timeline.waits == ("none", "order op0", "order op1")
+    assert sum(step.end - step.start for step in timeline.critical_path) == timeline.value
+
+
 def test_a_processor_has_the_load_of_all_its_modes() -> None:
     problem = fork([[1.0] * 3, [2.0] * 3, [4.0] * 3])
     problem = replace(problem, objective="throughput", execution_model=MaxLoad(0))

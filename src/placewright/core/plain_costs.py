@@ -171,19 +171,25 @@ def plain_cluster(
     return Cluster(tuple(devices), between, host=home, pools=shared_bytes)
 
 
-def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]]) -> Cluster:
+def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None) -> Cluster:
     """The cluster with processors of some devices.
 
     Args:
         names: device -> processors that compute when it does; others have one of their own.
 
     Raises:
-        FieldError: there is no such device.
+        FieldError: there is no such device, or the names are no lists of texts.
     """
-    for name in names:
+    given: Any = {} if names is None else names
+    if not isinstance(given, Mapping):
+        raise FieldError("processors", f"must be lists of names by device, got {given!r}")
+    for name, listed in given.items():
         if name not in cluster.device_index:
             raise FieldError("processors", f"names '{name}', which is no device")
-    devices = [replace(one, processors=tuple(names.get(one.name, ()))) for one in cluster.devices]
+        is_list = isinstance(listed, Sequence) and not isinstance(listed, str)
+        if not is_list or not all(isinstance(one, str) for one in listed):
+            raise FieldError("processors", f"of '{name}' must be a list of names, got {listed!r}")
+    devices = [replace(one, processors=tuple(given.get(one.name, ()))) for one in cluster.devices]
     return replace(cluster, devices=tuple(devices))
 
 

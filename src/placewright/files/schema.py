@@ -50,7 +50,7 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = shown_name(".".join(str(part) for part in first["loc"]))
-        fault = _fault(first)
+        fault = fault_text(first)
         value = repr(first.get("input"))
         if value not in fault:
             cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
@@ -58,7 +58,7 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
         raise FileFormatError(f"file '{shown_name(path)}': {field}: {fault}") from None
 
 
-def _fault(error: ErrorDetails) -> str:
+def fault_text(error: ErrorDetails) -> str:
     """An error of pydantic in the words of a user, who knows no classes."""
     if error["type"] == "model_type":
         name = error["ctx"]["class_name"]

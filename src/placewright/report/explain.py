@@ -302,7 +302,11 @@ def _waiting(plan: Plan, simulator: Simulator, unit: int) -> tuple[str, bool]:
         way = f"{ends[hop.source]} to {ends[hop.destination]}"
         return f"waited for the transfer of {text[6:]} from {way} ({seconds})", is_critical
     kind, _, other = text.partition(" ")
-    words = {"input": "waited for its input from", "order": "stood in the order behind"}
+    words = {
+        "input": "waited for its input from",
+        "order": "stood in the order behind",
+        "processor": "waited for its processor, which ran",
+    }
     return f"{words.get(kind, 'waited for its device, which ran')} {other}", is_critical
 
 

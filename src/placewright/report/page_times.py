@@ -150,12 +150,13 @@ class _Incoming:
 
     def causes(self, unit: int, since: float, start: float) -> list[tuple[float, float, str]]:
         """The idle stretch before a unit, split by cause."""
-        _, what, index = self.timeline.last_before(unit)
+        text, what, index = self.timeline.last_before(unit)
         if index < 0:
             return [(since, start, "other")]
         if what == "unit":
             is_elsewhere = self.timeline.device_of[index] != self.timeline.device_of[unit]
-            return [(since, start, "input" if is_elsewhere else "other")]
+            waits_for_input = is_elsewhere and text.startswith("input")
+            return [(since, start, "input" if waits_for_input else "other")]
         pieces: list[tuple[float, float, str]] = []
         for begin, end, cause in self._phases(self.timeline.transfers[index]):
             low, high = max(begin, since), min(end, start)

@@ -57,8 +57,11 @@ def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
         "memory_counts": plan.problem.execution_model.memory_counts,
     }
     if loads is not None:
-        totals = loads.sum(axis=0).tolist()[: len(names)]
-        data["loads"] = dict(zip(names, totals, strict=True))
+        cluster, totals = plan.problem.cluster, loads.sum(axis=0).tolist()
+        data["loads"] = dict(zip(names, totals[: len(names)], strict=True))
+        shared = totals[cluster.n_devices + cluster.n_channels :]
+        if shared:
+            data["processor_loads"] = dict(zip(cluster.shared_processors, shared, strict=True))
     return data
 
 

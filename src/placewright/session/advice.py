@@ -548,14 +548,14 @@ def with_limit(problem: Problem, name: str, limit: float) -> Problem:
 
 
 def with_copy(problem: Problem, device: int) -> Problem:
-    """Add a copy of one device to a problem, with the same links.
+    """Add a copy of one device to a problem, with the same links and processors of its own.
 
     The two are linked with each other as the first is linked with some other device, if it is.
     """
     cluster, model = problem.cluster, problem.cluster.devices[device]
     numbers = itertools.count(2)
     name = next(n for i in numbers if (n := f"{model.name}#{i}") not in cluster.endpoint_index)
-    copy: Device = replace(model, name=name)
+    copy: Device = replace(model, name=name, processors=())
     links: list[Link] = []
     for link in cluster.links:
         if link.source == model.name:

@@ -42,9 +42,10 @@ def tell_default_runtime(objective: Objective, model: str) -> None:
     chosen, absent = _choice(objective, model)
     if absent and is_installed(chosen):
         names = " and ".join(one.name for one in absent)
+        verb = "is" if len(absent) == 1 else "are"
         _LOG.info(
-            "runtime %s, since %s is not installed; argument `runtime` names another",
-            *(chosen.name, names),
+            "runtime %s, since %s %s not installed; argument `runtime` names another",
+            *(chosen.name, names, verb),
         )
 
 
@@ -58,7 +59,8 @@ def _choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Frame
 
 def _reads(framework: Framework, model: str) -> bool:
     """True if a framework reads a model of this name, or can have it converted."""
-    suffix = Path(model).suffix.lower()
+    # A SavedModel folder has the graph in a file with this suffix.
+    suffix = ".pb" if Path(model).is_dir() else Path(model).suffix.lower()
     if not model or model.startswith(IN_MEMORY):
         return True
     if suffix in framework.suffixes:

@@ -202,6 +202,10 @@ class _Reasons:
             if cause[0] >= start:
                 held_by = self.graph.op_names[self.before[unit]]
                 return (f"{'order' if self.has_order else word} {held_by}", *cause[2:])
+            ended = self.ended.get((self.device_of[at], start), -1)
+            if ended >= 0:
+                held_by = self.graph.op_names[self.before[unit]]
+                return (f"{'order' if self.has_order else word} {held_by}", "unit", ended)
             at = self.before.get(at, -1)
         return best[1:]
 

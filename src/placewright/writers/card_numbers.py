@@ -28,14 +28,15 @@ def numbering_note(plan: Plan, option: str) -> str | None:
     Args:
         option: of a device that names it.
     """
-    cards = [
-        device
-        for device in plan.problem.cluster.devices
-        if device.kind == "gpu" and option not in device.options and not _OWN.fullmatch(device.name)
+    cards = [device for device in plan.problem.cluster.devices if device.kind == "gpu"]
+    numbered = [
+        f"{card.name} is {number}"
+        for card, number in zip(cards, card_numbers(cards), strict=True)
+        if option not in card.options
     ]
-    if len(cards) < 2:
+    if len(cards) < 2 or not numbered or all(_OWN.fullmatch(card.name) for card in cards):
         return None
-    listed = ", ".join(f"{card.name} is {at}" for at, card in enumerate(cards))
+    listed = ", ".join(numbered)
     return (
         f"cards are numbered by their order in argument `devices` ({listed}), and a driver may "
         "number them otherwise: compare, and name them in its order, or cuda:0, cuda:1 in a "

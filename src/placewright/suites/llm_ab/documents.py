@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, T
 from pydantic import ValidationError as Invalid
 
 from placewright.errors import FileFormatError
+from placewright.files.schema import fault_text
 from placewright.io.json_text import json_object, read_text
 from placewright.io.opened import shown_name
 
@@ -195,7 +196,7 @@ def read_comparisons(path: Path) -> list[PublishedComparison]:
     except Invalid as error:
         first = error.errors(include_url=False)[0]
         field = shown_name(".".join(str(part) for part in first["loc"]))
-        fault = f"file '{name}': {field}: {first['msg']}"
+        fault = f"file '{name}': {field}: {fault_text(first)}"
         raise FileFormatError(fault[:_TEXT]) from None
     repeated = {row.id for row in found if sum(other.id == row.id for other in found) > 1}
     if repeated:

@@ -39,6 +39,7 @@ def attention(
     """
     scores = _scores(query, key, is_causal, attn_mask, scale)
     sums = scores.logsumexp(-1)
+    sums = sums.masked_fill(sums == -math.inf, 0.0)  # nothing is seen, and the output is 0
     shares = torch.exp(scores - sums.unsqueeze(-1))
     return (shares @ value.to(shares.dtype)).to(query.dtype), sums
 
