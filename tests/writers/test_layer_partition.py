@@ -133,6 +133,9 @@ def test_own_numbers_go_into_every_format_and_need_no_note(tmp_path: Path) -> No
     assert printed(own, "vllm").startswith("CUDA_VISIBLE_DEVICES=2,1 ")
     assert "-dev CUDA2,CUDA0,CUDA1 " in printed(own, "llama.cpp")
     assert numbering_note(own, "llama.cpp") is None
+    mixed = renamed(plan, "cuda:1", "big", "cuda:0")
+    assert printed(mixed, "vllm").startswith("CUDA_VISIBLE_DEVICES=0,2 ")
+    assert "(cuda:1 is 0, big is 1, cuda:0 is 2)" in str(numbering_note(mixed, "llama.cpp"))
 
 
 def test_the_note_is_beside_the_line(tmp_path: Path) -> None:
