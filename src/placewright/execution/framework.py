@@ -108,6 +108,7 @@ class Framework(Protocol):
     instead: ClassVar[Mapping[str, str]]  # suffix that nothing reads -> how to get a file that is
     formats: ClassVar[tuple[str, ...]]  # of sources whose op names it knows
     reads_modules: ClassVar[bool]  # modules in memory that are not of the zoo
+    reads_folders: ClassVar[bool]  # models that are a folder of files
     fuses_ops: ClassVar[bool]  # into kernels that only a compiled model shows
     converts_programs: ClassVar[bool]  # PyTorch programs that another framework loads
     compile_options: ClassVar[Mapping[str, str]]  # of a device, to compile segments

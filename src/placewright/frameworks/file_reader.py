@@ -45,6 +45,7 @@ class FileFramework(ABC):
     objectives: ClassVar[tuple[Objective, ...]] = ("latency", "throughput")
     instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
     reads_modules: ClassVar[bool] = False
+    reads_folders: ClassVar[bool] = False
     fuses_ops: ClassVar[bool] = True
     converts_programs: ClassVar[bool] = True
     compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # it always compiles

@@ -59,10 +59,11 @@ def _choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Frame
 
 def _reads(framework: Framework, model: str) -> bool:
     """True if a framework reads a model of this name, or can have it converted."""
-    # A SavedModel folder has the graph in a file with this suffix.
-    suffix = ".pb" if Path(model).is_dir() else Path(model).suffix.lower()
+    suffix = Path(model).suffix.lower()
     if not model or model.startswith(IN_MEMORY):
         return True
+    if Path(model).is_dir():
+        return framework.reads_folders
     if suffix in framework.suffixes:
         return True
     others = [one for one in frameworks() if isinstance(one, HandsOverPrograms)]

@@ -22,6 +22,7 @@ class OpenVinoFramework(FileFramework):
     extra: ClassVar[str] = "openvino"
     packages: ClassVar[tuple[str, ...]] = ("openvino",)
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    reads_folders: ClassVar[bool] = True
     formats: ClassVar[tuple[str, ...]] = ("openvino",)
     precision_options: ClassVar[tuple[str, ...]] = ("INFERENCE_PRECISION_HINT",)
 

@@ -41,6 +41,7 @@ class TorchFramework:
     )
     formats: ClassVar[tuple[str, ...]] = FORMATS
     reads_modules: ClassVar[bool] = True
+    reads_folders: ClassVar[bool] = False
     fuses_ops: ClassVar[bool] = False
     converts_programs: ClassVar[bool] = False  # it loads them itself
     compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({"compile": "inductor"})
