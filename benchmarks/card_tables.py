@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.hardware_report import (
+    Table,
+    accuracy_table,
+    contender_table,
+    equality_table,
+)
 from placewright.profiling.op_class import FITTED_CLASSES
-
-Table = tuple[list[str], list[list[str]]]
 
 
 def contenders(record: Mapping[str, Any]) -> Table:
     """Every way to run each model, without limits."""
-    return _contenders(record, "table")
+    return contender_table(_having(record, "table"))
 
 
 def within_limits(record: Mapping[str, Any]) -> Table:
     """The same where the GPU has room for half of the model."""
-    return _contenders(record, "limited")
-
-
-def _contenders(record: Mapping[str, Any], step: str) -> Table:
-    cells = [
-        [name, row["name"], _milliseconds(row["measured"]), _milliseconds(row["predicted"])]
-        for name, entry in _having(record, step)
-        for row in entry["rows"]
-    ]
-    return ["model", "contender", "measured", "predicted"], cells
+    return contender_table(_having(record, "limited"))
 
 
 def equality(record: Mapping[str, Any]) -> Table:
-    """Outputs of random splits beside those of the unsplit model."""
-    cells = [
-        [name, f"{row['equal']} of {row['placements']}", f"{row['largest_error']:.1g}"]
-        for name, row in _having(record, "equality")
-    ]
-    return ["model", "equal", "largest relative error"], cells
+    """Outputs of random splits compared with those of the unsplit model."""
+    return equality_table(_having(record, "equality"))
 
 
 def accuracy(record: Mapping[str, Any]) -> Table:
     """Errors of predictions for placements of several kinds."""
-    cells = [
-        [name, row["kind"], str(row["placements"]), f"{row['median']:.1%}"]
-        for name, rows in _having(record, "accuracy")
-        for row in rows
-    ]
-    return ["model", "placements", "number", "median error"], cells
+    return accuracy_table([row for rows in _having(record, "accuracy").values() for row in rows])
 
 
 def whole_models(document: Mapping[str, Any]) -> Table:
@@ -78,11 +64,10 @@ def intervals(document: Mapping[str, Any]) -> Table:
     return ["class", "ops", "inside"], cells
 
 
-def _having(record: Mapping[str, Any], step: str) -> Iterator[tuple[str, Any]]:
-    for name, entry in record["models"].items():
-        if step in entry:
-            yield name, entry[step]
+def _having(record: Mapping[str, Any], step: str) -> dict[str, Any]:
+    """Model -> what the record has of a step."""
+    return {name: entry[step] for name, entry in record["models"].items() if step in entry}
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.2f} ms"
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms"

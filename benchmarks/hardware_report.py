@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placewright.core.quantities import format_bytes
+from placewright.report.tables import markdown_table
+
+Table = tuple[list[str], list[list[str]]]
 
 _AS_FAST = 1.01  # a ratio of times that noise explains
 CHOSEN = "chosen"  # the placer's answer, among the rows of placements
@@ -20,14 +23,26 @@ def record_text(known: Mapping[str, Any]) -> str:
     for key, title in (("table", "Without limits"), ("limited", "Under a memory limit")):
         tables = {n: e[key] for n, e in models.items() if key in e}
         if tables:
-            lines += ["", f"## {title}", "", *_limits(tables), *_rows(tables), ""]
+            lines += [
+                "",
+                f"## {title}",
+                "",
+                *_limits(tables),
+                *markdown_table(*contender_table(tables)),
+                "",
+            ]
             lines += [_verdict(tables), _memory_verdict(tables)]
     equal = {n: e["equality"] for n, e in models.items() if "equality" in e}
     if equal:
-        lines += ["", "## Split placements beside the unsplit model", "", *_equality(equal)]
+        lines += [
+            "",
+            "## Split placements beside the unsplit model",
+            "",
+            *markdown_table(*equality_table(equal)),
+        ]
     errors = [row for e in models.values() for row in e.get("accuracy", [])]
     if errors:
-        lines += ["", "## Predicted against measured", "", *_accuracy(errors)]
+        lines += ["", "## Predicted against measured", "", *markdown_table(*accuracy_table(errors))]
     failures = [
         f"- {name}, {step}: {' '.join(failure['error'].split())}"
         for name, entry in models.items()
@@ -48,9 +63,9 @@ def _limits(tables: Mapping[str, Any]) -> list[str]:
     return [*found, ""] if found else []
 
 
-def _rows(tables: Mapping[str, Any]) -> list[str]:
-    lines = ["| model | contender | measured | predicted | peak memory, measured (predicted) |",
-             "| --- | --- | ---: | ---: | --- |"]  # fmt: skip
+def contender_table(tables: Mapping[str, Any]) -> Table:
+    """Every way to run each model; without seconds the reason."""
+    cells = []
     for name, table in tables.items():
         for row in table["rows"]:
             measured = (
@@ -62,8 +77,9 @@ def _rows(tables: Mapping[str, Any]) -> list[str]:
                 for device, size in row["memory_measured"].items()
                 if size
             )
-            lines.append(f"| {name} | {row['name']} | {measured} | {predicted} | {memory or '-'} |")
-    return lines
+            cells.append([name, row["name"], measured, predicted, memory or "-"])
+    columns = ["model", "contender", "measured", "predicted"]
+    return [*columns, "peak memory, measured (predicted)"], cells
 
 
 def _verdict(tables: Mapping[str, Any]) -> str:
@@ -109,23 +125,22 @@ def _memory_verdict(tables: Mapping[str, Any]) -> str:
     )
 
 
-def _equality(found: Mapping[str, Any]) -> list[str]:
-    lines = ["| model | equal | largest relative error | tolerance | segments |",
-             "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+def equality_table(found: Mapping[str, Any]) -> Table:
+    """Outputs of split placements beside those of the unsplit model."""
+    cells = []
     for name, row in found.items():
         error = "not finite" if row["largest_error"] is None else f"{row['largest_error']:.2g}"
-        lines.append(
-            f"| {name} | {row['equal']}/{row['placements']} | {error} | {row['tolerance']:.2g} | "
-            f"{row['fewest_segments']} to {row['most_segments']} |"
-        )
-    return lines
+        segments = f"{row['fewest_segments']} to {row['most_segments']}"
+        equal = f"{row['equal']}/{row['placements']}"
+        cells.append([name, equal, error, f"{row['tolerance']:.2g}", segments])
+    return ["model", "equal", "largest relative error", "tolerance", "segments"], cells
 
 
-def _accuracy(rows: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["| model | placements | number | median error | 95th percentile |",
-             "| --- | --- | ---: | ---: | ---: |"]  # fmt: skip
-    return lines + [
-        f"| {row['model']} | {row['kind']} | {row['placements']} | {row['median']:.1%} | "
-        f"{row['p95']:.1%} |"
+def accuracy_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Errors of predictions for placements of several kinds."""
+    columns = ["model", "placements", "number", "median error", "95th percentile"]
+    return columns, [
+        [row["model"], row["kind"], str(row["placements"]), f"{row['median']:.1%}",
+         f"{row['p95']:.1%}"]
         for row in rows
-    ]
+    ]  # fmt: skip
