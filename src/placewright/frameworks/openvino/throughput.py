@@ -25,12 +25,12 @@ class _Done:
 
 
 class OpenVinoThroughput:
-    """The unsplit model, compiled with the hint ``THROUGHPUT``. A context manager, as a runner is.
+    """Runs the unsplit model, compiled with the hint ``THROUGHPUT``, as a runner runs a split.
 
     Args:
         compiled: with the hint.
-        in_flight: most samples that are taken and not yet fetched; None is twice the number that
-            OpenVINO finds best, of which half are under way.
+        in_flight: most samples that are taken and not yet yielded; default twice the number of
+            requests that OpenVINO recommends, of which half are under way.
     """
 
     def __init__(self, openvino: Any, compiled: Any, in_flight: int | None = None) -> None:
@@ -49,14 +49,14 @@ class OpenVinoThroughput:
 
     @property
     def burst(self) -> int:
-        """Number of OpenVINO's requests: samples finish in groups of so many."""
+        """Number of samples that finish together: one per request."""
         return self.in_flight
 
     def close(self, timeout: float = 10.0) -> None:
-        """Do nothing: requests under way end by themselves."""
+        """Do nothing; a runner must be closed, but here requests end by themselves."""
 
     def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
-        """Execute samples; answers in their order.
+        """Execute samples; return their executions in order.
 
         Raises:
             RuntimeFailure: OpenVINO reports that a request failed.
@@ -64,7 +64,10 @@ class OpenVinoThroughput:
         return executions(self.outcomes(samples))
 
     def outcomes(self, samples: Iterable[Sample]) -> Iterator[Outcome]:
-        """Execute samples as they come; yield their executions or failures in order."""
+        """Execute samples as they come; yield their executions or failures in order.
+
+        If the caller stops early, or a sample is refused, requests under way are waited for.
+        """
         done = SimpleQueue[tuple[Any, _Done]]()
         free = list(self._free)
 
@@ -73,13 +76,17 @@ class OpenVinoThroughput:
             free.append(request)
             return answer.number, _outcome(_checked(request, answer))
 
-        yield from in_order(
-            iter(samples),
-            lambda number, sample: self._start(free.pop(), number, sample, done),
-            wait,
-            in_flight=self.in_flight,
-            window=self._window,
-        )
+        def start(number: int, sample: Sample) -> None:
+            self._start(free[-1], number, sample, done)
+            free.pop()  # not before: a request that was not started is never done
+
+        try:
+            yield from in_order(
+                iter(samples), start, wait, in_flight=self.in_flight, window=self._window
+            )
+        finally:
+            while len(free) < len(self._free):
+                wait()
 
     def _start(
         self, request: Any, number: int, sample: Sample, done: SimpleQueue[tuple[Any, _Done]]
@@ -90,8 +97,8 @@ class OpenVinoThroughput:
             tensor = self._openvino.Tensor(array, shared_memory=array.ndim > 0)
             request.set_input_tensor(at, tensor)
 
-        def ended(sample: Any) -> None:
-            """Fetch the outputs, in a thread of OpenVINO's; `sample` keeps the inputs alive."""
+        def fetch(_: Sample) -> None:
+            """Fetch the outputs, in a thread of OpenVINO's; its argument keeps the inputs alive."""
             end = time.perf_counter()
             try:
                 outputs = tuple(
@@ -101,12 +108,12 @@ class OpenVinoThroughput:
             except BaseException as error:  # the thread that waits for this sample raises it
                 done.put((request, _Done(number, (), start, end, str(error) or repr(error))))
 
-        request.set_callback(ended, sample)
+        request.set_callback(fetch, sample)
         request.start_async(share_inputs=True)
 
 
 def _checked(request: Any, done: _Done) -> _Done:
-    """Add the failure of a request, which OpenVINO reports when one waits for it."""
+    """Add the failure of a request, which OpenVINO reports only to `wait`."""
     try:
         request.wait()
     except RuntimeError as error:
