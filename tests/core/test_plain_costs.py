@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,9 @@ def test_our_own_graph_and_numbers_for_all_pairs() -> None:
         ({"seconds": np.full((4, 2), np.inf)}, CostError, "has no device"),
         ({"links": (np.ones((3, 3)), 1.0)}, FieldError, "^latency: has shape"),
         ({"memory": [1.0]}, FieldError, "^memory: has shape"),
+        ({"memory": "16GiB"}, FieldError, "^memory: must be numbers, got '16GiB'"),
         ({"devices": ["one"]}, FieldError, "^devices: names 1"),
+        ({"devices": ["twin", "twin"]}, FieldError, "^devices: names 'twin' twice"),
         ({"graph": [1, 2]}, GraphError, "got list"),
         ({"graph": Drawn({1: {}, 2: {}}, [(1, 2, {}), (2, 1, {})])}, GraphError, "cycle"),
         ({"graph": Drawn({1: {}, 2: {}, 3: {}}, [
@@ -280,10 +283,14 @@ def test_a_plan_without_a_framework_names_no_runtime() -> None:
     [
         ({}, {"byte": 8}, "edge 'a' -> 'b' has an attribute 'byte'; did you mean 'bytes'"),
         ({"flop": 8.0}, {}, "node 'a' has an attribute 'flop'; did you mean 'flops'"),
+        ({}, {"bytes": "many"}, "edge 'a' -> 'b': 'bytes' must be a number, got 'many'"),
+        ({}, {"bytes": None}, "edge 'a' -> 'b': 'bytes' must be a number, got None"),
+        ({"flops": math.nan}, {}, "node 'a': 'flops' must be a number, got nan"),
+        ({"inputs": {"x": math.nan}}, {}, "inputs of 'a': 'x' must be a number, got nan"),
     ],
 )
-def test_a_misspelt_attribute_is_refused(
-    node: dict[str, float], edge: dict[str, int], message: str
+def test_a_wrong_attribute_is_refused(
+    node: dict[str, Any], edge: dict[str, Any], message: str
 ) -> None:
     graph = networkx.DiGraph()
     graph.add_node("a", colour="red", **node)

@@ -1,4 +1,4 @@
-"""A graph, costs and links from plain arrays and from graphs of other libraries."""
+"""Make graphs and clusters from plain arrays and from graphs of other libraries."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _OF_CLUSTER = ("host", "streams", "channels", "pools", "processors")
 
 
 def plain_graph(graph: Any) -> ComputationGraph:
-    """A computation graph from ours, or from a graph with the attributes of a NetworkX ``DiGraph``.
+    """Convert a NetworkX ``DiGraph``, or a graph with its attributes; ours is returned as it is.
 
     Nodes are ops in the graph's own order, named by their text, with the attributes `kind`, `flops`
     and `weight_bytes`. `inputs` of a node, name -> bytes, are graph inputs that it reads; nodes
     that give the same name read the same one. An edge is a tensor of `bytes`; edges of one node
     that give the same `tensor` are one tensor, which crosses once to each device, and is a graph
-    output, too, where an edge says `is_output`. A node with `output_bytes`, or without successors,
+    output, too, if an edge has `is_output`. A node with `output_bytes`, or without successors,
     makes a graph output of so many bytes.
 
     Raises:
-        GraphError: it is no directed graph, has a cycle, a size is negative, or an attribute is a
-            misspelt one of these. Others are ignored.
+        GraphError: it is no directed graph, has a cycle, a number is negative or none, or the name
+            of an attribute is nearly one of these. Others are ignored.
     """
     if isinstance(graph, ComputationGraph):
         return graph
@@ -48,7 +48,8 @@ def plain_graph(graph: Any) -> ComputationGraph:
     tensors: dict[tuple[int, Any], tuple[int, float]] = {}
     for number, (source, target, attributes) in enumerate(graph.edges(data=True)):
         _require_spelling(f"edge '{source}' -> '{target}'", attributes, _OF_EDGE)
-        size, name = float(attributes.get("bytes", 0.0)), attributes.get("tensor", ("edge", number))
+        size = _number(f"edge '{source}' -> '{target}'", attributes, "bytes")
+        name = attributes.get("tensor", ("edge", number))
         key = (index[source], name)
         if key not in tensors:
             tensors[key] = builder.add_tensor(index[source], size), size
@@ -60,7 +61,7 @@ def plain_graph(graph: Any) -> ComputationGraph:
     read = {op for op, _ in tensors}
     for node, attributes in graph.nodes(data=True):
         if index[node] not in read or "output_bytes" in attributes:
-            size = float(attributes.get("output_bytes", 0.0))
+            size = _number(f"node '{node}'", attributes, "output_bytes")
             builder.add_tensor(index[node], size, is_output=True)
     return builder.build()
 
@@ -71,20 +72,33 @@ def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
     entering: dict[str, tuple[int, float]] = {}
     for node, attributes in graph.nodes(data=True):
         _require_spelling(f"node '{node}'", attributes, _OF_NODE)
-        weight = float(attributes.get("weight_bytes", 0.0))
+        weight = _number(f"node '{node}'", attributes, "weight_bytes")
         weights = [builder.add_weight(weight)] if weight else []
-        kind, flops = str(attributes.get("kind", "op")), float(attributes.get("flops", 0.0))
-        index[node] = builder.add_op(str(node), kind, flops=flops, weights=weights)
+        kind, flops = attributes.get("kind", "op"), _number(f"node '{node}'", attributes, "flops")
+        index[node] = builder.add_op(str(node), str(kind), flops=flops, weights=weights)
         inputs = attributes.get("inputs", {})
         if not isinstance(inputs, Mapping):
             raise GraphError(f"inputs of '{node}' are a mapping, name -> bytes, got {inputs!r}")
-        for name, size in inputs.items():
+        for name in inputs:
+            size = _number(f"inputs of '{node}'", inputs, name)
             if name not in entering:
-                entering[name] = builder.add_input(float(size)), float(size)
+                entering[name] = builder.add_input(size), size
             tensor, known = entering[name]
-            _require_one_size(f"input '{name}'", "node", known, float(size))
+            _require_one_size(f"input '{name}'", "node", known, size)
             builder.connect(tensor, index[node])
     return index
+
+
+def _number(what: str, attributes: Mapping[str, Any], name: str) -> float:
+    """Value of an attribute, 0 if there is none; the graph's builder refuses negative ones."""
+    value = attributes.get(name, 0.0)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        raise GraphError(f"{what}: '{name}' must be a number, got {value!r}")
+    return number
 
 
 def _require_one_size(what: str, where: str, known: float, size: float) -> None:
@@ -93,7 +107,7 @@ def _require_one_size(what: str, where: str, known: float, size: float) -> None:
 
 
 def _require_spelling(what: str, attributes: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse an attribute that is nearly one of those that count."""
+    """Refuse an attribute whose name is nearly a known one."""
     for name in attributes:
         near = [] if name in known else get_close_matches(str(name), known, 1, 0.8)
         if near:
@@ -115,7 +129,7 @@ def plain_cluster(
     channels: Any = None,
     pools: Mapping[str, tuple[float, Sequence[str]]] | None = None,
 ) -> Cluster:
-    """Devices with a link between every two that have bandwidth.
+    """Make a cluster with a link between every two devices that have bandwidth.
 
     A host that is no device is a memory of its own: it has the last row and column of each array of
     links, whose shape is then (n_devices + 1, n_devices + 1).
@@ -132,12 +146,15 @@ def plain_cluster(
         pools: memory pool -> bytes and names of the devices that share them.
 
     Raises:
-        FieldError: a shape does not fit.
-        ClusterError: a value is out of range, or a name is used twice.
+        FieldError: a shape does not fit, or a name is used twice.
+        ClusterError: a value is out of range.
     """
     called = [f"device:{at}" for at in range(n_devices)] if names is None else list(names)
     if len(called) != n_devices:
         raise FieldError("devices", f"names {len(called)} devices, but seconds has {n_devices}")
+    repeated = [name for name in called if called.count(name) > 1]
+    if repeated:
+        raise FieldError("devices", f"names '{repeated[0]}' twice")
     home = called[0] if host is None and called else str(host)
     ends = called if home in called else [*called, home]
     square = (len(ends), len(ends))
@@ -172,7 +189,7 @@ def plain_cluster(
 
 
 def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None) -> Cluster:
-    """The cluster with processors of some devices.
+    """Name the processors of some devices of a cluster.
 
     Args:
         names: device -> processors that compute when it does; others have one of their own.
@@ -187,24 +204,28 @@ def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None)
         if name not in cluster.device_index:
             raise FieldError("processors", f"names '{name}', which is no device")
         is_list = isinstance(listed, Sequence) and not isinstance(listed, str)
-        if not is_list or not all(isinstance(one, str) for one in listed):
+        if not is_list or not all(isinstance(processor, str) for processor in listed):
             raise FieldError("processors", f"of '{name}' must be a list of names, got {listed!r}")
-    devices = [replace(one, processors=tuple(given.get(one.name, ()))) for one in cluster.devices]
-    return replace(cluster, devices=tuple(devices))
+    devices = tuple(
+        replace(device, processors=tuple(given.get(device.name, ()))) for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
 
 
 def _pool_of(
     pools: Mapping[str, tuple[float, Sequence[str]]], devices: Sequence[str]
 ) -> dict[str, str]:
-    """Device -> pool, by names."""
-    found: dict[str, str] = {}
+    """Name of the pool of each device that is in one."""
+    pool_of: dict[str, str] = {}
     for pool, (_, members) in pools.items():
         for device in members:
             if device not in devices:
                 raise FieldError("pools", f"pool '{pool}' names '{device}', which is no device")
-            if found.setdefault(device, pool) != pool:
-                raise FieldError("pools", f"'{device}' is in pools '{found[device]}' and '{pool}'")
-    return found
+            if pool_of.setdefault(device, pool) != pool:
+                raise FieldError(
+                    "pools", f"'{device}' is in pools '{pool_of[device]}' and '{pool}'"
+                )
+    return pool_of
 
 
 def plain_options(
@@ -213,7 +234,8 @@ def plain_options(
     """Split the options of `Problem.from_costs` into those of the cluster and of the problem.
 
     Args:
-        options: by name.
+        options: values by name.
+        fields: names of all fields of `Problem`.
 
     Raises:
         FieldError: a name is of neither, or follows from the arrays.
@@ -234,7 +256,7 @@ def plain_options(
 
 
 def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None]]:
-    """Names of channels, from row to column."""
+    """Name of the channel of each link, or None; rows are sources."""
     names = np.asarray(given, dtype=object)
     if names.shape not in ((), shape):
         raise FieldError("channels", f"has shape {names.shape}, expected {shape} or one name")
@@ -243,7 +265,10 @@ def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None
 
 
 def _filled(name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    values = np.asarray(given, dtype=np.float64)
+    try:
+        values = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FieldError(name, f"must be numbers, got {given!r}") from None
     if values.shape not in ((), shape):
         raise FieldError(name, f"has shape {values.shape}, expected {shape} or one number")
     return frozen_floats(np.broadcast_to(values, shape))
