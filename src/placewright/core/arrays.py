@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,27 +12,35 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
 
 
 def frozen_floats(values: ArrayLike) -> FloatArray:
-    """Return `values` as a read-only C-ordered float64 array (a copy where one is needed)."""
+    """Copy `values` into a read-only C-ordered float64 array."""
     array = np.array(values, dtype=np.float64, order="C")
     array.setflags(write=False)
     return array
 
 
 def frozen_ints(values: ArrayLike) -> IntArray:
-    """Return `values` as a read-only C-ordered int64 array (a copy where one is needed)."""
+    """Copy `values` into a read-only C-ordered int64 array."""
     array = np.array(values, dtype=np.int64, order="C")
     array.setflags(write=False)
     return array
 
 
 def frozen_bools(values: ArrayLike) -> BoolArray:
-    """Return `values` as a read-only C-ordered bool array (a copy where one is needed)."""
+    """Copy `values` into a read-only C-ordered bool array."""
     array = np.array(values, dtype=np.bool_, order="C")
     array.setflags(write=False)
     return array
+
+
+def read_only_array(array: NDArray[T]) -> NDArray[T]:
+    """View an array as read-only; copy it only if it is not C-ordered."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,5 +83,5 @@ class Csr:
         return np.repeat(np.arange(self.n_rows, dtype=np.int64), np.diff(self.indptr))
 
     def transposed(self, n_columns: int) -> Csr:
-        """Rows become values and values rows; each new row is in ascending order."""
+        """Transpose: rows become values and values rows; each new row is in ascending order."""
         return Csr.from_pairs(self.indices, self.row_of_each(), n_columns)

@@ -1,4 +1,4 @@
-"""Check of outputs against those of the unsplit model: by slices, and by the library's scatter.
+"""Compare outputs with the unsplit model's, slice by slice, and allow for the library's scatter.
 
 A detector may put boxes of hundreds of pixels and scores of hundredths into one tensor. Relative to
 the boxes, a wrong score looks like rounding. So the slices along an axis are grouped by their
@@ -20,17 +20,17 @@ from placewright.execution.runtime import HostArray, LoadedModel, PlainCall
 
 # A split joins and separates other operators than any optimization level does. So it may differ
 # somewhat more from a level than the levels differ from each other.
-_SCATTER_SHARE = 4.0
+_SCATTER_FACTOR = 4.0
 _LEAST_VALUES = 8  # of a slice; the largest of fewer values may be small by chance
 _SMALLEST_SCALE = 1e-12
 # Share of the tensor's largest magnitude; smaller slices count as this large. With a tolerance of
 # 2e-4 that allows 1e-7 of the largest: even a dead channel of a convolution has such rounding.
-_LEAST_SHARE = 5e-4
+_SMALLEST_SHARE = 5e-4
 
 
 @runtime_checkable
 class RoundsOtherwise(Protocol):
-    """A loaded model whose library can compute it with other kernels, which round otherwise.
+    """A loaded model that its library can also run with other kernels, which round differently.
 
     The check of outputs uses them if the precision alone does not explain a difference.
     """
@@ -38,7 +38,7 @@ class RoundsOtherwise(Protocol):
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
         """Yield the unsplit model, as `plain` runs it, at other optimization levels.
 
-        Levels that the library refuses are left out. As in `plain`, our graph is not used: a fault
+        Levels that the library refuses are left out. As in `plain`, our graph is not used: an error
         of our reader must not look like rounding.
         """
         ...
@@ -67,11 +67,12 @@ class JudgedOutput:
 
 
 class OutputCheck:
-    """Compares outputs with those of the unsplit model as its own library runs it.
+    """Compares outputs of a split with those of the unsplit model, run by its own library.
 
     Args:
         devices: to which the device numbers of segments refer.
-        plain: the model as its own library runs it on the first device; None makes it.
+        plain: the model as its own library runs it on the first device; default
+            ``model.plain(devices[0])``.
 
     Raises:
         RuntimeFailure: the library refuses the model.
@@ -125,10 +126,10 @@ class OutputCheck:
         scatter = np.zeros(len(errors))
         for run, other in combinations(runs, 2):
             scatter = np.maximum(scatter, slices.errors(run, other))
-        tolerance = np.maximum(self.tolerance, _SCATTER_SHARE * scatter)
+        tolerance = np.maximum(self.tolerance, _SCATTER_FACTOR * scatter)
         judged = [
-            JudgedOutput(error, allowed, own, slices.name_of(group))
-            for group, (error, allowed, own) in enumerate(
+            JudgedOutput(error, allowed, scattered, slices.name_of(group))
+            for group, (error, allowed, scattered) in enumerate(
                 zip(errors.tolist(), tolerance.tolist(), scatter.tolist(), strict=True)
             )
         ]
@@ -179,7 +180,7 @@ class Slices:
         if not axes or largest == 0.0:
             return Slices.whole(expected)
         per_slice, axis = min(axes, key=lambda row: (float(row[0].min()), -row[1]))
-        per_slice = np.maximum(per_slice, max(_LEAST_SHARE * largest, _SMALLEST_SCALE))
+        per_slice = np.maximum(per_slice, max(_SMALLEST_SHARE * largest, _SMALLEST_SCALE))
         decades = np.floor(np.log10(largest / per_slice))
         groups, group_of = np.unique(decades, return_inverse=True)
         if len(groups) == 1:
@@ -224,7 +225,7 @@ class Slices:
 
 
 def _sizes(values: HostArray) -> FloatArray:
-    """Magnitudes; 0 for NaN and infinity, and for values of exact types."""
+    """Magnitudes; 0 for NaN and infinity, and for integers and booleans."""
     if not np.issubdtype(values.dtype, np.inexact):
         return np.zeros(values.shape)
     sizes: FloatArray = np.asarray(np.abs(values.astype(_wide(values))))  # a scalar has no items

@@ -1,4 +1,4 @@
-"""Parses quantities with units: ``16GiB``, ``12us``, ``24GB/s``, ``101 TFLOPS``, ``65 W``."""
+"""Parse quantities with units: ``16GiB``, ``12us``, ``24GB/s``, ``101 TFLOPS``, ``65 W``."""
 
 from __future__ import annotations
 

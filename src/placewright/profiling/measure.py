@@ -35,17 +35,17 @@ from placewright.profiling.store import CostStore
 
 _VERSION = "in-situ/5"  # part of the keys; change it with the way of measuring
 _REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model one more)
-_ROUNDS_BEFORE_PLAN = 3  # of each device, by whose seconds and scatter the rest is predicted
-_SHORT_SECONDS = 0.01  # a longer run fills the caches itself before most of it is over
+_ROUNDS_BEFORE_AHEAD = 3  # of each device, from which the rest is predicted
+_SHORT_SECONDS = 0.01  # of a run; a longer one soon fills the caches itself
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Plan of a measurement, made once every device has run the model a few times."""
+    """Prediction of the rest of a measurement, from the first rounds of every device."""
 
     devices: tuple[str, ...]  # names of devices to measure; samples of the others are stored
     n_units: int  # number of units of the model
-    seconds: float  # that the measurement takes from now on
+    seconds: float  # until the measurement ends
     request_seconds: float  # of a request on the slowest device
     compile_seconds: float  # of a compilation of the model
     scatter: float = math.nan  # of rounds, see `rounds.scatter_of`; nan if too few were measured
@@ -55,8 +55,8 @@ class Ahead:
 class Progress:
     """Progress of a measurement."""
 
-    what: str  # name of the present part
-    fraction: float  # that is done, 0 to 1
+    what: str  # name of the part under way
+    fraction: float  # done so far, 0 to 1
     seconds_left: float | None  # estimate, if there is one
     ahead: Ahead | None = None  # set once, after the first rounds
 
@@ -76,23 +76,23 @@ class Effort:
     is_full: bool = True  # False leaves the samples open, so that a later call adds to them
 
     def want_more(self, totals: Sequence[float]) -> bool:
-        """True if there are too few samples, given the totals of their rounds."""
+        """True if there are too few samples, given seconds of the whole model in each round."""
         return Rounds(self.rounds, self.max_rounds, self.precision).want_more(totals)
 
     def expected(self, scatter: float) -> int:
-        """Number of rounds that a scatter leads to, see `rounds.scatter_of`."""
+        """Predict the number of rounds from the scatter of the first, see `rounds.scatter_of`."""
         return Rounds(self.rounds, self.max_rounds, self.precision).expected(scatter)
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Ends of measuring, even with few samples."""
+    """Deadlines that end a measurement, however few samples it has."""
 
     deadline: Deadline = NEVER  # no round starts after it
     # only the first round of each kind of device starts after it. A device that has not run by then
     # takes the seconds of a device of its kind
     limit: Deadline = NEVER
-    # name of such a device -> name of that other device; filled in
+    # name of such a device -> name of that other device; `measure_costs` fills it
     estimated: dict[str, str] = field(default_factory=dict)
 
 
@@ -109,14 +109,14 @@ class _Session:
     run: Callable[[], FloatArray]  # a round: seconds of each unit
     pool: ThreadPoolExecutor
     compile_seconds: float  # of one compilation of the model
-    totals: list[float] = field(default_factory=list)
+    totals: list[float] = field(default_factory=list)  # seconds of all units in each round
     rounds: int = 0
-    seconds: float = 0.0  # of these rounds
-    warm_seconds: float = 0.0  # of the first round, which is no sample
+    seconds: float = 0.0  # that these rounds took
+    warm_seconds: float = 0.0  # that the warm-up round took, which is no sample
 
     @property
     def request_seconds(self) -> float:
-        """Of a plain request, as measured so far."""
+        """Seconds of a plain request, as measured so far."""
         if self.totals:
             return statistics.median(self.totals)
         return self.warm_seconds / _REQUESTS_PER_ROUND
@@ -127,7 +127,7 @@ class _Session:
         return effort.want_more(self.totals)
 
     def seconds_left(self, effort: Effort) -> float:
-        """Seconds left, by the seconds and the scatter of the rounds so far."""
+        """Predicted seconds until the device is done, from the rounds so far."""
         done = len(self.totals)
         of_round = self.seconds / self.rounds if self.rounds else self.warm_seconds
         least = max(0, effort.rounds - done) * of_round
@@ -155,7 +155,7 @@ def measure_costs(
         context: the model as it was read and the runtime's version. Samples of an equal unit of
             another model do not count: they were measured among other units, at another time.
         progress: called after every round.
-        ends: ends of measuring, even with few samples, which then stay open for a later call.
+        ends: deadlines; if one ends the measurement early, a later call adds samples.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
@@ -188,7 +188,7 @@ def measure_costs(
                 deadline.require(f"'{device.name}' had run the model once")
                 missing.append(_session(model, units, device, keys[fingerprint], partial))
         measured.append(device)
-    _measure_in_turns(missing, store, effort, _Told(progress, units, effort), ends)
+    _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
@@ -248,11 +248,11 @@ def _session(
 
 
 def _scale(plain: SegmentInstance, inputs: Sequence[NativeTensor], kernels: float) -> float:
-    """Plain seconds over kernel seconds; 1 if the device cannot run all kernels."""
+    """Seconds of a plain run over the sum of kernel seconds; 1 if a kernel cannot run."""
     if not np.isfinite(kernels) or kernels <= 0:
         return 1.0
     seconds = _timed(plain, inputs)
-    if seconds < _SHORT_SECONDS:  # the run with timers left its own weights in the caches
+    if seconds < _SHORT_SECONDS:  # the first one met the caches as the run with timers left them
         seconds = _timed(plain, inputs)
     return seconds / kernels
 
@@ -270,7 +270,7 @@ def _measure_in_turns(
     sessions: list[_Session],
     store: CostStore,
     effort: Effort,
-    told: _Told,
+    reporter: _Reporter,
     ends: Ends,
 ) -> None:
     deadline, limit = ends.deadline, ends.limit
@@ -285,32 +285,32 @@ def _measure_in_turns(
             for session in [s for s in active if not s.needs_more(effort)]:
                 store.put_samples(session.samples, complete=effort.is_full)
                 active.remove(session)
-            told.after_a_round(sessions, active)
-        told.of_what_is_ahead(sessions)
+            reporter.after_round(sessions, active)
+        reporter.report_ahead(sessions)
     finally:
         for session in sessions:
             session.pool.shutdown()
 
 
-class _Told:
-    """Reports of a measurement: each round, and once what is ahead."""
+class _Reporter:
+    """Calls `progress` after every round, and once with the `Ahead` of the measurement."""
 
     def __init__(self, progress: ProgressCallback | None, units: Grouping, effort: Effort) -> None:
         self._progress, self._units, self._effort = progress, units, effort
-        self._is_planned = progress is None
+        self._is_ahead_reported = progress is None
 
-    def after_a_round(self, sessions: list[_Session], active: list[_Session]) -> None:
-        """Report the present part; the first few rounds tell what is ahead."""
-        enough = min(_ROUNDS_BEFORE_PLAN, self._effort.rounds)
+    def after_round(self, sessions: list[_Session], active: list[_Session]) -> None:
+        """Report the progress, and the `Ahead` as soon as there are enough rounds."""
+        enough = min(_ROUNDS_BEFORE_AHEAD, self._effort.rounds)
         if not active or min(len(session.totals) for session in sessions) >= enough:
-            self.of_what_is_ahead(sessions)
+            self.report_ahead(sessions)
         if self._progress is not None:
             self._progress(_progress(sessions, active, self._effort))
 
-    def of_what_is_ahead(self, sessions: list[_Session]) -> None:
-        """Report it if that was not done before and anything is measured."""
-        if self._progress is not None and sessions and not self._is_planned:
-            self._is_planned = True
+    def report_ahead(self, sessions: list[_Session]) -> None:
+        """Report the `Ahead`, unless that was done before or nothing is measured."""
+        if self._progress is not None and sessions and not self._is_ahead_reported:
+            self._is_ahead_reported = True
             self._progress(_ahead(sessions, self._units, self._effort))
 
 
@@ -331,7 +331,7 @@ def _total(seconds: FloatArray) -> float:
 
 
 def _per_key(keys: list[str], seconds: FloatArray) -> tuple[list[str], list[float]]:
-    """A sample per distinct key and round: the mean over units that share the key."""
+    """Distinct keys, and a sample of each: the mean over the units that share the key."""
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     index: IntArray = np.array([number[key] for key in keys], dtype=np.int64)
     total = np.bincount(index, weights=seconds, minlength=len(number))

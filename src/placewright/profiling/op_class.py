@@ -14,7 +14,7 @@ NARROW = "narrow"  # products whose smallest extent does not fill the tiles of a
 SOFTMAX, NORMALISATION, LOOKUP, COPY = "softmax", "normalisation", "lookup", "copy"
 TRAFFIC_CLASSES = (VECTOR, SOFTMAX, NORMALISATION, LOOKUP, COPY)
 FITTED_CLASSES = (MATMUL, NARROW, *TRAFFIC_CLASSES)
-_NARROWEST = 128  # numbers along the smallest extent of a product that is not narrow
+_NARROW_EXTENT = 128  # largest smallest extent of a narrow product
 
 # Kinds in lower case and without punctuation.
 _CONVOLUTION = re.compile(
@@ -57,12 +57,12 @@ def is_free(kind: str) -> bool:
 
 
 def reads_table(kind: str) -> bool:
-    """True if ops of a kind read a part of a table."""
+    """True if ops of a kind read only a part of their table."""
     return kind in _LOOKUP
 
 
 def work_of(kind: str) -> str:
-    """The arithmetic of a kind: `CONVOLUTION`, `MATMUL` or `VECTOR`."""
+    """Class of the arithmetic of ops of a kind: `CONVOLUTION`, `MATMUL` or `VECTOR`."""
     if _CONVOLUTION.fullmatch(kind):
         return CONVOLUTION
     return MATMUL if _MATMUL.fullmatch(kind) else VECTOR
@@ -80,10 +80,11 @@ def traffic_of(kind: str) -> str:
 
 
 def narrow_products(graph: ComputationGraph) -> FloatArray:
-    """1 for each op that is narrow if it is a product, else 0; shape (n_ops,).
+    """1 for each op whose smallest extent is at most 128, else 0; shape (n_ops,).
 
-    Its extents are rows and columns of its first output, and the length of the sums in it, which
-    follows from its flops. Rows of a product with a weight count over the whole batch.
+    Only products use it. The extents are rows and columns of the first output, and the length of
+    the sums in it, which follows from the flops. Rows of a product with a
+    weight count over the whole batch.
     """
     has_weight = np.diff(graph.op_weights.indptr) > 0
     narrow = np.zeros(graph.n_ops)
@@ -95,5 +96,5 @@ def narrow_products(graph: ComputationGraph) -> FloatArray:
             continue
         rows = elements / shape[-1] if has_weight[op] else shape[-2]
         inner = graph.op_flops[op] / (2.0 * elements)
-        narrow[op] = min(rows, shape[-1], inner) <= _NARROWEST
+        narrow[op] = min(rows, shape[-1], inner) <= _NARROW_EXTENT
     return narrow

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 # Seconds of a request that no device spends: threads hand it over and wake up.
 _HAND_OFF = 1e-4
 # For calibrations of earlier versions without a scatter. Rounds of short models differ by more.
-_NOTABLE, _SHORT, _NOTABLE_WHERE_SHORT = 1.15, 5e-3, 2.0
+_NOTABLE, _SHORT_SECONDS, _NOTABLE_IF_SHORT = 1.15, 5e-3, 2.0
 # The scatter of a busy host is unbounded, but a quarter or four times the predicted time is never
 # scatter.
 _NOTABLE_ANYWHERE = 4.0
@@ -24,7 +24,7 @@ def drifted(
     measured: Mapping[str, float],
     scatter: Mapping[str, float | None],
 ) -> dict[str, float]:
-    """Devices whose speed has changed -> measured over predicted seconds, in the measured order.
+    """Find devices whose speed has changed; name -> measured over predicted seconds.
 
     Args:
         predicted: device name -> seconds of the whole model by the simulator; inf if it cannot.
@@ -36,20 +36,20 @@ def drifted(
         for name, seconds in measured.items()
         if 0 < predicted.get(name, 0.0) < math.inf
         and seconds > 0
-        and _is_off(seconds, predicted[name], scatter.get(name))
+        and _has_drifted(seconds, predicted[name], scatter.get(name))
     }
 
 
-def _is_off(measured: float, predicted: float, scatter: float | None) -> bool:
+def _has_drifted(measured: float, predicted: float, scatter: float | None) -> bool:
     distance = abs(math.log(measured / predicted))
     if scatter is not None:
         excused = min(math.log1p(scatter), math.log(_NOTABLE_ANYWHERE))
         return distance > excused and abs(measured - predicted) > _HAND_OFF
-    return distance > math.log(_NOTABLE_WHERE_SHORT if measured < _SHORT else _NOTABLE)
+    return distance > math.log(_NOTABLE_IF_SHORT if measured < _SHORT_SECONDS else _NOTABLE)
 
 
 def speed_note(factors: Mapping[str, float]) -> str:
-    """One line that names each device with its own factor; "" where none has changed."""
+    """One line that names each device with its own factor; "" if none has changed."""
     if not factors:
         return ""
     listed = [f"'{name}' {factor:.2f} times" for name, factor in factors.items()]

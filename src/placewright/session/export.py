@@ -1,10 +1,11 @@
-"""Plans as files of other tools: find the model, call the writer, let the tool load the result."""
+"""Export plans to other tools: find the model, write it, and let the tool load the result."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,9 @@ def _device_map(plan: Plan, path: Path) -> str:
     source = plan.problem.source
     data = layer_map(plan) if is_of_tokens(plan.problem) else device_map(plan)
     refused = why_refused(data, () if source is None else source.state)
-    loaded = _taken(path, "Accelerate", refused, "accepts the map")
+    loaded = _trial_note(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
-    return f"accelerate.dispatch_model(model, device_map=json.load(open('{path}'))){loaded}"
+    return f"accelerate.dispatch_model(model, device_map=json.load(open({str(path)!r}))){loaded}"
 
 
 def _openvino_affinity(plan: Plan, path: Path) -> str:
@@ -64,11 +65,11 @@ def _openvino_affinity(plan: Plan, path: Path) -> str:
 
     data = affinity_data(plan)
     refused = why_refused(lambda: str(_model_file(plan)), data)
-    loaded = _taken(path, "OpenVINO", refused, "compiles it for these devices")
+    loaded = _trial_note(path, "OpenVINO", refused, "compiles it for these devices")
     write_text(path, json.dumps(data, indent=1) + "\n")
     return (
-        f"data = json.load(open('{path}')); apply_affinity(model, data); "
-        f"core.compile_model(model, data['device'], data['config']){loaded}{_fixed(plan)}"
+        f"data = json.load(open({str(path)!r})); apply_affinity(model, data); "
+        f"core.compile_model(model, data['device'], data['config']){loaded}{_shapes_note(plan)}"
     )
 
 
@@ -125,22 +126,17 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
             raise InputError(f"folder '{path}' cannot be made: {error.strerror}") from None
         _move(scratch, path)
     use = f"run {counted(len(segments), 'file')} in the order of {path / MANIFEST}"
-    return f"{use}{loaded}{_fixed(plan)}"
+    return f"{use}{loaded}{_shapes_note(plan)}"
 
 
-def _line_of(form: str) -> Callable[[Plan, Path], str]:
-    """The writer of a format of one line."""
-
-    def write(plan: Plan, path: Path) -> str:
-        line = printed(plan, form)
-        write_text(path, f"{line}\n")
-        return line
-
-    return write
+def _write_line(form: str, plan: Plan, path: Path) -> str:
+    line = printed(plan, form)
+    write_text(path, f"{line}\n")
+    return line
 
 
 def printed(plan: Plan, form: str) -> str:
-    """A format that is one line, which needs no file.
+    """Express `plan` in a format that is one line, which needs no file.
 
     Raises:
         FieldError: the format needs a file.
@@ -149,7 +145,7 @@ def printed(plan: Plan, form: str) -> str:
     from placewright.writers import layer_partition, llama_cpp
 
     if is_of_tokens(plan.problem):
-        tokens_of(plan.problem)  # numbers of a stranger's file
+        tokens_of(plan.problem)  # refuses bad numbers in a file that we did not write
     if form not in PRINTED:
         raise FieldError("output", f"is needed: '{form}' is written to a file")
     if form == "llama.cpp":
@@ -158,15 +154,15 @@ def printed(plan: Plan, form: str) -> str:
 
 
 def numbering(plan: Plan) -> str | None:
-    """One line about numbers of cards in an export of a language model; None if there is none."""
+    """Explain in one line how an export of a language model numbers cards; None if it has none."""
     from placewright.writers.card_numbers import numbering_note
     from placewright.writers.llama_cpp import NAME
 
     return numbering_note(plan, NAME) if is_of_tokens(plan.problem) else None
 
 
-def _fixed(plan: Plan) -> str:
-    """A note about fixed input shapes, if the export has them."""
+def _shapes_note(plan: Plan) -> str:
+    """Note about fixed input shapes; empty if the export has none."""
     source = plan.problem.source
     shapes = {} if source is None else source.shapes
     if not shapes:
@@ -176,7 +172,7 @@ def _fixed(plan: Plan) -> str:
 
 
 def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path: Path) -> str:
-    """Have the library that runs ONNX models load written files; see `_taken`."""
+    """Let the library that runs ONNX models load written files; return its `_trial_note`."""
     from placewright.execution.framework import CutsFiles
     from placewright.frameworks.registry import framework_of
 
@@ -185,21 +181,21 @@ def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path:
     assert isinstance(framework, CutsFiles), "the writers have checked it"
     for file in files:
         reason = framework.why_refused(file, entries)
-        taken = _taken(path, framework.library, reason, "loads it on the CPU", file.name)
-    return taken
+        note = _trial_note(path, framework.library, reason, "loads it on the CPU", file.name)
+    return note
 
 
-def _taken(path: Path, tool: str, reason: str | None, done: str, what: str = "it") -> str:
-    """A note on how the tool was tried on an export before it was written.
+def _trial_note(path: Path, tool: str, reason: str | None, done: str, what: str = "it") -> str:
+    """Note that a tool was tried on an export before it was written, or why it was not.
 
     Args:
-        tool: that takes it.
-        reason: error of the tool, "" if it takes the file, None if the tool or a device is missing.
-        done: the trial, as a verb of the tool.
-        what: name of the file.
+        reason: error of the tool, "" if it accepts the export, None if the tool or a device of the
+            plan is missing.
+        done: what the tool does with the export, such as "accepts the map".
+        what: name of the refused file.
 
     Raises:
-        InexpressibleError: the tool refuses it.
+        InexpressibleError: the tool refuses the export.
     """
     if reason:
         raise InexpressibleError(f"'{path}' was not written: {tool} refuses {what}: {reason}")
@@ -219,7 +215,7 @@ def _model_file(plan: Plan) -> Path:
 
 @contextmanager
 def _written_beside(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path`, for files that the tool has yet to load.
+    """Make a temporary folder beside `path` for files that the tool loads before they are moved.
 
     Raises:
         InputError: it cannot be written.
@@ -232,18 +228,18 @@ def _written_beside(path: Path) -> Iterator[Path]:
 
 
 def _move(scratch: Path, folder: Path) -> None:
-    """Move all files to their folder, data first, so that no model is ever without its data."""
+    """Move all files to `folder`, data first, so that no model is ever without its data."""
     files = sorted(scratch.iterdir(), key=lambda file: (file.suffix != ".data", file.name))
     move_files({file: folder / file.name for file in files})
 
 
 def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
-    """Write a model with the tensors that its original keeps in other files."""
+    """Write a model, with the tensors that its source keeps in other files of `data_folder`."""
     import onnx
     from onnx.external_data_helper import load_external_data_for_model
 
     load_external_data_for_model(model, str(data_folder))
-    size = sum(len(held.raw_data) for held in model.graph.initializer)
+    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     try:
         onnx.save(
             model, str(path), save_as_external_data=size > _LARGEST_MESSAGE,
@@ -255,10 +251,10 @@ def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
 
 _WRITERS: Mapping[str, Callable[[Plan, Path], str]] = {
     "device-map": _device_map,
-    "llama.cpp": _line_of("llama.cpp"),
+    "llama.cpp": partial(_write_line, "llama.cpp"),
     "onnx-layers": _onnx_layers,
     "onnx-segments": _onnx_segments,
     "openvino-affinity": _openvino_affinity,
-    "sglang": _line_of("sglang"),
-    "vllm": _line_of("vllm"),
+    "sglang": partial(_write_line, "sglang"),
+    "vllm": partial(_write_line, "vllm"),
 }

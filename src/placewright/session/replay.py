@@ -29,7 +29,7 @@ def replay(path: Path | str, rule: str | None = None) -> Replay:
 
     Args:
         path: file of format ``placewright.replay/1``.
-        rule: that the errors are told for; None is the one with the smallest median error over the
+        rule: whose errors to report; default the rule with the smallest median error over the
             plans that use several devices.
 
     Raises:
@@ -39,8 +39,8 @@ def replay(path: Path | str, rule: str | None = None) -> Replay:
         raise UnknownNameError("rule about copies", rule, OCCUPIES)
     document = read_replay(path)
     copies = tuple(
-        CopyLine(one.source, one.destination, *copy_line(one.samples), len(one.samples))
-        for one in document.copies
+        CopyLine(copy.source, copy.destination, *copy_line(copy.samples), len(copy.samples))
+        for copy in document.copies
     )
     plans: list[ReplayedPlan] = []
     for case in document.cases:
@@ -51,7 +51,7 @@ def replay(path: Path | str, rule: str | None = None) -> Replay:
 
 
 def copy_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Latency in seconds, and seconds per byte, of measured copies.
+    """Fit latency in seconds, and seconds per byte, to measured copies.
 
     Both are >= 0 and minimise the sum of relative errors, Σ |latency + bytes × per_byte − seconds|
     / seconds. A linear program finds them, so that few copies that took far too long have no
@@ -68,23 +68,25 @@ def copy_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
     points = np.array(samples, dtype=np.float64)
     scale = max(points[:, 0].max(), 1.0)  # bytes and seconds differ by many orders
     rows = np.column_stack([1.0 / points[:, 1], points[:, 0] / scale / points[:, 1]])
-    one, n = np.ones(len(points)), len(points)
+    ones, n = np.ones(len(points)), len(points)
     above, below = np.hstack([rows, -np.eye(n)]), np.hstack([-rows, -np.eye(n)])
-    found = linprog(
-        np.concatenate([[0.0, 0.0], one]),
+    fitted = linprog(
+        np.concatenate([[0.0, 0.0], ones]),
         A_ub=np.vstack([above, below]),
-        b_ub=np.concatenate([one, -one]),
+        b_ub=np.concatenate([ones, -ones]),
         method="highs",
     )
-    if found.x is None:
-        raise FileFormatError(f"no line fits the measured copies: {found.message}; check `samples`")
-    return float(found.x[0]), float(found.x[1] / scale)
+    if fitted.x is None:
+        raise FileFormatError(
+            f"no line fits the measured copies: {fitted.message}; check `samples`"
+        )
+    return float(fitted.x[0]), float(fitted.x[1] / scale)
 
 
 def _replayed(
     case: ReplayCase, document: ReplayDocument, copies: Sequence[CopyLine]
 ) -> list[ReplayedPlan]:
-    """The plans of a case with their values under each rule."""
+    """Predict the plans of a case under each rule."""
     graph = _graph(case)
     seconds = [[_seconds(op.seconds.get(device)) for device in document.devices] for op in case.ops]
     costs = CostTable(frozen_floats(np.array(seconds)), source="given")
@@ -92,23 +94,29 @@ def _replayed(
     values: list[dict[str, float]] = [{} for _ in placements]
     for rule in OCCUPIES:
         links = tuple(
-            Link(one.source, one.destination, one.latency, _bandwidth(one.per_byte), occupies=rule)
-            for one in copies
+            Link(
+                copy.source,
+                copy.destination,
+                copy.latency,
+                _bandwidth(copy.per_byte),
+                occupies=rule,
+            )
+            for copy in copies
         )
         cluster = Cluster(tuple(map(Device, document.devices)), links, host=_host(document))
         simulator = Simulator(Problem.of_ops(graph, cluster, costs))
-        for placement, known in zip(placements, values, strict=True):
-            known[rule] = simulator.value(placement)
+        for placement, value_of in zip(placements, values, strict=True):
+            value_of[rule] = simulator.value(placement)
     return [
         ReplayedPlan(
             case.name,
             case.groups,
             plan.name,
             plan.measured,
-            known,
+            value_of,
             len(np.unique(placement.device_of)) > 1,
         )
-        for plan, placement, known in zip(case.plans, placements, values, strict=True)
+        for plan, placement, value_of in zip(case.plans, placements, values, strict=True)
     ]
 
 
@@ -146,7 +154,7 @@ def _bandwidth(per_byte: float) -> float:
 
 
 def _host(document: ReplayDocument) -> str:
-    """A name that no device has."""
+    """Name of the host's memory, different from that of every device."""
     name = "host"
     while name in document.devices:
         name += "_"

@@ -36,12 +36,12 @@ def check_runtime(
     *,
     n_splits: int = 6,
 ) -> None:
-    """Check all promises of the interface, on one model.
+    """Check all promises of the interface `Runtime`, on one model.
 
     Args:
         runtime: to be checked.
         source: of a model that the runtime can run; it needs an output that its inputs change.
-        graph: read from it.
+        graph: of that model.
         devices: to run on, at least one; None takes the first two that do not share a core.
         n_splits: random splits to execute.
 
@@ -67,7 +67,7 @@ def check_runtime(
 def check_discovery(runtime: Runtime) -> None:
     """Check names, fingerprints, completion and the refusal of unknown devices."""
     assert runtime.name, "a runtime has a name"
-    assert runtime.version, "a runtime tells its version"
+    assert runtime.version, "a runtime has a version"
     found = runtime.discover()
     names = [device.name for device in found]
     assert found, "there is at least one device"
@@ -96,7 +96,7 @@ def check_refuses_another_model(
 
 
 def check_host_values(model: LoadedModel) -> None:
-    """Check shapes of random inputs, their generator, and the way to the runtime and back."""
+    """Check that random inputs are repeatable, and unchanged after `from_host` and `to_host`."""
     shapes = [model.graph.tensor_shapes[tensor] for tensor in graph_inputs(model.graph)]
     first = model.random_inputs(np.random.default_rng(3))
     again = model.random_inputs(np.random.default_rng(3))
@@ -131,14 +131,14 @@ def check_split(
 ) -> None:
     """Check that a split gives the outputs of the model's own library, within the tolerance.
 
-    The library takes and returns values in the model's own order and knows nothing of our graph: a
-    graph that was read wrongly, or an order that is not the model's, shows.
+    The library takes and returns values in the model's own order and does not use our graph. So the
+    check fails if the graph was read wrongly, or if its inputs or outputs are in another order.
 
     Args:
         model: loaded.
         devices: that the segments index.
         segments: all ops.
-        plain: ``model.plain(devices[0])``, where it is at hand.
+        plain: default ``model.plain(devices[0])``.
 
     Raises:
         AssertionError: an output differs, or there are more or fewer.
@@ -196,7 +196,7 @@ def check_instances_stay_apart(model: LoadedModel, device: Device) -> None:
 def random_segments(
     graph: ComputationGraph, n_devices: int, rng: np.random.Generator, *, ops: int = 1
 ) -> tuple[OpSegment, ...]:
-    """Consecutive ops of the topological order, on average `ops` per segment, devices at random."""
+    """Cut the topological order into segments of `ops` ops on average, on random devices."""
     order = graph.topological_order.tolist()
     parts: list[tuple[int, list[int]]] = []
     for op in order:

@@ -34,7 +34,7 @@ from placewright.placers.legal import failure
 from placewright.placers.pipelines.greedy import filled
 from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, load_model_of
-from placewright.placers.pipelines.ideals.program import linear_program, why_not_contiguous
+from placewright.placers.pipelines.ideals.program import solved_in_order, why_not_contiguous
 from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays, pieces
@@ -229,7 +229,7 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
     )
     if why_not_contiguous(pipeline) is None:
         items = items_of(pipeline)
-        program = linear_program(load_model_of(pipeline, items.grouping), items)
+        program = solved_in_order(load_model_of(pipeline, items.grouping), items)
         if program.found:
             starts.append(items.grouping.expand(program.devices()))
     return starts

@@ -35,7 +35,7 @@ from placewright.placers.pipelines.ideals.load_model import (
     load_model_of,
     why_not_separable,
 )
-from placewright.placers.pipelines.ideals.program import linear_program
+from placewright.placers.pipelines.ideals.program import solved_in_order
 from placewright.simulation.evaluator import Evaluator
 
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
@@ -110,7 +110,7 @@ class MaxloadIp:
         if has_backward_to_forward_edge(problem):
             return None
         items = items_of(problem)
-        program = linear_program(load_model_of(problem, items.grouping), items)
+        program = solved_in_order(load_model_of(problem, items.grouping), items)
         if not program.found:
             return None
         device_of = items.grouping.expand(program.devices())

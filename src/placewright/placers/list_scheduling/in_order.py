@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
+from placewright.core.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen_floats,
+    frozen_ints,
+    read_only_array,
+)
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent
 from placewright.placers.legal import Proposal
@@ -35,12 +42,12 @@ from placewright.simulation.evaluator import Evaluator
 NO_TABLE = frozen_floats(np.zeros((0, 0)))
 NO_DEVICES = frozen_ints([])
 BLOCK = 64  # intervals
-_ROUNDING = 1e-15  # of a time: largest rounding error of the difference of two times
+_ROUNDING = 1e-15  # largest rounding error of a difference of times, relative to them
 _SLICE_SECONDS = 0.02  # between two checks of the budget
 
 
 class Planned(NamedTuple):
-    """Planned units with their times."""
+    """Device, start and end of each unit that is planned; kernels fill it."""
 
     device_of: IntArray  # (n_units,): -1 before the unit is planned
     start: FloatArray  # (n_units,) seconds
@@ -49,12 +56,11 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True)
 class Preferences:
-    """Influences on the choice of a device besides the end of the unit.
+    """Reasons to choose a device other than the end of the unit.
 
     Attributes:
         after: seconds that follow the unit's end on each device, (n_units, n_devices), or empty.
-        wanted: device that takes the unit wherever it may run there, (n_units,), -1 for none, or
-            empty.
+        wanted: device that takes the unit if it may run there, (n_units,), -1 for none, or empty.
     """
 
     after: FloatArray = field(default_factory=lambda: NO_TABLE)
@@ -90,7 +96,7 @@ def planned_in_order(
     state = [new_intervals(int(tables.stream_ptr[-1]), problem.n_units)]
     order, after, wanted = (
         frozen_ints(order),
-        _read_only(preferences.after),
+        read_only_array(preferences.after),
         frozen_ints(preferences.wanted),
     )
 
@@ -107,7 +113,7 @@ def planned_in_order(
 def propose_in_order(
     evaluator: Evaluator, order: IntArray, preferences: Preferences | None = None
 ) -> Callable[[FloatArray], Proposal]:
-    """A function for `evaluate_within_limits` that plans with limits; see `planned_in_order`."""
+    """Make a function of memory limits that plans with them, for `evaluate_within_limits`."""
     problem = evaluator.problem
 
     def propose(limits: FloatArray) -> Proposal:
@@ -117,14 +123,8 @@ def propose_in_order(
     return propose
 
 
-def _read_only(table: FloatArray) -> FloatArray:
-    view = np.ascontiguousarray(table).view()
-    view.setflags(write=False)
-    return view
-
-
 def proposal_of(problem: Problem, plan: Planned) -> Proposal:
-    """Devices, and all units by start time, producers before consumers."""
+    """Convert a plan to devices and an order: by start time, producers before consumers."""
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
     return plan.device_of, np.lexsort((position, plan.start)).astype(np.int64)
@@ -193,7 +193,7 @@ def _best_device(
         least = arrival[device] + seconds
         follows = after[unit, device] if len(after) else 0.0
         if chosen >= 0 and not least + follows < best:
-            continue  # it cannot end before its inputs are there
+            continue  # even without waiting it would not end first
         _, start = _best_stream(tables, intervals, unit, device, arrival[device])
         end = start + seconds + follows
         if chosen < 0 or end < best:
@@ -205,7 +205,7 @@ def _best_device(
 def _best_stream(
     tables: ScheduleTables, intervals: Intervals, unit: int, device: int, ready: float
 ) -> tuple[int, float]:
-    """The stream of the device on which the unit starts first, and when."""
+    """Stream of the device on which the unit starts first, and its start in seconds."""
     chosen, best = -1, np.inf
     for stream in range(tables.stream_ptr[device], tables.stream_ptr[device + 1]):
         start = first_start(intervals, stream, ready, tables.seconds[unit, device])
@@ -243,7 +243,7 @@ def new_intervals(n_streams: int, n_units: int) -> Intervals:
 
 
 def grown(intervals: Intervals) -> Intervals:
-    """The same intervals with twice the space for blocks, or for blocks of a stream, if full."""
+    """Copy the intervals; double the space for blocks, or for blocks per stream, if it is full."""
     used, most_used = intervals.used.tolist()
     n_blocks, (n_streams, most) = len(intervals.length), intervals.order.shape
     if used + 1 >= n_blocks:
@@ -280,7 +280,7 @@ def last_end(intervals: Intervals, stream: int) -> float:
 
 @compiled
 def first_start(intervals: Intervals, stream: int, ready: float, seconds: float) -> float:
-    """First time >= ready at which the stream is idle for so many seconds."""
+    """First time >= ready at which the stream is idle for `seconds`."""
     last = last_end(intervals, stream)
     if last <= ready:
         return float(ready)
@@ -309,7 +309,7 @@ def first_start(intervals: Intervals, stream: int, ready: float, seconds: float)
 
 @inlined
 def _first_block(intervals: Intervals, stream: int, ready: float) -> int:
-    """The first block with an end >= ready, (the last one where there is none)."""
+    """Place of the first block with an end >= ready, or of the last block."""
     low, high = 0, intervals.n_blocks[stream] - 1
     while low < high:
         middle = (low + high) // 2
@@ -360,7 +360,7 @@ def _is_after(intervals: Intervals, block: int, place: int, start: float, end: f
 
 @inlined
 def _block_of(intervals: Intervals, stream: int, start: float) -> int:
-    """The last block whose first interval starts no later, or the first block."""
+    """Place of the last block whose first interval starts no later, or of the first block."""
     low, high = 0, intervals.n_blocks[stream] - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -373,7 +373,7 @@ def _block_of(intervals: Intervals, stream: int, start: float) -> int:
 
 @inlined
 def _with_room(intervals: Intervals, stream: int, at: int, start: float, end: float) -> int:
-    """Split a full block if needed; return the block for an interval."""
+    """Make space beside or in a full block; return the block that takes the interval."""
     block = intervals.order[stream, at]
     is_last = at == intervals.n_blocks[stream] - 1
     if is_last and not _is_after(intervals, block, BLOCK - 1, start, end):
@@ -392,7 +392,7 @@ def _with_room(intervals: Intervals, stream: int, at: int, start: float, end: fl
 
 @inlined
 def _new_block(intervals: Intervals, stream: int, at: int) -> int:
-    """An empty block at a place among those of the stream."""
+    """Insert an empty block at a place among those of the stream; return its number."""
     block = intervals.used[0]
     intervals.used[0] = block + 1
     n = intervals.n_blocks[stream]

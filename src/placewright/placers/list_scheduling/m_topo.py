@@ -31,21 +31,21 @@ from placewright.simulation.ranks import mean_costs
 
 @dataclass(frozen=True)
 class MTopo(ForEveryProblem):
-    """Balances memory without reading costs."""
+    """Balances bytes over the devices; does not read costs."""
 
     name: ClassVar[str] = "m-topo"
     paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more if memory binds)."""
+        """Place in one evaluation; in more if memory limits bind."""
         del rng
         evaluate_within_limits(evaluator, lambda limits: _filled(problem, limits))
         return evaluator.solution()
 
 
 def unit_bytes(problem: Problem) -> FloatArray:
-    """Weights and outputs of each unit (mean seconds in a graph without bytes), (n_units,)."""
+    """Bytes of weights and outputs of each unit, (n_units,); mean seconds if all are 0."""
     graph = problem.unit_graph
     outputs = graph.op_outputs
     sizes = np.array(graph.op_weight_bytes)
@@ -83,7 +83,7 @@ def fill(
     n_filling: int,
     memory: FreeMemory,
 ) -> IntArray:
-    """Give classes in order to one device after the other.
+    """Fill one device after the other with colocation classes, in the given order.
 
     Args:
         order: of the classes, (n_classes,).

@@ -22,7 +22,7 @@ from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import (
     evaluate_split,
-    linear_program,
+    solved_in_order,
 )
 from placewright.placers.pipelines.ideals.two_levels import (
     GroupSplitter,
@@ -54,7 +54,7 @@ class Dpl:
         )
         items = items_of(problem)
         model = load_model_of(problem, items.grouping)
-        program = linear_program(model, items)
+        program = solved_in_order(model, items)
         if not program.found:
             return evaluator.solution(
                 message="no stretches of the depth-first order fit the devices' memory and support"

@@ -31,7 +31,7 @@ from placewright.placers.pipelines.ideals.program import (
     MAX_TABLE_ENTRIES,
     ContiguousProgram,
     evaluate_split,
-    linear_program,
+    solved_in_order,
     table_entries,
 )
 from placewright.placers.pipelines.ideals.two_levels import (
@@ -74,7 +74,7 @@ class IdealDp:
         )
         items = items_of(problem)
         model = load_model_of(problem, items.grouping)
-        linear = linear_program(model, items)
+        linear = solved_in_order(model, items)
         if linear.found:
             evaluate_split(linear, items, evaluator)
         lattice, most = enumerate_in_time(

@@ -32,7 +32,7 @@ from placewright.placers.pipelines.ideals.load_model import (
 )
 from placewright.placers.pipelines.ideals.program import (
     evaluate_split,
-    linear_program,
+    solved_in_order,
     why_not_contiguous,
 )
 from placewright.simulation.evaluator import Evaluator
@@ -66,7 +66,7 @@ class Pipedream:
         evaluator.offer_bound(
             load_model_of(problem, problem.colocation).area_bound, "balanced load"
         )
-        program = linear_program(model, items)
+        program = solved_in_order(model, items)
         if not program.found:
             return evaluator.solution(
                 message="no stretches of the chain of layers fit the devices' memory and support"

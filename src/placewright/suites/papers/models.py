@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def inference_cases(models: dict[str, str], cluster: str) -> list[Case]:
-    """Latency of zoo models, name -> name in the zoo, on one cluster of the catalogue."""
+    """Latency problems of zoo models on a cluster of the catalogue.
+
+    Args:
+        models: name in the table -> name in the zoo.
+    """
 
     def case(name: str, zoo_name: str) -> Case:
         return Case(f"{name} {cluster}", lambda: roofline_problem(zoo_graph(zoo_name), cluster))
@@ -31,21 +35,21 @@ def inference_cases(models: dict[str, str], cluster: str) -> list[Case]:
 
 
 def scaled_cases(cases: Sequence[Case], ratios: Sequence[float]) -> list[Case]:
-    """The same problems with costs of the CPU that make it so many times as slow as the GPU.
+    """The same problems with CPU costs scaled so that the CPU is slower than the GPU by a ratio.
 
     Args:
         cases: on a CPU and a GPU, with latency as the objective.
         ratios: seconds of the whole model on the CPU over those on the GPU, for each case.
     """
 
-    def case(of: Case, ratio: float) -> Case:
-        return Case(f"{of.name}, CPU scaled", lambda: with_cpu_scaled(of.build(), ratio))
+    def scaled(case: Case, ratio: float) -> Case:
+        return Case(f"{case.name}, CPU scaled", lambda: _with_cpu_scaled(case.build(), ratio))
 
-    return [case(of, ratio) for of, ratio in zip(cases, ratios, strict=True)]
+    return [scaled(case, ratio) for case, ratio in zip(cases, ratios, strict=True)]
 
 
-def with_cpu_scaled(problem: Problem, ratio: float) -> Problem:
-    """The problem with the costs of its CPU times one factor, see `scaled_cases`."""
+def _with_cpu_scaled(problem: Problem, ratio: float) -> Problem:
+    """Multiply all costs of the CPU by one factor, see `scaled_cases`."""
     kinds = [device.kind for device in problem.cluster.devices]
     on_cpu, on_gpu = (
         Evaluator(problem).evaluate(np.full(problem.n_units, kinds.index(kind)))
@@ -69,7 +73,7 @@ def training_cases(names: Sequence[str]) -> list[Case]:
 
 @cache
 def training_graph(name: str) -> ComputationGraph:
-    """The training step of one of `STEPS`, as PyTorch captures it, which is done once."""
+    """Training step of a model of `STEPS`; PyTorch captures it once per process."""
     from placewright.frameworks.torch.training.step import read_training
     from placewright.zoo.model import training_of
 
@@ -81,7 +85,7 @@ def training_graph(name: str) -> ComputationGraph:
 
 
 def _batch_of(model: ZooModel, batch: int) -> ZooModel:
-    """The model with its one image repeated."""
+    """Repeat the example image of a model to a batch."""
     (image,) = model.example_inputs
     return replace(model, example_inputs=(image.repeat(batch, 1, 1, 1),))
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,18 +41,24 @@ def peaks_in_use(
     inputs: Sequence[torch.Tensor],
     schedule: Sequence[tuple[int, int]] | None = None,
 ) -> FloatArray:
-    """Largest number of bytes in use on each device at one time, shape (n_devices,).
+    """Peak bytes in use on each device, shape (n_devices,).
 
     Args:
         segments: of one sample, in an order in which they can execute.
         devices: ``segments[i].device`` indexes it.
         compiled: the segments, for this call alone.
         inputs: of the graph, in the host's memory, the same for every sample.
-        schedule: of a stream, (sample, segment) in the order in which they begin; segment -1 means
+        schedule: (sample, segment) of a stream in the order in which they begin; segment -1 means
             that the sample is done. None runs each segment once.
     """
     parts = _Parts.of(graph, segments, devices, compiled, inputs)
-    run: _Run = _SampleRun(parts) if schedule is None else _StreamRun(parts, schedule)
+
+    def run() -> None:
+        if schedule is None:
+            _run_sample(parts)
+        else:
+            _run_stream(parts, schedule)
+
     with without_optimization():
         allocated = _peaks_of(run, parts.lanes, len(devices))
         return allocated + _resident(segments, compiled, len(devices))
@@ -60,7 +66,7 @@ def peaks_in_use(
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """Executable segments of a split."""
+    """Segments of a split, ready to run, with the routes of their tensors."""
 
     graph: ComputationGraph  # from which segments were cut
     segments: Sequence[OpSegment]  # in an order in which they can execute
@@ -95,7 +101,7 @@ class _Parts:
                 yield tensor, memory, value
 
     def run(self, index: int, held: _Values) -> list[Any]:
-        """Run a segment; `held` loses the tensors that it reads last."""
+        """Run a segment; remove from `held` each tensor whose last reader it is."""
         segment, route = self.segments[index], self.routes.segments[index]
         entering = [
             held.pop((tensor, route.memory)) if last else held[tensor, route.memory]
@@ -110,109 +116,92 @@ class _Parts:
             lane.compute.synchronize()
 
 
-class _Run(Protocol):
-    """Segments in the calling thread."""
-
-    def all_segments(self) -> None:
-        """Run everything once."""
-        ...
-
-
-class _SampleRun:
-    """Each segment once; a tensor for another device is copied as soon as it is made."""
-
-    def __init__(self, parts: _Parts) -> None:
-        self._parts = parts
-
-    def all_segments(self) -> None:
-        """Run one sample."""
-        parts = self._parts
-        held: _Values = {}
-        for tensor, memory, value in parts.entering():
-            held[tensor, memory] = self._copied(value, None, memory)
-        for index, (segment, route) in enumerate(
-            zip(parts.segments, parts.routes.segments, strict=True)
-        ):
-            values = parts.run(index, held)
-            for at, tensor in enumerate(segment.outputs):
-                for memory in route.goes_to[at]:
-                    held[tensor, memory] = self._copied(values[at], route.memory, memory)
-                if route.stays[at]:
-                    held[tensor, route.memory] = values[at]
-                values[at] = None
-        parts.synchronize()
-
-    def _copied(self, value: Any, source: int | None, memory: int) -> Any:
-        lanes = self._parts.lanes
-        origin, goal = lanes.get(-1 if source is None else source), lanes.get(memory)
-        with record_function(f"{_MARK}{memory}"):
-            if goal is None:
-                # Pinned memory, where copies arrive, is not in the processor's record.
-                return on_host(moved(value, origin, goal)).clone()
-            return moved(value, origin, goal)
-
-
-class _StreamRun:
-    """Samples in the order of the schedule that the simulator plays.
-
-    A tensor for another device waits in memory that counts for no device, until the segment begins
-    there that receives it.
-    """
-
-    def __init__(self, parts: _Parts, schedule: Sequence[tuple[int, int]]) -> None:
-        self._parts, self._schedule = parts, schedule
-
-    def all_segments(self) -> None:
-        """Run the whole schedule once."""
-        held: dict[int, _Values] = {}
-        under_way: dict[int, _Values] = {}
-        outputs: dict[int, list[Any]] = {}
-        for sample, index in self._schedule:
-            if index < 0:
-                for rows in (held, under_way, outputs):
-                    rows.pop(sample, None)
-                continue
-            if sample not in held:
-                held[sample], outputs[sample] = {}, []
-                under_way[sample] = {(t, memory): v for t, memory, v in self._parts.entering()}
-            self._run(index, held[sample], under_way[sample], outputs[sample])
-        self._parts.synchronize()
-
-    def _run(self, index: int, held: _Values, under_way: _Values, outputs: list[Any]) -> None:
-        parts = self._parts
-        segment, route = parts.segments[index], parts.routes.segments[index]
-        memory = route.memory
-        for tensor in segment.inputs:
-            if (tensor, memory) in under_way:
-                held[tensor, memory] = self._received(under_way.pop((tensor, memory)), memory)
+def _run_sample(parts: _Parts) -> None:
+    """Run each segment once; copy a tensor for another device as soon as it is made."""
+    held: _Values = {}
+    for tensor, memory, value in parts.entering():
+        held[tensor, memory] = _copied(parts.lanes, value, None, memory)
+    for index, (segment, route) in enumerate(
+        zip(parts.segments, parts.routes.segments, strict=True)
+    ):
         values = parts.run(index, held)
         for at, tensor in enumerate(segment.outputs):
-            for other in route.goes_to[at]:
-                if other < parts.routes.host:
-                    copy = on_host(moved(values[at], parts.lanes.get(memory), None)).clone()
-                    under_way[tensor, other] = copy
+            for memory in route.goes_to[at]:
+                held[tensor, memory] = _copied(parts.lanes, values[at], route.memory, memory)
             if route.stays[at]:
-                held[tensor, memory] = values[at]
-            if parts.graph.tensor_is_output[tensor]:
-                outputs.append(values[at])
+                held[tensor, route.memory] = values[at]
             values[at] = None
-
-    def _received(self, value: Any, memory: int) -> Any:
-        lane = self._parts.lanes.get(memory)
-        with record_function(f"{_MARK}{memory}"):
-            return value.clone() if lane is None else moved(value, None, lane)
+    parts.synchronize()
 
 
-def _peaks_of(run: _Run, lanes: Mapping[int, Lane], n_devices: int) -> FloatArray:
-    """Peaks of what is handed out during a run, shape (n_devices,), bytes."""
-    run.all_segments()  # libraries set up working space that they keep
+def _copied(lanes: Mapping[int, Lane], value: Any, source: int | None, memory: int) -> Any:
+    origin, goal = lanes.get(-1 if source is None else source), lanes.get(memory)
+    with record_function(f"{_MARK}{memory}"):
+        if goal is None:
+            # Pinned memory, where copies arrive, is not in the processor's record.
+            return on_host(moved(value, origin, goal)).clone()
+        return moved(value, origin, goal)
+
+
+def _run_stream(parts: _Parts, schedule: Sequence[tuple[int, int]]) -> None:
+    """Run samples in the order of the schedule that the simulator found.
+
+    A tensor for another device waits in memory that counts for no device, until the segment that
+    receives it begins.
+    """
+    held: dict[int, _Values] = {}
+    under_way: dict[int, _Values] = {}
+    outputs: dict[int, list[Any]] = {}
+    for sample, index in schedule:
+        if index < 0:
+            for rows in (held, under_way, outputs):
+                rows.pop(sample, None)
+            continue
+        if sample not in held:
+            held[sample], outputs[sample] = {}, []
+            under_way[sample] = {(t, memory): v for t, memory, v in parts.entering()}
+        outputs[sample] += _run_in_stream(parts, index, held[sample], under_way[sample])
+    parts.synchronize()
+
+
+def _run_in_stream(parts: _Parts, index: int, held: _Values, under_way: _Values) -> list[Any]:
+    """Run a segment of a sample; return the graph outputs that it makes."""
+    segment, route = parts.segments[index], parts.routes.segments[index]
+    memory = route.memory
+    for tensor in segment.inputs:
+        if (tensor, memory) in under_way:
+            held[tensor, memory] = _received(parts, under_way.pop((tensor, memory)), memory)
+    values = parts.run(index, held)
+    outputs = []
+    for at, tensor in enumerate(segment.outputs):
+        for other in route.goes_to[at]:
+            if other < parts.routes.host:
+                copy = on_host(moved(values[at], parts.lanes.get(memory), None)).clone()
+                under_way[tensor, other] = copy
+        if route.stays[at]:
+            held[tensor, memory] = values[at]
+        if parts.graph.tensor_is_output[tensor]:
+            outputs.append(values[at])
+        values[at] = None
+    return outputs
+
+
+def _received(parts: _Parts, value: Any, memory: int) -> Any:
+    lane = parts.lanes.get(memory)
+    with record_function(f"{_MARK}{memory}"):
+        return value.clone() if lane is None else moved(value, None, lane)
+
+
+def _peaks_of(run: Callable[[], None], lanes: Mapping[int, Lane], n_devices: int) -> FloatArray:
+    """Peak bytes that each allocator hands out during a second run, shape (n_devices,)."""
+    run()  # libraries set up working space that they keep
     before = {device: _allocated(lane) for device, lane in lanes.items()}
     for lane in lanes.values():
         lane.module.reset_peak_memory_stats(lane.device)
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with _without_remarks():
         record.start()
-    run.all_segments()
+    run()
     with _without_remarks():
         record.stop()
     peaks = _processor_peaks(record, n_devices)
@@ -262,13 +251,16 @@ def _resident(
 
 
 def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
-    """Peaks of each device, whose segments and arriving copies asked for the memory."""
+    """Peak bytes that the processor's allocator handed out for each device, shape (n_devices,).
+
+    Memory counts for the device whose segment, or copy to it, asked for it.
+    """
     events = []
     for root in record.profiler.kineto_results.experimental_event_tree():
         memory = int(root.name.removeprefix(_MARK)) if root.name.startswith(_MARK) else -1
         events += [(event.start_time_ns, memory, event) for event in _allocations(root)]
     events.sort(key=lambda entry: entry[0])
-    owner: dict[int, tuple[int, int]] = {}
+    owner: dict[int, tuple[int, int]] = {}  # address of a block -> device, bytes
     in_use = np.zeros(n_devices)
     peaks = np.zeros(n_devices)
     for _, memory, event in events:
@@ -285,7 +277,7 @@ def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
 
 
 def _allocations(root: Any) -> Iterator[Any]:
-    """Yield what the processor's allocator did inside an event."""
+    """Yield allocations and releases of the processor's memory inside an event."""
     waiting = [root]
     while waiting:
         event = waiting.pop()
@@ -298,7 +290,7 @@ def _allocations(root: Any) -> Iterator[Any]:
 def bytes_beside_outputs(
     timer: OpTimer, inputs: Sequence[torch.Tensor], state: DeviceState
 ) -> FloatArray:
-    """Largest bytes handed out during each op, less those of its outputs, shape (n_ops,).
+    """Peak bytes handed out during each op beside its outputs, shape (n_ops,).
 
     A convolution on the processor, for example, brings its inputs and weights into the layout of
     its kernel; on an accelerator its library asks for working space.
@@ -341,14 +333,14 @@ def _by_record(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
 def _peak(root: Any) -> float:
     """Peak of the bytes handed out inside an event; older blocks that it frees do not count."""
     events = sorted(_allocations(root), key=lambda event: event.start_time_ns)
-    own: dict[int, int] = {}
+    size_of: dict[int, int] = {}  # address of a block -> bytes
     in_use = peak = 0
     for event in events:
         fields = event.extra_fields
         if fields.alloc_size < 0:
-            in_use -= own.pop(fields.ptr, 0)
+            in_use -= size_of.pop(fields.ptr, 0)
         else:
-            own[fields.ptr] = fields.alloc_size
+            size_of[fields.ptr] = fields.alloc_size
             in_use += fields.alloc_size
             peak = max(peak, in_use)
     return float(peak)

@@ -1,4 +1,4 @@
-"""Classes of operator kinds, under the names of OpenVINO, ONNX and PyTorch."""
+"""Recognise classes of operator kinds by their names in OpenVINO, ONNX and PyTorch."""
 
 from __future__ import annotations
 
@@ -27,60 +27,60 @@ _ELEMENTWISE = ("add", "batch_norm", "clamp", "clip", "div", "divide", "dropout"
 
 
 def plain(kind: str) -> str:
-    """The kind without the marks of a domain, of a private or of an in-place operator."""
+    """Strip a kind of its domain and underscores, in lower case; the other functions take this."""
     return kind.rpartition(".")[2].lower().strip("_")
 
 
 def is_product(kind: str) -> bool:
-    """A matrix product."""
+    """True for a matrix product."""
     return kind in _PRODUCTS
 
 
 def is_convolution(kind: str) -> bool:
-    """A convolution, or a transposed one."""
+    """True for a convolution, transposed or not."""
     return kind in _CONVOLUTIONS
 
 
 def is_softmax(kind: str) -> bool:
-    """A softmax, but not its logarithm."""
+    """True for a softmax, but not for its logarithm."""
     return kind in ("softmax", "safe_softmax")
 
 
 def is_fused_attention(kind: str) -> bool:
-    """Attention as one operator."""
+    """True for attention as one operator."""
     return kind in _FUSED_ATTENTION or kind.startswith("scaled_dot_product")
 
 
 def is_fused_recurrence(kind: str) -> bool:
-    """A recurrent layer, or a step of one, as one operator."""
+    """True for a recurrent layer, or a step of it, as one operator."""
     return kind in _FUSED_RECURRENCE
 
 
 def is_gate(kind: str) -> bool:
-    """An activation that makes a gate of a recurrent cell."""
+    """True for an activation that can be the gate of a recurrent cell."""
     return kind in ("sigmoid", "hardsigmoid")
 
 
 def is_lookup(kind: str) -> bool:
-    """A look-up in a table."""
+    """True for a look-up in a table."""
     return kind in _LOOKUPS
 
 
 def is_concatenation(kind: str) -> bool:
-    """A concatenation of tensors."""
+    """True for a concatenation of tensors."""
     return kind in _CONCATENATIONS
 
 
 def is_sum(kind: str) -> bool:
-    """A sum of tensors."""
+    """True for a sum of tensors."""
     return kind in _SUMS
 
 
 def is_move(kind: str) -> bool:
-    """An operator that only moves values; a concatenation does not count."""
+    """True if an operator only moves or casts values; a concatenation does not count."""
     return kind in _MOVES
 
 
 def is_elementwise(kind: str) -> bool:
-    """Elementwise arithmetic."""
+    """True for elementwise arithmetic."""
     return kind in _ELEMENTWISE

@@ -31,7 +31,7 @@ from placewright.placers.learned.shared.returns import (
 from placewright.placers.learned.shared.sampling import as_array, chosen, sample
 from placewright.simulation.evaluator import Evaluator
 
-PLAIN = Logits(constant=0.0, temperature=1.0)
+PLAIN = Logits(constant=0.0, temperature=1.0)  # scores are the logits
 
 
 class GrouperPlacerPolicy(nn.Module):
@@ -65,11 +65,12 @@ class GrouperPlacerPolicy(nn.Module):
 class Batch:
     """Samples, each with its own grouping and its own placement."""
 
-    log_groups: Tensor  # that the groupings were drawn from, with gradient, shape (nodes, groups)
-    groups: Tensor  # shape (samples, nodes)
+    # log-probabilities that the groupings were drawn from, with gradient, shape (nodes, groups)
+    log_groups: Tensor
+    groups: Tensor  # group of each node, shape (samples, nodes)
     encoded: Encoded  # inputs of the placer, as its encoder reads them, with gradient
     allowed: Tensor  # devices of sampled groups, shape (groups, devices)
-    actions: Tensor  # shape (samples, groups)
+    actions: Tensor  # device of each group, shape (samples, groups)
     placements: IntArray  # shape (samples, n_units)
 
 
@@ -79,7 +80,7 @@ def learn(
     evaluator: Evaluator,
     rng: np.random.Generator,
 ) -> GrouperPlacerPolicy:
-    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    """Learn on one problem until the budget is spent (`BudgetSpent`) or `patience` runs out."""
     problem, reference = joint.space.problem, reference_value(joint.space.problem)
     baseline, square = (MovingAverage(settings.baseline_decay) for _ in range(2))
     stop = EarlyStop(settings.patience)
@@ -117,7 +118,7 @@ def learn(
 def draw(
     policy: GrouperPlacerPolicy, joint: JointSpace, samples: int, generator: torch.Generator
 ) -> Batch:
-    """Sample groupings and a placement of each."""
+    """Sample groupings, and for each of them a placement of its groups."""
     log_groups = policy.log_groups()
     groups = sample(log_groups.detach().expand(samples, -1, -1), generator)  # (samples, nodes)
     group_of = as_array(groups)
@@ -135,7 +136,11 @@ def draw(
 def batch_loss(
     policy: GrouperPlacerPolicy, batch: Batch, advantage: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Loss of both sub-policies on the first n samples, one advantage each, and mean entropy."""
+    """REINFORCE loss of grouper and placer, and the mean entropy of the placer.
+
+    Args:
+        advantage: of the first samples of the batch, which alone count, shape (n,).
+    """
     n = len(advantage)
     scored = policy.placer.score_actions(
         batch.encoded.first(n), batch.allowed, batch.actions[:n], PLAIN

@@ -42,8 +42,8 @@ class Seq2SeqPolicy(nn.Module):
         rows = np.concatenate(
             [
                 output_shapes(problem, grouping),
-                np.minimum(adjacency, 1.0),  # who reads this group
-                np.minimum(adjacency.T, 1.0),  # whom this group reads
+                np.minimum(adjacency, 1.0),  # groups that read this one
+                np.minimum(adjacency.T, 1.0),  # groups that this one reads
             ],
             axis=1,
         )
@@ -59,14 +59,14 @@ class Seq2SeqPolicy(nn.Module):
         self.decoder = AttentionalDecoder(width, problem.n_devices, hidden, cell=settings.cell)
 
     def groups(self) -> Tensor:
-        """Inputs of the encoder, shape (1, groups, inputs)."""
+        """Encoder inputs of all groups, shape (1, groups, inputs)."""
         return torch.cat([self.kinds(self.counts), self.rows], dim=-1).unsqueeze(0)
 
 
 def learn(
     settings: Seq2Seq, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> Seq2SeqPolicy:
-    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    """Learn on one problem until the budget is spent (`BudgetSpent`) or `patience` runs out."""
     reference, allowed = reference_value(space.problem), torch.tensor(space.allowed)
     baseline, stop = MovingAverage(settings.baseline_decay), EarlyStop(settings.patience)
     if settings.homogeneous_starts:
@@ -83,7 +83,7 @@ def learn(
             actions = policy.decoder.draw(encoded, allowed, n, logits, generator)
             values = evaluator.sample_many(space.expand(as_array(actions)))
             times = relative_times(values, reference)
-            # 2. Compare those that teach with the moving baseline.
+            # 2. Compare the samples to learn from with the moving baseline.
             teaching = np.arange(len(times))
             update += 1
             if update > settings.feasible_only_after:
@@ -112,6 +112,6 @@ def learn(
 
 
 def logits_of(settings: Seq2Seq, update: int) -> Logits:
-    """The map from scores to logits, which is flatter in the first updates."""
+    """Map from scores to logits; a higher temperature flattens it during the warm-up."""
     factor = WARM_UP_FACTOR if update < settings.warm_up else 1.0
     return Logits(settings.tanh_constant, factor * settings.temperature)

@@ -1,4 +1,4 @@
-"""Max-load arithmetic on arrays: the load of a set of items on each kind of device.
+"""The max-load of groups of units on each kind of device, as arrays.
 
 Transfers are additive here: the seconds of a transfer do not depend on the device at the other end.
 """
@@ -26,13 +26,16 @@ from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 
-FROM_HOST = -1  # producer of a tensor that every reader receives
+FROM_HOST = -1  # producer of a tensor that every reader receives and no device sends
 AT_HOST = -2  # producer of a tensor on the host, a device that sends it to every other reader
+
+# (producer, is graph output, is forward, reading groups) -> [receive, send] seconds by device
+_Costs = dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]]
 
 
 @dataclass(frozen=True, eq=False)
 class LoadModel:
-    """The `max-load` execution model over groups of units (*items*) and kinds of devices.
+    """A problem of the `max-load` execution model, by groups of units (*items*) and device kinds.
 
     Devices of one kind are interchangeable: same seconds for every item, same transfers, memory.
     """
@@ -57,7 +60,7 @@ class LoadModel:
     memory: FloatArray  # bytes of each kind, shape (n_kinds,)
     overlaps: BoolArray  # load is the larger of compute and transfers, shape (n_kinds,)
     pool_of: IntArray  # number of each kind's shared memory pool, -1 for none, shape (n_kinds,)
-    # times that the pool keeps what a device of the kind keeps, shape (n_kinds,)
+    # copies in the pool of what a device of the kind keeps: its replicas, shape (n_kinds,)
     pool_share: FloatArray
     pool_bytes: FloatArray  # shape (n_pools,)
 
@@ -83,11 +86,12 @@ class LoadModel:
 
     @cached_property
     def most_bytes(self) -> float:
-        """Bytes that all devices keep together at most, by their limits and their pools'."""
+        """Bytes that all devices together have space for, within their limits and their pools'."""
         alone, total = self.pool_of < 0, 0.0
         for pool, size in enumerate(self.pool_bytes.tolist()):
-            mine = self.pool_of == pool
-            total += min(size, float((self.memory * self.pool_share * self.counts)[mine].sum()))
+            members = self.pool_of == pool
+            limits = (self.memory * self.pool_share * self.counts)[members]
+            total += min(size, float(limits.sum()))
         return total + float((self.memory * self.counts)[alone].sum())
 
     @cached_property
@@ -103,7 +107,7 @@ class LoadModel:
 
     @cached_property
     def speeds(self) -> FloatArray:
-        """Speed of each kind relative to the fastest, by items all kinds run, shape (n_kinds,)."""
+        """Speed of each kind on items that all can run, over that of the fastest, (n_kinds,)."""
         common = np.isfinite(self.seconds).all(axis=0)
         totals = self.seconds[:, common].sum(axis=1)
         if totals.min(initial=np.inf) <= 0 or not common.any():
@@ -112,20 +116,20 @@ class LoadModel:
 
     @cached_property
     def scaled_work(self) -> FloatArray:
-        """Least seconds of each item, each kind's weighted by its speed, shape (n_items,).
+        """Least of an item's seconds times speed over all kinds, shape (n_items,).
 
-        Whatever the speeds y: sum of min_k y_k seconds_k <= max-load * sum over devices of y.
+        For any y: sum over items of min_k y_k seconds_k <= max-load * sum over devices of y.
         """
         return np.asarray((self.seconds * self.speeds[:, None]).min(axis=0))
 
     @cached_property
     def area_bound(self) -> float:
-        """No placement has a smaller max-load: total work over total speed, or one item's least."""
+        """Lower bound of the max-load: work over speed, or the least seconds of an item."""
         area = float(self.scaled_work.sum() / (self.counts * self.speeds).sum())
         return max(area, float(self.seconds.min(axis=0).max()))
 
     def loads(self, device_of: IntArray) -> FloatArray:
-        """Load of each device, shape (n_devices,), inf if a kind may not run an item."""
+        """Load of each device, shape (n_devices,); inf if it may not run one of its items."""
         items = np.arange(self.n_items)
         n_devices = len(self.kind_of)
         seconds = self.seconds[self.kind_of[device_of], items]
@@ -159,7 +163,7 @@ class LoadModel:
         return bool(np.isfinite(self.seconds[kinds, np.arange(self.n_items)]).all() and fits)
 
     def _transfers(self, device_of: IntArray) -> tuple[tuple[IntArray, IntArray], ...]:
-        """(tensor, device) of each receive and of each send, every pair once."""
+        """Arrays (tensors, devices) of all receives, and of all sends."""
         n_devices = len(self.kind_of)
         tensor = self.consumers.row_of_each()
         target = device_of[self.consumers.indices]
@@ -179,24 +183,23 @@ def load_model_of(
     transfers: TransferCosts | None = None,
     traits: FloatArray | None = None,
 ) -> LoadModel:
-    """The load model of a problem whose groups of units move as one.
+    """Make the load model of a problem whose groups of units move as a whole.
 
     Args:
-        transfers: their costs; None if these do not depend on the other end.
-        traits: further differences between kinds of devices, shape (n_traits, n_devices).
+        transfers: default `peer_independent_transfers`.
+        traits: values that are equal for devices of one kind, shape (n_traits, n_devices).
     """
     allowed = allowed_devices(problem, grouping)
     forward = problem.unit_graph.op_phases == FORWARD
-    seconds = np.where(allowed, _grouped_seconds(problem, grouping, forward | ~forward), np.inf)
+    everything = np.ones(problem.n_units, dtype=np.bool_)
+    seconds = np.where(allowed, _grouped_seconds(problem, grouping, everything), np.inf)
     forward_seconds = _grouped_seconds(problem, grouping, forward)
     tensors = crossing_tensors(problem, grouping, transfers)
     receive, send = tensors.receive, tensors.send
-    devices = problem.cluster.devices
-    host = problem.cluster.host_endpoint
-    overlaps = np.array([device.overlaps_transfers for device in devices])
-    memory = problem.cluster.memory_bytes
-    weights, weight_bytes = grouped_entries(problem, grouping)
     cluster = problem.cluster
+    host, memory = cluster.host_endpoint, cluster.memory_bytes
+    overlaps = np.array([device.overlaps_transfers for device in cluster.devices])
+    weights, weight_bytes = grouped_entries(problem, grouping)
     if problem.keeps_everything:  # no limit can bind
         weights, weight_bytes = Csr.from_rows([()] * grouping.n_groups), frozen_floats([])
     columns = np.vstack(
@@ -237,17 +240,20 @@ def load_model_of(
 
 
 def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
-    """Devices that support each group, its pins and its bytes; (n_groups, n_devices)."""
+    """True if support, pins and memory let a device run a group; (n_groups, n_devices)."""
     allowed = np.ones((grouping.n_groups, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, grouping.group_of, problem.allowed)
     weights, weight_bytes = grouped_entries(problem, grouping)
     sizes = weight_bytes[weights.indices]
-    own = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
-    return allowed & (own[:, None] <= problem.cluster.memory_bytes[None, :])
+    kept = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
+    return allowed & (kept[:, None] <= problem.cluster.memory_bytes[None, :])
 
 
 def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:
-    """Seconds of the given units by group and device, over streams and replicas; inf is 0."""
+    """Sum of seconds of the masked units of each group, (n_groups, n_devices).
+
+    They are divided by streams and replicas; units that a device may not run count as 0.
+    """
     seconds = np.where(problem.allowed, problem.costs.seconds, 0.0) / problem.cluster.concurrency
     total = np.zeros((grouping.n_groups, problem.n_devices))
     np.add.at(total, grouping.group_of[units], seconds[units])
@@ -255,7 +261,10 @@ def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> 
 
 
 def grouped_entries(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
-    """Resident weights of groups, and their bytes; weights of equal groups are one entry."""
+    """Resident weights of each group, and bytes of each weight.
+
+    Weights that the same groups use are merged.
+    """
     kept, sizes = problem.kept.of_units, problem.kept.sizes
     users: list[dict[int, None]] = [{} for _ in range(len(sizes))]
     groups = grouping.group_of[kept.row_of_each()]
@@ -279,7 +288,7 @@ def grouped_entries(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArr
 
 @dataclass(frozen=True, eq=False)
 class CrossingTensors:
-    """Tensors between groups; tensors with equal readers are one, with summed costs."""
+    """Tensors between groups; those with equal producer and readers are merged, costs added."""
 
     producers: IntArray  # producing group, FROM_HOST or AT_HOST, shape (n,)
     consumers: Csr  # other groups that read it, rows are tensors
@@ -319,7 +328,7 @@ def crossing_tensors(
     receives.
 
     Args:
-        transfers: their costs; None if these do not depend on the other end.
+        transfers: default `peer_independent_transfers`.
     """
     graph, group_of = problem.unit_graph, grouping.group_of
     if transfers is None:
@@ -330,7 +339,7 @@ def crossing_tensors(
     away = np.arange(problem.n_devices) != problem.cluster.host_endpoint
     nothing = np.zeros(problem.n_devices)
     standing = np.zeros((2, problem.n_devices))
-    costs_of: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]] = {}
+    costs_of: _Costs = {}
     for tensor, producer in enumerate(graph.tensor_producers.tolist()):
         source = int(group_of[producer]) if producer >= 0 else FROM_HOST
         groups = np.unique(group_of[graph.tensor_consumers.row(tensor)])
@@ -372,11 +381,11 @@ def crossing_tensors(
 
 
 def _add_exchanges(
-    costs_of: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
+    costs_of: _Costs,
     problem: Problem,
     group_of: IntArray,
 ) -> None:
-    """Add the exchange of the gradients that each unit produces."""
+    """Add the seconds in which replicas exchange the gradients that each unit produces."""
     exchange, phases = problem.exchange_seconds, problem.unit_graph.op_phases
     nothing = np.zeros(problem.n_devices)
     for unit in np.flatnonzero(exchange.any(axis=1)).tolist():
@@ -385,14 +394,12 @@ def _add_exchanges(
 
 
 def _add(
-    costs_of: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
-    key: tuple[int, bool, bool, tuple[int, ...]],
-    costs: list[FloatArray],
+    costs_of: _Costs, key: tuple[int, bool, bool, tuple[int, ...]], costs: list[FloatArray]
 ) -> None:
     """Add the costs of one tensor to those with the same key."""
     known = costs_of.get(key)
     costs_of[key] = (
-        costs if known is None else [one + other for one, other in zip(known, costs, strict=True)]
+        costs if known is None else [old + new for old, new in zip(known, costs, strict=True)]
     )
 
 
@@ -438,7 +445,7 @@ def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray
 
 
 def _pairs(problem: Problem) -> list[tuple[int, int, int]] | None:
-    """(source, middle or target, target) of all transfers that may happen; None without a route."""
+    """(source, next hop, target) of all transfers that may happen; None if one has no route."""
     graph, host = problem.unit_graph, problem.cluster.host_endpoint
     n = problem.n_devices
     ends = [(a, b) for a in range(n) for b in range(n) if a != b]
@@ -455,7 +462,7 @@ def _pairs(problem: Problem) -> list[tuple[int, int, int]] | None:
 def _hop_costs(
     problem: Problem, pairs: list[tuple[int, int, int]]
 ) -> tuple[FloatArray, FloatArray] | None:
-    """(latency, seconds per byte) of a device's receiving and sending hop, (n_devices, 2).
+    """(latency, seconds per byte) of each device's receiving and sending hop, (n_devices, 2) each.
 
     A receiver pays the hop that reaches it, a sender the first hop. None if they depend on the
     other end.

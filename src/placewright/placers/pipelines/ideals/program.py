@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.placers.conditions import why_not_time_alone
@@ -31,21 +32,22 @@ MAX_TABLE_ENTRIES = 100_000_000
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """The pools of devices that the kinds of a load model take."""
+    """Sets of devices from which stages are served: each stage takes one or more of a pool."""
 
     pool_of: IntArray  # pool that each kind takes devices from, shape (n_kinds,)
-    size: IntArray  # how many it takes, shape (n_kinds,); one kind of each pool takes one
+    # devices that each kind takes at once, as replicas, shape (n_kinds,); each pool has a kind of 1
+    size: IntArray
     counts: IntArray  # devices in each pool, shape (n_pools,)
 
     @classmethod
     def of_kinds(cls, model: LoadModel) -> Pools:
-        """Every kind takes its own devices, one at a time."""
+        """One pool per kind; a stage takes one device."""
         kinds = np.arange(model.n_kinds)
         return cls(kinds, np.ones_like(kinds), model.counts)
 
     @property
     def single(self) -> IntArray:
-        """The kind of each pool that takes one device, shape (n_pools,)."""
+        """Kind of each pool whose stages take one device, shape (n_pools,)."""
         ones = np.flatnonzero(self.size == 1)
         return np.asarray(ones[np.argsort(self.pool_of[ones])], dtype=np.int64)
 
@@ -56,11 +58,8 @@ class ContiguousProgram:
     Args:
         model: costs of sets of items.
         lattice: ideals of the precedence among items.
-        incumbent: the program looks for smaller values only; inf without one.
-        pools: of devices that the kinds share; None if each kind has its own.
-
-    Attributes:
-        value: of the best split, `incumbent` until there is one.
+        incumbent: only smaller values are searched.
+        pools: default `Pools.of_kinds`.
     """
 
     def __init__(
@@ -82,12 +81,12 @@ class ContiguousProgram:
 
     @property
     def value(self) -> float:
-        """The smallest max-load of the program, or the initial incumbent."""
+        """Max-load of the best split so far, or the initial incumbent if that is smaller."""
         return float(self._incumbent[0])
 
     @property
     def found(self) -> bool:
-        """True if a split beats the initial incumbent."""
+        """True if a split of all items beats the initial incumbent."""
         return bool(np.isfinite(self._states.value[-1]).any())
 
     def run(self, is_spent: Callable[[], bool] = lambda: False) -> bool:
@@ -118,10 +117,8 @@ class ContiguousProgram:
         result: list[tuple[int, IntArray]] = []
         while ideal > 0:
             kind = int(states.last_kind[ideal, state])
-            ideal, state = (
-                int(states.previous[ideal, state]),
-                state - int(states.stride[kind]),
-            )
+            ideal = int(states.previous[ideal, state])
+            state -= int(states.stride[kind])
             before = self._members(ideal)
             result.append((kind, np.flatnonzero(inside & ~before)))
             inside = before
@@ -138,37 +135,37 @@ class ContiguousProgram:
             device_of[items] = free[kind].pop(0)
         return device_of
 
-    _origin: IntArray | None = None
+    @cached_property
+    def _addition(self) -> IntArray:
+        """An addition that leads to each ideal, shape (n_ideals,); -1 for the empty set."""
+        additions = np.full(self._lattice.n_ideals, -1, dtype=np.int64)
+        additions[self._lattice.reached] = np.arange(len(self._lattice.reached))
+        return additions
 
-    def _members(self, ideal: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Items of an ideal as a mask, by walking additions backwards."""
+    def _members(self, ideal: int) -> BoolArray:
+        """Items of an ideal as a mask, shape (n_items,), by walking additions backwards."""
         lattice = self._lattice
-        if self._origin is None:
-            self._origin = _first_addition(lattice)
         mask = np.zeros(self._model.n_items, dtype=np.bool_)
         while ideal > 0:
-            edge = int(self._origin[ideal])
-            mask[lattice.added[edge]] = True
-            ideal = int(np.searchsorted(lattice.indptr, edge, side="right")) - 1
+            addition = int(self._addition[ideal])
+            mask[lattice.added[addition]] = True
+            ideal = int(np.searchsorted(lattice.indptr, addition, side="right")) - 1
         return mask
 
 
-def _first_addition(lattice: IdealLattice) -> IntArray:
-    """One addition that leads to each ideal, shape (n_ideals,); -1 for the empty set."""
-    edge = np.full(lattice.n_ideals, -1, dtype=np.int64)
-    edge[lattice.reached] = np.arange(len(lattice.reached))
-    return edge
-
-
 def table_entries(counts: IntArray, n_ideals: int) -> int:
-    """Entries of the value table for so many devices of each pool (n_pools,) and ideals."""
+    """Number of entries of the value table.
+
+    Args:
+        counts: devices of each pool, shape (n_pools,).
+    """
     return int(np.prod(counts + 1)) * n_ideals
 
 
 def _kernel_model(model: LoadModel) -> kernel.KernelModel:
     n_consumers = np.diff(model.consumers.indptr)
     allowed = np.isfinite(model.seconds)
-    arrays = kernel.KernelModel(
+    model_arrays = kernel.KernelModel(
         seconds=np.ascontiguousarray(np.where(allowed, model.seconds, 0.0).T),
         barred=np.ascontiguousarray(~allowed.T).astype(np.int64),
         receive=np.ascontiguousarray(model.receive.T),
@@ -185,11 +182,14 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
         weights=model.weights.indices,
         weight_bytes=model.weight_bytes,
     )
-    return read_only(arrays)
+    return read_only(model_arrays)
 
 
 def standing_loads(model: LoadModel) -> FloatArray:
-    """Transfers of each kind before it runs anything, with graph inputs that the host sends."""
+    """Transfer seconds of an idle device of each kind, shape (n_kinds,).
+
+    The host receives graph outputs and sends graph inputs even if it runs nothing.
+    """
     sent = model.send[:, model.producers == AT_HOST].sum(axis=1)
     return np.asarray(model.standing.sum(axis=0) + sent)
 
@@ -246,14 +246,16 @@ def why_not_in_order(problem: Problem) -> str | None:
         return "a forward op reads a backward op's output, so the forward graph has no ideals"
     if problem.cluster.shared_pools and not problem.keeps_everything:
         return (
-            f"its table knows no memory that devices share, and pool "
+            f"its table has no memory that devices share, and pool "
             f"'{problem.cluster.shared_pools[0]}' may be too small; use maxload-ip"
         )
     return None
 
 
-def linear_program(model: LoadModel, items: Items, pools: Pools | None = None) -> ContiguousProgram:
-    """Solve the best contiguous split of one linear order of the items."""
+def solved_in_order(
+    model: LoadModel, items: Items, pools: Pools | None = None
+) -> ContiguousProgram:
+    """Find the best split of a depth-first topological order of the items into runs."""
     order = depth_first_order(items.successors)
     program = ContiguousProgram(model, chain(order), pools=pools)
     program.run()
@@ -261,5 +263,5 @@ def linear_program(model: LoadModel, items: Items, pools: Pools | None = None) -
 
 
 def evaluate_split(program: ContiguousProgram, items: Items, evaluator: Evaluator) -> float:
-    """Evaluate the best split of a program."""
+    """Value of the best split of a program, expanded to units."""
     return evaluator.evaluate(items.grouping.expand(program.devices()))

@@ -24,7 +24,7 @@ from placewright.placers.pipelines.ideals.program import (
     MAX_TABLE_ENTRIES,
     ContiguousProgram,
     Pools,
-    linear_program,
+    solved_in_order,
     table_entries,
     why_not_contiguous,
 )
@@ -71,7 +71,7 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
     pools = Pools(alike.group_of, sizes.cluster.replicas, counts.astype(np.int64))
     items = items_of(sizes)
     model = load_model_of(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
-    program = linear_program(model, items, pools)
+    program = solved_in_order(model, items, pools)
     lattice = enumerate_ideals(items.successors, _MOST_IDEALS)
     if lattice is None or table_entries(pools.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
         proven = "not proven best: too many ideals; best split of one linear order"

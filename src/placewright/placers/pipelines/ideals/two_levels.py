@@ -36,7 +36,7 @@ from placewright.placers.pipelines.ideals.load_model import (
 )
 from placewright.placers.pipelines.ideals.program import (
     ContiguousProgram,
-    linear_program,
+    solved_in_order,
     standing_loads,
     why_not_in_order,
 )
@@ -317,7 +317,7 @@ class GroupSplitter:
 
     def linear(self) -> Solution:
         """The best split of the depth-first order, after the best one at the far prices."""
-        flat = linear_program(self._model.far, self._items)
+        flat = solved_in_order(self._model.far, self._items)
         if flat.found:
             self._evaluator.evaluate(self._items.grouping.expand(flat.devices()))
         is_complete = self._run(chain(depth_first_order(self._items.successors)))
