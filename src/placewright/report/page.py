@@ -55,6 +55,7 @@ _CAUSE_TEXTS = {
     "input": "waits for an input",
     "channel": "waits for a channel",
     "transfer": "input on its way",
+    "processor": "waits for its processor",
     "other": "held by the order",
     "no work left": "no work left",
 }
@@ -192,6 +193,12 @@ def _devices(document: dict[str, Any]) -> str:
         ]
         for at, device in enumerate(document["devices"])
     ]
+    for processor in document["processors"]:
+        seconds = sum(busy[at] for at in processor["devices"])
+        share = f"{seconds / plan['value']:.0%}" if plan["value"] > 0 else "-"
+        units = sum(counts[at] for at in processor["devices"])
+        name = f"processor {processor['name']}"
+        rows.append([name, str(units), value_text(seconds, unit), share, "-", "-"])
     return html_table(["device", "units", what, "of the time", "peak memory", "limit"], rows)
 
 

@@ -66,6 +66,10 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
             )
         ],
         "pools": _pools(problem.cluster),
+        "processors": [
+            {"name": name, "devices": list(users)}
+            for name, users in problem.cluster.shared_processors.items()
+        ],
         "endpoints": list(problem.cluster.endpoint_index),
         "units": _units(problem),
         "graph": page_graph(problem),

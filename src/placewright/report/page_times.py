@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.simulation.timeline import Timeline, Transfer
 
 NONE, INPUT_OF_UNIT, INPUT_BY_HOP, STREAM, ORDER = range(5)
-CAUSES = ("input", "channel", "transfer", "other", "no work left")
+CAUSES = ("input", "channel", "transfer", "processor", "other", "no work left")
 MOST_POINTS = 600  # of one curve: more than a screen has columns
 _DIGITS = 9  # of numbers that are drawn; those that the page computes with are exact
 
@@ -106,8 +106,9 @@ class DeviceTime:
 
     busy: float  # seconds in which at least one unit runs
     # cause -> seconds. ``"input"``: another device computed the last input; ``"channel"``: that
-    # waited while the channel carried other tensors; ``"transfer"``: it was on its way; ``"no work
-    # left"``: after the device's last unit; ``"other"``: an order or a processor held it back
+    # waited while the channel carried other tensors; ``"transfer"``: it was on its way;
+    # ``"processor"``: that computed for another device; ``"no work left"``: after the device's last
+    # unit; ``"other"``: an order held it back
     idle: dict[str, float]
     idle_stretches: tuple[tuple[float, float, str], ...]  # (start, end, cause), sorted by start
 
@@ -154,9 +155,11 @@ class _Incoming:
         if index < 0:
             return [(since, start, "other")]
         if what == "unit":
-            is_elsewhere = self.timeline.device_of[index] != self.timeline.device_of[unit]
-            waits_for_input = is_elsewhere and text.startswith("input")
-            return [(since, start, "input" if waits_for_input else "other")]
+            there, here = self.timeline.device_of[index], self.timeline.device_of[unit]
+            if text.startswith("input"):
+                return [(since, start, "input" if there != here else "other")]
+            holds_processor = self.timeline.problem.cluster.excludes[there, here]
+            return [(since, start, "processor" if holds_processor else "other")]
         pieces: list[tuple[float, float, str]] = []
         for begin, end, cause in self._phases(self.timeline.transfers[index]):
             low, high = max(begin, since), min(end, start)

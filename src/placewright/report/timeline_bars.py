@@ -38,7 +38,9 @@ def plan_bars(plan: Plan, width: int, *, plain: bool = False) -> list[str]:
 def timeline_bars(
     problem: Problem, timeline: Timeline, width: int, *, plain: bool = False
 ) -> list[str]:
-    """A bar per device and channel with its busy share, the critical path, and a legend.
+    """A bar per device, shared processor and channel, the critical path, and a legend.
+
+    Each bar has its busy share. A processor has a bar if several of its devices run units.
 
     Args:
         timeline: drawn from 0 to its value.
@@ -48,14 +50,16 @@ def timeline_bars(
     if timeline.value <= 0:
         return []
     devices, left_out = _busiest(_device_spans(problem, timeline), _MOST_DEVICES)
+    processors = _processor_spans(problem, timeline)[:_MOST_CHANNELS]
     channels, channels_left_out = _busiest(_channel_spans(problem, timeline), _MOST_CHANNELS)
     letters = dict(zip((name for name, _ in devices), ascii_lowercase, strict=False))
-    names = [f"{letters[name]} {name}" for name, _ in devices] + [name for name, _ in channels]
+    others = [*processors, *channels]
+    names = [f"{letters[name]} {name}" for name, _ in devices] + [name for name, _ in others]
     room = min(max(map(len, [*names, "critical path"])), max(_LONGEST_NAME, width // 3))
     cells = min(_MOST_CELLS, max(_FEWEST_CELLS, width - room - 7))
     shades = _PLAIN_SHADES if plain else _SHADES
     lines = []
-    for name, (_, spans) in zip(names, [*devices, *channels], strict=True):
+    for name, (_, spans) in zip(names, [*devices, *others], strict=True):
         shares = busy_shares(spans, timeline.value, cells)
         bar = "".join(shades[at] for at in np.searchsorted(_BOUNDS, shares).tolist())
         lines.append(f"{_cut(name, room, plain)} {bar} {shares.mean():>4.0%}")
@@ -74,12 +78,22 @@ def timeline_bars(
 
 
 def load_bars(problem: Problem, loads: FloatArray, width: int, *, plain: bool = False) -> list[str]:
-    """A bar per device with its load, to the scale of the largest; loads (n_phases, n)."""
-    totals = loads.sum(axis=0)[: problem.n_devices]
+    """A bar per device and shared processor with its load, to the scale of the largest.
+
+    Args:
+        loads: shape (n_phases, n), of `Simulator.loads`.
+        width: columns of each line at most.
+        plain: use ASCII only.
+    """
+    cluster, sums = problem.cluster, loads.sum(axis=0)
+    # Channels, in between, have no bars.
+    totals = np.concatenate(
+        [sums[: cluster.n_devices], sums[cluster.n_devices + cluster.n_channels :]]
+    )
     largest = float(totals.max(initial=0.0))
     if largest <= 0:
         return []
-    names = problem.cluster.device_names
+    names = [*cluster.device_names, *map(_processor_name, cluster.shared_processors)]
     chosen = np.argsort(-totals, kind="stable")[:_MOST_DEVICES]
     room = min(max(map(len, names)), max(_LONGEST_NAME, width // 3))
     cells = min(_MOST_CELLS, max(_FEWEST_CELLS, width - room - 14))
@@ -90,7 +104,8 @@ def load_bars(problem: Problem, loads: FloatArray, width: int, *, plain: bool = 
         text = value_text(float(totals[device]), problem.time_unit)
         lines.append(f"{_cut(names[device], room, plain)} {full * length:<{cells}} {text:>12}")
     if len(names) > _MOST_DEVICES:
-        text = f"{len(names) - _MOST_DEVICES} more devices, less busy, are not shown"
+        what = "devices and processors" if cluster.shared_processors else "devices"
+        text = f"{len(names) - _MOST_DEVICES} more {what}, less busy, are not shown"
         lines += wrapped(text, width)
     return lines
 
@@ -127,6 +142,21 @@ def _device_spans(problem: Problem, timeline: Timeline) -> list[tuple[str, Float
         (name, times[timeline.device_of == device])
         for device, name in enumerate(problem.cluster.device_names)
     ]
+
+
+def _processor_spans(problem: Problem, timeline: Timeline) -> list[tuple[str, FloatArray]]:
+    """Units of all devices of a shared processor, for those that compute for several."""
+    times = np.stack([timeline.start, timeline.end], axis=1)  # (units, 2)
+    spans = []
+    for name, users in problem.cluster.shared_processors.items():
+        on_it = np.isin(timeline.device_of, users)
+        if len(np.unique(timeline.device_of[on_it])) > 1:
+            spans.append((_processor_name(name), times[on_it]))
+    return spans
+
+
+def _processor_name(name: str) -> str:
+    return f"processor {name}"
 
 
 def _channel_spans(problem: Problem, timeline: Timeline) -> list[tuple[str, FloatArray]]:

@@ -92,7 +92,8 @@
       const other = view.wait_on[unit];
       if (kind === WAIT.none) return "waited for nothing";
       if (kind === WAIT.unit) return `waited for its input from ${this.names[other]}`;
-      if (kind === WAIT.stream) return `its device was busy with ${this.names[other]}`;
+      const what = view.device[other] === view.device[unit] ? "device" : "processor";
+      if (kind === WAIT.stream) return `its ${what} was busy with ${this.names[other]}`;
       if (kind === WAIT.order) return `the order puts ${this.names[other]} before it`;
       const hops = view.hops;
       const tensor = hops.tensor[other];

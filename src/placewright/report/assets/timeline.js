@@ -98,7 +98,7 @@
       const times = `${timeText(start, unit)} to ${timeText(end, unit)} (${timeText(end - start, unit)})`;
       if (row.kind === "unit") {
         const kind = state.data.units.kinds[state.data.units.kind[item]];
-        const device = state.devices[row.device].name;
+        const device = state.devices[row.view.device[item]].name;
         return `${state.names[item]}\n${kind} on ${device}\n${times}\n${state.waitText(row.view, item)}`;
       }
       const tensor = row.view.hops.tensor[item];

@@ -56,8 +56,9 @@
   function drawItem(ctx, row, at, x, right, marks) {
     const item = row.items[at];
     const room = right - x;
+    const device = row.view.device[item];
     const isCritical = (row.kind === "unit" ? marks.criticalUnits : marks.criticalHops)?.has(item);
-    if (row.kind === "unit") fillBox(ctx, row.device, x, row.top, room, row.height);
+    if (row.kind === "unit") fillBox(ctx, device, x, row.top, room, row.height);
     else {
       ctx.fillStyle = marks.soft;
       ctx.fillRect(x, row.top, room, row.height);
@@ -71,7 +72,7 @@
       ctx.fillRect(right - 0.6, row.top, 0.6, row.height);
     }
     if (room > 34 && row.kind === "unit") {
-      ctx.fillStyle = textOn(row.device);
+      ctx.fillStyle = textOn(device);
       ctx.fillText(shortText(marks.names[item], Math.floor((room - 6) / 6.1)), x + 3, row.top + 15);
     }
     if (room > 6 && marks.moved?.has(item) && row.kind === "unit") {

@@ -1,12 +1,12 @@
-// The rows of the timeline: streams of devices, then channels; each with its items by start.
+// The rows of the timeline: streams of devices, then processors that several devices share, then
+// channels; each with its items by start.
 (function (root) {
   "use strict";
 
   class Row {
-    constructor(label, kind, device, items, start, end) {
+    constructor(label, kind, items, start, end) {
       this.label = label;
       this.kind = kind; // "unit" or "hop"
-      this.device = device;
       this.items = items.sort((a, b) => start[a] - start[b] || end[a] - end[b] || a - b);
       this.start = Float64Array.from(this.items, (item) => start[item]);
       this.end = Float64Array.from(this.items, (item) => end[item]);
@@ -57,15 +57,20 @@
       if (lanes[at].length === 0) lanes[at].push([]);
       lanes[at].forEach((units, lane) => {
         const label = lane === 0 ? prefix + device.name : "";
-        rows.push(new Row(label, "unit", at, units ?? [], view.start, view.end));
+        rows.push(new Row(label, "unit", units ?? [], view.start, view.end));
       });
+    });
+    state.data.processors.forEach(({ name, devices }) => {
+      const units = devices.flatMap((at) => lanes[at].flat());
+      if (new Set(units.map((unit) => view.device[unit])).size < 2) return;
+      rows.push(new Row(`${prefix}processor ${name}`, "unit", units, view.start, view.end));
     });
     const hops = state.data.plan.timeline.channels.map(() => []);
     view.hops.channel.forEach((channel, hop) => hops[channel].push(hop));
     hops.forEach((items, channel) => {
       if (items.length === 0) return;
       const name = prefix + state.data.plan.timeline.channels[channel];
-      rows.push(new Row(name, "hop", -1, items, view.hops.start, view.hops.end));
+      rows.push(new Row(name, "hop", items, view.hops.start, view.hops.end));
     });
     rows.forEach((row) => { row.view = view; });
     return rows;
