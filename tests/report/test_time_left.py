@@ -15,6 +15,7 @@ from placewright.report.time_left import (
     KERNELS,
     MACHINE,
     MEASURING,
+    PROBING,
     SEARCHING,
     Steps,
     rough_duration,
@@ -60,6 +61,17 @@ def test_what_is_ahead_has_what_is_behind_in_its_sum(caplog: pytest.LogCaptureFi
         "(until here 7 s, compiling kernels 45 s, search up to 8 s)"
     )
     assert caplog.messages == [expected]
+
+
+def test_a_probe_may_be_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """10 s of measuring, and at most 5 of a search and 6 of a probe: 10 to 21 s."""
+    steps = Steps(clock=lambda: 0.0)
+    with caplog.at_level(logging.INFO, logger="placewright"):
+        steps.expect({MEASURING: 10.0, SEARCHING: 5.0, PROBING: 6.0}, "5 units")
+    assert caplog.messages == [
+        "5 units: about 10 s to 21 s in all (measuring 10 s, search up to 5 s, probe of a split up "
+        "to 6 s)"
+    ]
 
 
 def test_a_step_of_unknown_length_is_named(caplog: pytest.LogCaptureFixture) -> None:

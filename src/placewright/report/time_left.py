@@ -70,6 +70,8 @@ class Counted:
 
 MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"
 CHECKING = "check on the hardware"
+PROBING = "probe of a split"  # next to single devices, if the search finds one
+_AT_MOST = (SEARCHING, PROBING)  # steps that may end earlier, or be left out
 MACHINE = "costs of this machine"
 KERNELS = "compiling kernels"
 _TRUSTED_SHARE = 0.1  # of a step, done under one name; then its pace predicts the rest
@@ -89,7 +91,8 @@ class Steps:
         search_seconds: largest number, of the search that comes after measuring; 0 without one,
             nan if nobody knows.
         search: in a few words, if nobody knows its seconds.
-        is_checked: the placement is measured beside other contenders after it.
+        check: step that measures the placement beside other contenders after the search; None if
+            none does.
         clock: seconds.
     """
 
@@ -99,10 +102,10 @@ class Steps:
         *,
         search_seconds: float = 0.0,
         search: str = SEARCHING,
-        is_checked: bool = False,
+        check: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.search_seconds, self.is_checked = search_seconds, is_checked
+        self.search_seconds, self.check = search_seconds, check
         self._search = search
         self._report, self._clock, self._start = report, clock, clock()
         self._seconds: dict[str, float] = {}
@@ -115,14 +118,14 @@ class Steps:
 
         Args:
             seconds: step -> seconds that it should take, in their order; nan if nobody knows. Those
-                of a search are the largest number.
+                of a search and of a probe are the largest number.
             what: is being measured.
         """
         self._seconds = {name: value for name, value in seconds.items() if not value <= 0}
         known = {name: value for name, value in self._seconds.items() if not math.isnan(value)}
         elapsed = self._clock() - self._start
         each = [
-            f"{name} {'up to ' * (name == SEARCHING)}{rough_duration(value)}"
+            f"{name} {'up to ' * (name in _AT_MOST)}{rough_duration(value)}"
             for name, value in known.items()
         ]
         if not self._seconds:
@@ -131,7 +134,7 @@ class Steps:
             each.insert(0, f"until here {rough_duration(elapsed)}")
         whole = elapsed + sum(known.values())
         total = rough_duration(whole)
-        least = rough_duration(whole - known.get(SEARCHING, 0.0))
+        least = rough_duration(whole - sum(known.get(name, 0.0) for name in _AT_MOST))
         if least != total:
             total = f"{least} to {total}"
         unknown = self._names(self._seconds, math.isnan)

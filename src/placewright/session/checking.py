@@ -46,6 +46,7 @@ from placewright.session.contenders import (
     request_contenders,
     stream_contenders,
 )
+from placewright.session.measuring import PROBE_SECONDS
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
 from placewright.session.running import ROUNDS, check_devices, limited
 from placewright.session.streams import (
@@ -65,7 +66,6 @@ _MEASURING_SECONDS = 60.0  # of all contenders; slower models get fewer rounds o
 _PROBE_ROUNDS = 9  # of a split beside one device; an interval needs them
 _PROBE_STREAM_ROUNDS = 5
 _NEAR = 1.3  # a single device that is predicted to be slower by more is not probed
-_PROBE_SECONDS = 4.0  # of all rounds of a probe
 _MOST_ROUNDS = 3  # times as many, if the rounds scatter too much for a verdict
 _COMPARED = 3  # samples of each simpler contender whose outputs are compared
 _CHECKED_SAMPLES = 100
@@ -138,7 +138,11 @@ def check_on_hardware(
 
 
 def probe_on_hardware(
-    plan: Plan, load: Callable[[str], LoadedModel], *, deadline: Deadline = NEVER
+    plan: Plan,
+    load: Callable[[str], LoadedModel],
+    report: Report = no_report,
+    *,
+    deadline: Deadline = NEVER,
 ) -> tuple[Plan, str]:
     """Measure a split next to the best single devices in a few rounds, and keep the winner.
 
@@ -163,11 +167,11 @@ def probe_on_hardware(
     with limited(plan):
         if can_stream(plan):
             contenders: Contenders[Any] = _few(stream_contenders(plan, model))
-            seconds = _probed_periods(contenders, model, deadline)
+            seconds = _probed_periods(contenders, model, report, deadline)
         else:
             contenders = _few(request_contenders(plan, model))
             seconds = _request_seconds(
-                contenders, model, _PROBE_ROUNDS, no_report, deadline, _PROBE_SECONDS
+                contenders, model, _PROBE_ROUNDS, report, deadline, PROBE_SECONDS
             )
     verdict = judged(contenders, seconds)
     outcome = JudgedContenders(plan, contenders, verdict, verdict.recommendation, _no_table)
@@ -187,14 +191,14 @@ def _few(contenders: Contenders[Any]) -> Contenders[Any]:
 
 
 def _probed_periods(
-    contenders: Contenders[SampleServer], model: LoadedModel, deadline: Deadline
+    contenders: Contenders[SampleServer], model: LoadedModel, report: Report, deadline: Deadline
 ) -> dict[str, list[float]]:
     """Seconds per sample in each round of a probe."""
     inputs = different_samples(model, SAMPLES)
     with ExitStack() as stack:
         servers = {member.name: member.open(stack, None) for member in contenders.members}
         length = StreamRounds(
-            servers, inputs, _PROBE_STREAM_ROUNDS, no_report, deadline, _PROBE_SECONDS
+            servers, inputs, _PROBE_STREAM_ROUNDS, report, deadline, PROBE_SECONDS
         )
         rounds = length.more({})
     return {name: [stream.period for stream in row] for name, row in rounds.items()}

@@ -55,6 +55,7 @@ from placewright.report.time_left import (
     KERNELS,
     MACHINE,
     MEASURING,
+    PROBING,
     SEARCHING,
     Steps,
 )
@@ -68,6 +69,8 @@ _CHECKED_ROUNDS, _CHECKED_WAYS = 15, 5
 # Samples of a check: those whose outputs are compared, rounds of candidates and of contenders.
 _STREAMED = 100 + 7 * 3 * 20 + 9 * 5 * 30
 _MOST_CHECK_SECONDS = 60.0
+_PROBED_WAYS = 3  # a split and two single devices
+PROBE_SECONDS = 4.0  # of all rounds of a probe, at most
 _QUICK_PLACEMENTS, _QUICK_ROUNDS = 2, Rounds(5, 5)
 
 
@@ -319,8 +322,10 @@ class _Measurement:
                 seconds[MACHINE] = costs.start(self._tell_machine)
             seconds[CALIBRATING] = self._calibration_seconds(ahead)
         seconds[SEARCHING] = self.steps.search_seconds
-        if self.steps.is_checked:
+        if self.steps.check == CHECKING:
             seconds[CHECKING] = _check_seconds(ahead, self.objective)
+        elif self.steps.check == PROBING and self.cluster.n_devices > 1:
+            seconds[PROBING] = _PROBED_WAYS * ahead.compile_seconds + PROBE_SECONDS
         self.steps.expect(seconds, _what(ahead))
 
     def _compiling_seconds(self, will_calibrate: bool) -> float:

@@ -58,7 +58,15 @@ from placewright.placers.registry import (
 from placewright.profiling.deadline import Deadline
 from placewright.profiling.hardware import measured_values
 from placewright.report.contender_table import ContenderTable
-from placewright.report.time_left import CHECKING, KERNELS, SEARCHING, Report, Steps, rough_duration
+from placewright.report.time_left import (
+    CHECKING,
+    KERNELS,
+    PROBING,
+    SEARCHING,
+    Report,
+    Steps,
+    rough_duration,
+)
 from placewright.session.advice import advice
 from placewright.session.call_mix import checked_calls
 from placewright.session.checking import (
@@ -326,11 +334,13 @@ def tell_of_core_seconds(placers: Iterable[Placer], limit: Budget) -> None:
 def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
     limit = request.limit
-    is_checked = _wants_check(request) and not request.quick
+    check = None
+    if _wants_check(request):
+        check = PROBING if request.quick else CHECKING
     if limit.seconds is None:
         unknown = f"the search of {_size_of(limit)}"
-        return Steps(report, search_seconds=math.nan, search=unknown, is_checked=is_checked)
-    return Steps(report, search_seconds=limit.seconds * (1.0 + BOUND_SHARE), is_checked=is_checked)
+        return Steps(report, search_seconds=math.nan, search=unknown, check=check)
+    return Steps(report, search_seconds=limit.seconds * (1.0 + BOUND_SHARE), check=check)
 
 
 def _size_of(limit: Budget) -> str:
@@ -367,7 +377,9 @@ def search_and_check(
     elif wants:
         try:
             if model.request.quick:
-                plan, unchecked = probe_on_hardware(plan, model.loaded, deadline=deadline)
+                plan, unchecked = probe_on_hardware(
+                    plan, model.loaded, _reports(steps, PROBING), deadline=deadline
+                )
                 left_out.append(unchecked)
             else:
                 plan, table = _checked(plan, model, measured, steps, deadline)
@@ -397,7 +409,7 @@ def _search_within(
         placer = LayersInRuns()
     is_whole = isinstance(placer, LayersInRuns) or not is_of_tokens(problem)
     whole = request.limit
-    limit = _within(whole, deadline, measured.check_seconds if steps.is_checked else 0.0)
+    limit = _within(whole, deadline, measured.check_seconds if steps.check == CHECKING else 0.0)
     if limit.seconds != whole.seconds:
         assert limit.seconds is not None
         instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
@@ -481,9 +493,6 @@ def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
 def _checked(
     plan: Plan, model: ModelOfRequest, measured: Measured, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, ContenderTable]:
-    def report(fraction: float, what: str) -> None:
-        steps.tell(CHECKING, what, part=fraction)
-
     limit = model.request.latency_limit
     check = Check(
         latency_limit=math.inf if limit is None else limit,
@@ -491,7 +500,13 @@ def _checked(
         is_counted=model.request.limit.seconds is None,
     )
     loaded = model.loaded(plan.runtime)
+    report = _reports(steps, CHECKING)
     return check_on_hardware(plan, loaded, report, check=check, deadline=deadline)
+
+
+def _reports(steps: Steps, step: str) -> Report:
+    """Reports of a step, as those of the whole command."""
+    return lambda fraction, what: steps.tell(step, what, part=fraction)
 
 
 @dataclass(frozen=True)
