@@ -41,7 +41,9 @@ from placewright.session.request import Request
 from placewright.writers.llama_cpp import NAME
 
 HIDDEN, FEED, _TINY = 1024, 2816, 64
-_LAYERS, _TINY_LAYERS = 4, (2, 6)  # weights of the former are beyond a processor's caches
+# Weights of probes are a few times a processor's cache. If a good part of them stays there from one
+# pass to the next, products are faster than those of a model.
+_LAYERS, _EXPERT_LAYERS, _TINY_LAYERS = 8, 4, (2, 6)
 _STEPS, _TINY_STEPS = 8, 32  # of decode in a test
 _DEPTH, _DEEP_ROWS = 512, 64
 PROBE_ROUNDS, _REPEATS = 4, 2  # of each test: in turn with others, and one after the other
@@ -139,7 +141,7 @@ class _Session:
         for dtype, has_experts in self._formats.items():
             found.append(Probe(_LAYERS, HIDDEN, FEED, dtype))
             if has_experts:
-                found.append(Probe(_LAYERS, HIDDEN, 2 * HIDDEN, dtype, has_experts=True))
+                found.append(Probe(_EXPERT_LAYERS, HIDDEN, 2 * HIDDEN, dtype, has_experts=True))
         with tempfile.TemporaryDirectory() as folder:
             paths = {each: Path(folder) / f"probe-{at}" for at, each in enumerate(found)}
             for each, path in paths.items():
