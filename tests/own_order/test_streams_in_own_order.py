@@ -22,7 +22,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
-from placewright.errors import InputError
+from placewright.errors import InputError, UnknownNameError
 from placewright.session.models import loaded_model
 from placewright.session.plans import plan_of
 
@@ -94,6 +94,9 @@ def test_wrong_inputs_name_the_sample(tmp_path: Path) -> None:
     next(answers)
     with pytest.raises(InputError, match=rf"sample 2: input '{INPUTS[0]}' is float32 \[1, 1\]"):
         list(answers)
+    unknown = {**good[2], "x y": good[2][INPUTS[0]]}
+    with pytest.raises(UnknownNameError, match="sample 1: unknown model input 'x y'"):
+        list(pw.stream(split_plan(path, runtime), [good[0], unknown]))
 
 
 def test_a_number_in_flight_below_one_is_refused(tmp_path: Path) -> None:

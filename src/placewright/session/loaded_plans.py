@@ -1,4 +1,4 @@
-"""Plans that are loaded once and called many times, and those kept between calls of `pw.run`."""
+"""Plans that are loaded once and called many times."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TensorInfo:
 
 
 class Turns:
-    """Calls that change one state, one after the other.
+    """Serialises the calls that change one state.
 
     Attributes:
         lock: of the call under way.
@@ -98,9 +98,9 @@ class LoadedPlan:
 
     Args:
         plan: to run by the contender that was recommended when the plan was measured.
-        model: the plan's, loaded by its runtime.
-        in_flight: calls under way at most, further ones wait; None is as many as pay.
-        turns: of plans that share their state; None is its own.
+        model: of the plan, loaded by its runtime.
+        in_flight: most calls under way, further calls wait; default the number that is worthwhile.
+        turns: lock of plans that share their state; default a lock of its own.
 
     Attributes:
         plan: as given.
@@ -242,7 +242,7 @@ class LoadedPlan:
             servers = [server for row in self._idle.values() for server in row] + self._busy
             self._idle.clear()
             self._changed.wait_for(lambda: self._under_way == 0, timeout=_CLOSING_SECONDS)
-        for server in servers:  # of streams under way, too: who takes their outputs may never come
+        for server in servers:  # also of streams under way, whose outputs nobody may ever take
             server.stack.close()
         self._runner.close()
         del self._runner, model
@@ -255,13 +255,13 @@ class LoadedPlan:
 
     @property
     def weight(self) -> float:
-        """About how many bytes are held: weights as read and as compiled, tensors of one call."""
+        """Estimated bytes of the plan: weights as read and as compiled, tensors of a call."""
         graph = self.plan.problem.graph
         return float(2.0 * graph.weight_bytes.sum() + graph.tensor_bytes.sum())
 
     @contextmanager
     def in_use(self) -> Iterator[LoadedModel]:
-        """The model, which `close` waits for while this is entered.
+        """Give the model for a block, for which `close` waits.
 
         Raises:
             RuntimeFailure: it is closed.
@@ -293,7 +293,7 @@ class LoadedPlan:
                 answer = self.run(given_inputs((given,), {}))
             except PlacewrightError as error:
                 self._require_open()
-                answer = type(error)(f"sample {number}: {error}")
+                answer = _of_sample(number, error)
                 if not keeps_going or not isinstance(error, RuntimeFailure):
                     raise answer from None
             yield answer
@@ -302,7 +302,7 @@ class LoadedPlan:
         self, samples: Iterable[GivenInputs], in_flight: int | None, *, keeps_going: bool
     ) -> Generator[Any, None, None]:
         server, model = self._taken_server(in_flight)
-        tensors: deque[bool] = deque()  # of samples under way, whether they came as tensors
+        tensors: deque[bool] = deque()  # for each sample under way: it came as tensors
         checked = self._checked(model, samples, tensors)
         try:
             for number, answer in enumerate(server.server.outcomes(checked)):
@@ -316,7 +316,7 @@ class LoadedPlan:
                     raise failure from answer
                 yield failure
         except RuntimeFailure:
-            self._require_open()  # says best why
+            self._require_open()  # its message is clearer
             raise
         else:
             server.is_whole = True
@@ -331,12 +331,12 @@ class LoadedPlan:
                 inputs, has_tensors = flattened(model, given_inputs((given,), {}))
                 values = checked_inputs(model, inputs, self._dtypes)
             except PlacewrightError as error:
-                raise type(error)(f"sample {number}: {error}") from None
+                raise _of_sample(number, error) from None
             tensors.append(has_tensors)
             yield values
 
     def _taken_server(self, in_flight: int | None) -> tuple[_Server, LoadedModel]:
-        """A server that no other stream has; made where none is idle."""
+        """Take an idle server, or make one."""
         with self._changed:
             model = self._require_open()
             idle = self._idle.get(in_flight)
@@ -353,7 +353,7 @@ class LoadedPlan:
         return server, model
 
     def _given_back(self, server: _Server, in_flight: int | None) -> None:
-        """Keep a server whose stream came to its end; others have closed themselves."""
+        """Keep a server for the next stream if its stream came to its end."""
         with self._changed:
             self._busy.remove(server)
             if server.is_whole and self._model is not None:
@@ -370,11 +370,17 @@ class LoadedPlan:
 
 @dataclass(eq=False)
 class _Server:
-    """A server of streams. `is_whole`: its last stream came to its end."""
+    """A server that streams of samples take in turn."""
 
     server: SampleServer
-    stack: ExitStack
-    is_whole: bool = False
+    stack: ExitStack  # closes it
+    is_whole: bool = False  # its last stream came to its end
+
+
+def _of_sample(number: int, error: PlacewrightError) -> PlacewrightError:
+    """Put the number of a sample before the message of an error, of whatever class."""
+    error.args = (f"sample {number}: {error}",)
+    return error
 
 
 def require_stream(plan: Plan, in_flight: int | None, errors: str) -> None:
@@ -432,7 +438,7 @@ def unsplit_devices(plan: Plan, model: LoadedModel) -> tuple[Device, ...]:
 def split_runner(
     plan: Plan, model: LoadedModel, *, in_flight: int | None
 ) -> DirectRunner | ConcurrentRunner:
-    """Make the runner of a split plan's single calls; None in flight is as many as pay."""
+    """Make the runner of a split plan's single calls; `in_flight` as in `LoadedPlan`."""
     problem, placement, devices = plan.problem, plan.placement, plan.problem.cluster.devices
     if problem.objective == "training":
         return call_runner(problem, placement, model)
@@ -444,7 +450,7 @@ def split_runner(
 
 
 def _in_flight(plan: Plan) -> int:
-    """As many samples as pay; one if no more fit."""
+    """Number of samples in flight that is worthwhile; 1 if no more fit into memory."""
     if plan.in_flight is not None:
         return plan.in_flight
     try:
