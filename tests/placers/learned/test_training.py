@@ -161,8 +161,12 @@ def test_a_training_that_lost_its_state_does_not_continue(tmp_path: Path) -> Non
     train("placeto", problems, path, episodes=1)
     good = load_checkpoint(path, "placeto")
     kept = {name: value for name, value in good.tensors.items() if "trainee" not in name}
+    name = next(iter(kept))
     save_checkpoint(replace(good, tensors=kept))
     with pytest.raises(FileFormatError, match=r"has no 'baseline.0'"):
+        train("placeto", problems, path, episodes=2)
+    save_checkpoint(replace(good, tensors={**good.tensors, "optimiser.x": good.tensors[name]}))
+    with pytest.raises(FileFormatError, match=r"has an unknown tensor 'optimiser.x'"):
         train("placeto", problems, path, episodes=2)
     save_checkpoint(replace(good, metadata={**good.metadata, "episodes": "abc"}))
     with pytest.raises(FileFormatError, match="'episodes' must be a whole number"):

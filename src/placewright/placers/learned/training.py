@@ -38,9 +38,9 @@ Report = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Options of a training: seed, file, and when it stops."""
+    """Options of a training, besides its number of episodes."""
 
-    seed: int = 0  # of every random choice
+    seed: int = 0  # of all random choices
     resume: bool = True  # continue from the policy file if it exists
     save_every: int = 50  # episodes between two writes
     # stop after so many episodes, counted in whole rounds, in which the mean time of a round has
@@ -153,7 +153,7 @@ def _descended(
     generator: Any,
     rollouts: Rollouts | None,
 ) -> list[tuple[float, float]]:
-    """Run the episodes of a turn and step once; loss and mean time of each."""
+    """Run the episodes of a turn, then one optimiser step; (loss, mean time) of each episode."""
     trainee, progress = job.trainee, turn[0].progress
     if rollouts is None:
         (episode,) = turn
@@ -228,7 +228,11 @@ def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int
     trainee.restore(kept)
     state: dict[int, dict[str, Any]] = {}
     for name, value in checkpoint.under("optimiser").items():
-        index, key = name.split(".", 1)
+        index, _, key = name.partition(".")
+        if not index.isdecimal() or not key:
+            raise FileFormatError(
+                f"policy '{target}' has an unknown tensor 'optimiser.{name}'; give another file"
+            )
         state.setdefault(int(index), {})[key] = value
     if state:
         optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
