@@ -27,7 +27,6 @@ from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.deadline import NEVER
 from placewright.report.time_left import CHECKING, SEARCHING, Report, Steps, no_report
 from placewright.session import search as searching
-from placewright.session.measuring import Measured
 from placewright.session.request import request_of
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
@@ -269,7 +268,7 @@ def test_the_check_on_the_hardware_tells_its_own_seconds(monkeypatch: pytest.Mon
     steps = Steps(lambda fraction, what: told.append(what), clock=lambda: now)
     steps.expect({CHECKING: 50.0}, "5 units")
     anything: Any = MagicMock()
-    searching._checked(anything, anything, Measured(anything, check_seconds=50.0), steps, NEVER)
+    searching._checked(anything, anything, steps, NEVER)
     assert told == ["checking, about 50 s left", "checking, about 10 s left"]
 
 

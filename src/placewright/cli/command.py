@@ -46,7 +46,7 @@ def command(
         defaults: of fields that have another default in this command.
     """
     chosen = {name: how for name, how in words().items() if name in names or not names}
-    declared = {one.name: one for one in fields(Request)}
+    declared = {item.name: item for item in fields(Request)}
     options = [
         _keyword(
             name,
@@ -62,7 +62,7 @@ def command(
 
         def run(**given: Any) -> None:
             said = {name: given[name] for name in chosen}
-            rest = {one.name: given[one.name] for one in own}
+            rest = {parameter.name: given[parameter.name] for parameter in own}
             function(**{taken.name: request_of(given.get("model"), said)}, **rest)
 
         parameters = [*arguments, *options, *own]
@@ -104,10 +104,10 @@ def _wrapped(
             run(**given)
 
     whole = [*parameters, *added]
-    if has_rare([option_of(one.name) for one in whole]):
+    if has_rare([option_of(parameter.name) for parameter in whole]):
         whole.append(help_all())
     wrapper.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {one.name: one.annotation for one in whole}
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in whole}
     wrapper.is_wrapped = True  # type: ignore[attr-defined]
     del wrapper.__dict__["__wrapped__"]
     return wrapper
@@ -117,8 +117,8 @@ def _parameters(function: Command) -> list[inspect.Parameter]:
     """The parameters of a function by keyword, with annotations that are no texts."""
     hints = get_type_hints(function, include_extras=True)
     return [
-        _keyword(one.name, hints[one.name], one.default)
-        for one in inspect.signature(function).parameters.values()
+        _keyword(parameter.name, hints[parameter.name], parameter.default)
+        for parameter in inspect.signature(function).parameters.values()
     ]
 
 

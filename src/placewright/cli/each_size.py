@@ -1,4 +1,4 @@
-"""A command that makes one plan makes one for each size that ``--shape`` gives."""
+"""Run a command once for each size that ``--shape`` gives."""
 
 from __future__ import annotations
 

@@ -174,18 +174,20 @@ class PanelledCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments as users write them, then the options."""
-        arguments = [metavar_of(each) for each in _arguments(self)]
+        arguments = [metavar_of(parameter) for parameter in _arguments(self)]
         return [*arguments, self.options_metavar or ""]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, then each panel with its options."""
-        arguments = [(metavar_of(each), each.help or "") for each in _arguments(self)]
+        """Write the arguments, then parameter panel with its options."""
+        arguments = [
+            (metavar_of(parameter), parameter.help or "") for parameter in _arguments(self)
+        ]
         if arguments:
             with formatter.section("Arguments"):
                 formatter.write_dl(arguments)
         for panel, options in panels_of(self, shows_all=self.shows_all):
             with formatter.section(panel):
-                formatter.write_dl([record_of(each) for each in options])
+                formatter.write_dl([record_of(parameter) for parameter in options])
         with formatter.section("Help"):
             formatter.write_dl(self._helps())
 
@@ -195,7 +197,7 @@ class PanelledCommand(TyperCommand):
 
     def _helps(self) -> list[tuple[str, str]]:
         rows = [("--help", "Show this page.")]
-        n_more = sum(shown_of(each).is_rare for each in _options(self))
+        n_more = sum(shown_of(option).is_rare for option in _options(self))
         if n_more and not self.shows_all:
             rows.append(("--help-all", f"Show {n_more} rarely used options, too."))
         return rows
@@ -226,9 +228,9 @@ def panels_of(command: Any, *, shows_all: bool) -> Iterator[tuple[str, list[Any]
     Args:
         shows_all: take rarely used options, too.
     """
-    options = [each for each in _options(command) if shows_all or not shown_of(each).is_rare]
+    options = [option for option in _options(command) if shows_all or not shown_of(option).is_rare]
     for panel in PANELS:
-        within = [each for each in options if shown_of(each).panel == panel]
+        within = [option for option in options if shown_of(option).panel == panel]
         if within:
             yield panel, within
 
@@ -288,7 +290,7 @@ def help_all() -> inspect.Parameter:
 
 
 def has_rare(flags: Sequence[str]) -> bool:
-    """Are some of these options shown by ``--help-all`` alone?"""
+    """True if some of these options are shown by ``--help-all`` alone."""
     return any(OPTIONS[flag].is_rare for flag in flags if flag in OPTIONS)
 
 
@@ -301,14 +303,16 @@ def _write_examples(formatter: Any, examples: Sequence[str]) -> None:
 
 def _options(command: Any) -> list[Any]:
     return [
-        each
-        for each in command.params
-        if each.param_type_name == "option" and _flag(each) != "--help-all" and not each.hidden
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+        and _flag(parameter) != "--help-all"
+        and not parameter.hidden
     ]
 
 
 def _arguments(command: Any) -> list[Any]:
-    return [each for each in command.params if each.param_type_name == "argument"]
+    return [parameter for parameter in command.params if parameter.param_type_name == "argument"]
 
 
 def _flag(option: Any) -> str:

@@ -90,7 +90,7 @@ def error_line(message: str) -> str:
 
 
 def _whole_words(cut: str) -> str:
-    """A text without its last word, which was cut; a long word stays as it is."""
+    """Drop the last word of a text, which was cut; keep it if it is long."""
     words, space, last = cut.rpartition(" ")
     return words if space and len(last) < _LONGEST_WORD else cut
 
@@ -193,7 +193,7 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
 
 
 def told_with(report: Report, by: str) -> Report:
-    """A report that also names the workers."""
+    """Make a report that also names the workers in each step."""
     return lambda fraction, what: report(fraction, f"{what}, {by}")
 
 

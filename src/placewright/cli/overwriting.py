@@ -60,7 +60,7 @@ def outputs_of(command: Callable[..., Any]) -> dict[str, Writes]:
 
 
 def written_by(marker: Writes, value: Any) -> list[Path]:
-    """The files that a marked parameter with this value writes, its own first."""
+    """Files that a command writes for a marked parameter: the named file first, then others."""
     return [file for path in paths_in(value) for file in (path, *marker.also(path))]
 
 

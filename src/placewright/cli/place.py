@@ -169,7 +169,7 @@ def advise(
                 found["with one change"] = (base, asked.upgrades())
         if as_json:
             print_json(
-                {title: [each.data() for each in rows] for title, (_, rows) in found.items()}
+                {title: [variant.data() for variant in rows] for title, (_, rows) in found.items()}
             )
             return
         for title, (base, rows) in found.items():

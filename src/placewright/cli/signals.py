@@ -112,7 +112,7 @@ def received() -> int | None:
 
 
 def word() -> str:
-    """The word for the signal that arrived, in the line that is printed."""
+    """Name of the signal that arrived, as the printed line has it."""
     return "terminated" if received() == EXIT_TERMINATED else "interrupted"
 
 

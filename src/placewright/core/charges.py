@@ -162,4 +162,4 @@ def unknown(cluster: Cluster, quantity: str) -> str | None:
     field = {"energy": "busy_watts", "price": "price_per_hour"}.get(quantity)
     if field is None:
         return None
-    return next((one.name for one in cluster.devices if getattr(one, field) is None), None)
+    return next((device.name for device in cluster.devices if getattr(device, field) is None), None)

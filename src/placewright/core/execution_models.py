@@ -17,13 +17,13 @@ DISPATCH_RULES: tuple[Dispatch, ...] = get_args(Dispatch)
 
 @dataclass(frozen=True)
 class Event:
-    """Ops run when they are ready, tensors wait for channels (design, section 3)."""
+    """Makespan of a simulated run: ops run when they are ready, tensors wait for channels."""
 
     name: ClassVar[str] = "event"
     memory_counts: ClassVar[str] = "peak"
 
-    # which ready unit a device without an order begins: ``"rank"``, that of the highest upward
-    # rank, or ``"fifo"``, that which became ready first. The lowest index comes first among equals
+    # the ready unit that a device begins if the placement has no order: ``"rank"``, that of highest
+    # upward rank, or ``"fifo"``, that which became ready first; of equals the lowest index
     dispatch: Dispatch = "rank"
 
     def __post_init__(self) -> None:
@@ -40,7 +40,8 @@ class MaxLoad:
 
     name: ClassVar[str] = "max-load"
 
-    samples_in_flight: int = 1  # whose tensors a device keeps, >= 0; 0 counts weights only
+    # samples whose tensors a device keeps at the same time, >= 0; 0 counts weights only
+    samples_in_flight: int = 1
     # the value is max forward + max backward (Tarnawski's ``diffmaxima``)
     split_phases: bool = False
 
@@ -50,7 +51,7 @@ class MaxLoad:
 
     @property
     def memory_counts(self) -> str:
-        """The terms that the bytes of a device consist of, for messages."""
+        """Parts of a device's memory that are counted, for messages."""
         samples = self.samples_in_flight
         if samples == 0:
             return "weights only"
@@ -81,7 +82,7 @@ class SubgraphIP:
 
 @dataclass(frozen=True)
 class Placeto:
-    """The event simulator published with Placeto (Addanki et al., NeurIPS 2019)."""
+    """Runtime by the event simulator published with Placeto (Addanki et al., NeurIPS 2019)."""
 
     name: ClassVar[str] = "placeto"
     memory_counts: ClassVar[str] = "peak"
@@ -89,13 +90,13 @@ class Placeto:
 
 @dataclass(frozen=True)
 class Sequential:
-    """Ops run one after the other, on whichever device: seconds and messages add up."""
+    """Sum of the seconds of all ops and messages: nothing runs at the same time."""
 
     name: ClassVar[str] = "sequential"
     memory_counts: ClassVar[str] = "resident bytes"
 
-    # that carry a tensor's bytes when it crosses, >= 1; each pays the latency. A graph that stands
-    # for many passes through a model has one for each pass
+    # messages in which a tensor crosses a link, >= 1, each with the latency. A graph that stands
+    # for many passes through a model has a message for each pass
     messages: int = 1
 
     def __post_init__(self) -> None:

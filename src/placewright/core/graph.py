@@ -196,8 +196,10 @@ class ComputationGraph:
 
 
 def consumers_as_read(rows: Sequence[Sequence[int]]) -> Csr | None:
-    """`ComputationGraph.consumers_as_read` of rows that may be in ascending order."""
-    ascending = all(one < other for row in rows for one, other in itertools.pairwise(row))
+    """Value of `ComputationGraph.consumers_as_read`: None if all rows are in ascending order."""
+    ascending = all(
+        reader < next_reader for row in rows for reader, next_reader in itertools.pairwise(row)
+    )
     return None if ascending else Csr.from_rows(rows)
 
 

@@ -192,7 +192,7 @@ def _with_working_memory(coarse: Quotient, working: FloatArray) -> Quotient:
 
 
 def _as_read(graph: ComputationGraph, grouping: Grouping, kept: IntArray) -> Csr | None:
-    """The order of the file, where every group is one op; groups have none."""
+    """Keep `consumers_as_read` if every group is a single op; else None."""
     rows = graph.consumers_as_read
     alone = np.array_equal(grouping.group_of, np.arange(graph.n_ops))
     return Csr.from_rows([rows.row(int(t)) for t in kept]) if rows is not None and alone else None

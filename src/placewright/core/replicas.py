@@ -109,7 +109,7 @@ def _as_group(problem: Problem, group: Sequence[int], name: str) -> Device:
 
 
 def _bandwidth(problem: Problem, device: int) -> float | None:
-    """Bytes per second between members of the device's pool; None where nothing tells.
+    """Bytes per second between members of the device's pool; None if unknown.
 
     Without a link between them bytes go through the host, one hop after the other.
     """
@@ -143,7 +143,7 @@ def _over_firsts(cluster: Cluster, devices: tuple[Device, ...], first: Sequence[
 
 
 def _is_alike(first: Device, second: Device) -> bool:
-    """True when two devices differ in nothing but which of several equal ones they are.
+    """True if two devices differ only in name, fingerprint and, for example, number of their core.
 
     Options tell that, too (a core has its number); a fingerprint says which of them matter.
     """

@@ -28,10 +28,14 @@ def inputs_named(
     """
     known, found = _names(graph, source), set[int]()
     for name in names:
-        fits = [name] if name in known else [one for one in known if fnmatchcase(one, name)]
+        fits = (
+            [name]
+            if name in known
+            else [candidate for candidate in known if fnmatchcase(candidate, name)]
+        )
         if not fits:
             raise UnknownNameError("model input", name, list(dict.fromkeys(known)))
-        found |= {known[one] for one in fits}
+        found |= {known[candidate] for candidate in fits}
     return tuple(sorted(found))
 
 

@@ -1,4 +1,4 @@
-"""The source of a graph, by which the same ops are found in the same model again."""
+"""The model behind a graph, with what is needed to find its ops in the model again."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from placewright.execution.runtime import (
     HostArray,
     LoadedModel,
     OpSegment,
-    PlainCall,
     graph_outputs,
     whole_segment,
 )
@@ -28,7 +27,7 @@ from placewright.execution.runtime import (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Largest error of outputs, compared with those of the unsplit model."""
+    """The output with the largest error relative to its tolerance, against the unsplit model."""
 
     # largest difference, relative to the largest magnitude of the tensor, or of its slices of
     # similar scale; for state that a step updates, relative to the largest change
@@ -71,20 +70,18 @@ def compare_outputs(
     *,
     inputs: Sequence[HostArray] | None = None,
     boundaries: bool = False,
-    plain: PlainCall | None = None,
 ) -> Comparison:
-    """Run a placement once, and the unsplit model as its own library runs it, and compare outputs.
+    """Compare the outputs of a placement with those of the unsplit model in its own library.
 
     The library reads the model's file, and takes and returns values in the model's own order. So
-    the comparison shows faults in our graph and in the order of its tensors. Updates of parameters
+    the comparison finds errors in our graph and in the order of its tensors. Updates of parameters
     and of the optimizer's state, which only the graph of a training step has, are compared with the
     unsplit graph.
 
     Args:
         placement: complete.
-        inputs: values of all inputs, in the model's own order; None takes random ones.
+        inputs: values of all inputs, in the model's own order; default random values.
         boundaries: also compare every tensor that leaves a segment with the unsplit graph's.
-        plain: the model as its own library runs it; None makes it.
 
     Raises:
         RuntimeFailure: a segment, or the library with the whole model, fails.
@@ -92,7 +89,7 @@ def compare_outputs(
     values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
     segments = placement_segments(problem, placement)
     devices = problem.cluster.devices
-    check = OutputCheck(model, devices, plain)
+    check = OutputCheck(model, devices)
     execution, before, state = _split_values(model, segments, devices, values)
     names = [port.name or _maker(problem.graph, port.tensor) for port in model.signature.outputs]
     judged = check.judged(values, execution.outputs, check.plain(values))
@@ -156,7 +153,7 @@ def reference_values(
 
 
 def update_error(before: HostArray, after: HostArray, expected: HostArray) -> float:
-    """Largest difference over the largest expected change, less the rounding of sums.
+    """Relative error of a change: largest difference, less rounding, over the largest change.
 
     A step moves a parameter by a small part of its size. Relative to the parameter, a missing
     update would look like rounding.

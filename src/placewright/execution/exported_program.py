@@ -50,7 +50,7 @@ class Interface:
         return json.dumps({"inputs": self.inputs, "outputs": self.outputs, "state": self.state})
 
     def applied_to(self, source: ModelSource) -> ModelSource:
-        """Give the source of a converted file the program's names, if their numbers agree."""
+        """Give a converted file the program's names, if it has as many inputs and outputs."""
         old = source.signature
         if old is None:
             return replace(source, state=self.state)
@@ -163,6 +163,6 @@ def module_of(node: Node) -> str:
 
 
 def _renamed(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:
-    """Rename ports. The converter's own names go, since one may be another port's new name."""
+    """Rename ports; drop the converter's names, since one may be another port's new name."""
     pairs = zip(ports, names, strict=True)
     return distinct(replace(port, name=name, other_names=()) for port, name in pairs)

@@ -98,7 +98,7 @@ class ConcurrentRunner:
         self._free: LifoQueue[Slot] = LifoQueue()  # for single requests, the first slot on top
         for slot in reversed(self._slots):
             self._free.put(slot)
-        self._mail: list[SimpleQueue[RequestProgress | None]] = [
+        self._queues: list[SimpleQueue[RequestProgress | None]] = [
             SimpleQueue() for _ in self._members.devices
         ]
         self._numbers = itertools.count()
@@ -141,8 +141,8 @@ class ConcurrentRunner:
 
     def stop(self) -> None:
         """Let each worker end after its present segment, without waiting for it."""
-        for mail in self._mail:
-            mail.put(None)
+        for queue in self._queues:
+            queue.put(None)
 
     def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
         """Execute one request.
@@ -327,7 +327,7 @@ class ConcurrentRunner:
         self._tensors.send_inputs(request)
         for device, turns in enumerate(self._turns):
             if turns and self._needs[turns[0]] == 0:
-                self._mail[self._members.serving(device, request.number)].put(request)
+                self._queues[self._members.serving(device, request.number)].put(request)
         return request
 
     def _worker(self, device: int, member: int) -> threading.Thread:
@@ -343,26 +343,26 @@ class ConcurrentRunner:
         return thread
 
     def _work(self, device: int, member: int, setup: Callable[[], None]) -> None:
-        """Work of a thread: a letter means that a request may have a segment to run here."""
+        """Loop of a worker: a request in its queue may have a segment to run here."""
         failure: RuntimeFailure | None = None
         try:
             setup()
         except BaseException as error:  # fails the first request, which else would wait for ever
             name = self._members.devices[member].name
             failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
-        mail, turns = self._mail[member], self._turns[device]
+        queue, turns = self._queues[member], self._turns[device]
         active: dict[int, RequestProgress] = {}
         while True:
             active = {n: x for n, x in active.items() if x.error is None}
             runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
-            if runnable is None or not mail.empty():
-                request = mail.get()
+            if runnable is None or not queue.empty():
+                request = queue.get()
                 if request is None:
                     return
                 if failure is not None:
                     if request.fail(failure, running=False):
                         request.finished.put(request)
-                elif request.turns[device] < len(turns):  # else the letter came too late
+                elif request.turns[device] < len(turns):  # else it has run all of its segments here
                     active[request.number] = request
                 continue
             request = active[runnable]
@@ -377,7 +377,7 @@ class ConcurrentRunner:
         return request.waiting[self._turns[device][request.turns[device]]] == 0
 
     def _execute(self, request: RequestProgress, index: int) -> None:
-        """Run a segment and send letters to the devices that wait for it."""
+        """Run a segment, and queue the request at the devices that wait for it."""
         segment = self.segments[index]
         begin = time.perf_counter()
         request.running[index] = None
@@ -398,7 +398,7 @@ class ConcurrentRunner:
         arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)
         arrived.pop(segment.device, None)  # this worker checks by itself
         for device in arrived:
-            self._mail[self._members.serving(device, request.number)].put(request)
+            self._queues[self._members.serving(device, request.number)].put(request)
         if is_done:
             request.finished.put(request)
 

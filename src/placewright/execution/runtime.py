@@ -379,10 +379,10 @@ def whole_segment(graph: ComputationGraph, outputs: Sequence[int] | None = None)
     return OpSegment(0, order, graph_inputs(graph), made)
 
 
-def median_seconds(action: Callable[[], object], rounds: int = 12) -> float:
-    """Median seconds of an action, without the first two rounds, which warm up."""
+def median_seconds(action: Callable[[], object]) -> float:
+    """Median seconds of ten runs of an action, after two runs that warm up."""
     seconds = []
-    for _ in range(rounds):
+    for _ in range(12):
         start = time.perf_counter()
         action()
         seconds.append(time.perf_counter() - start)

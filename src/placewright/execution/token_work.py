@@ -62,17 +62,17 @@ class TokenRequest:
             Pass("prefill", self.sequences if rest else 0, rest),
             Pass("decode", self.generate, self.sequences),
         )
-        return tuple(each for each in found if each.repeats)
+        return tuple(pass_ for pass_ in found if pass_.repeats)
 
     @property
     def options(self) -> dict[str, str]:
         """The request as texts, for the source of a model."""
-        return {one.name: str(getattr(self, one.name)) for one in fields(self)}
+        return {item.name: str(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> TokenRequest | None:
         """The request in the options of a source; None if they hold none."""
-        names = [one.name for one in fields(cls)]
+        names = [item.name for item in fields(cls)]
         if not all(name in options for name in names):
             return None
         numbers = {name: int(options[name]) for name in names if name != "cache"}

@@ -216,14 +216,14 @@ def _model_data(problem: Problem) -> dict[str, Any]:
 
 
 def _values(source: ModelSource | None) -> dict[str, list[Number]]:
-    """Values of the inputs that have a fixed value."""
+    """Name of each input with a fixed value -> its numbers."""
     if source is None or source.signature is None:
         return {}
     return {name: list(value) for name, value in source.signature.values.items()}
 
 
 def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:
-    """Entries of a plan file that follow from its problem."""
+    """Entries of a plan file that its problem determines, to check the file against."""
     predicted = document.predicted.model_dump()
     if document.predicted.memory_counts:  # files of earlier versions lack it
         predicted["memory_counts"] = problem.execution_model.memory_counts
@@ -252,7 +252,7 @@ def _placer_data(placer: PlacerRecord) -> dict[str, Any]:
 
 
 def _placement_data(placement: Placement, problem: Problem) -> dict[str, Any]:
-    """Placement and order by names of ops."""
+    """Placement (op -> device) and order (list of ops) of a plan file, by names."""
     names = problem.cluster.device_names
     devices = problem.device_of_ops(placement.device_of).tolist()
     ops = problem.graph.op_names
@@ -286,7 +286,7 @@ def _relative(target: Path, plan_path: Path) -> str:
 
 
 def _ops_in(units: IntArray, problem: Problem) -> list[str]:
-    """Names of the ops of units, unit after unit, each in topological order."""
+    """Names of the ops of units, unit after unit; ops of a unit in topological order."""
     graph, members = problem.graph, problem.units.members
     position = np.empty(graph.n_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.n_ops)

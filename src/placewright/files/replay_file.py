@@ -84,7 +84,7 @@ def read_replay(path: Path | str) -> ReplayDocument:
     """
     document = validated(ReplayDocument, read_json_object(path), path, REPLAY_FORMAT)
     devices = _unique(document.devices, "devices")
-    _unique([f"{one.source} -> {one.destination}" for one in document.copies], "copies")
+    _unique([f"{copies.source} -> {copies.destination}" for copies in document.copies], "copies")
     for copy in document.copies:
         for end in (copy.source, copy.destination):
             _known("device of copies", end, devices)

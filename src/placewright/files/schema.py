@@ -62,7 +62,10 @@ def fault_text(error: ErrorDetails) -> str:
     """An error of pydantic in the words of a user, who knows no classes."""
     if error["type"] == "model_type":
         name = error["ctx"]["class_name"]
-        example = next((one.example for one in Strict.__subclasses__() if one.__name__ == name), "")
+        example = next(
+            (document.example for document in Strict.__subclasses__() if document.__name__ == name),
+            "",
+        )
         return (
             f"expected an entry such as {example}" if example else "expected an entry with fields"
         )

@@ -170,7 +170,9 @@ def require_bounded_functions(model: Any) -> None:
     Raises:
         FileFormatError: a function is too large or calls itself.
     """
-    functions = {_key(each.domain, each.name, each): each for each in model.functions}
+    functions = {
+        _key(function.domain, function.name, function): function for function in model.functions
+    }
     if not functions:
         return
     sizes: dict[tuple[str, str, str], int] = {}
@@ -222,10 +224,12 @@ def onnx_symbols(path: Path) -> dict[str, tuple[str, ...]]:
                 shapes = [shape for kind in _inner(value, _TYPE)
                           for tensor in _inner(kind, _TENSOR)
                           for shape in _inner(tensor, _SHAPE)]  # fmt: skip
-                dimensions = [each for shape in shapes for each in _inner(shape, _DIMENSION)]
+                dimensions = [
+                    dimension for shape in shapes for dimension in _inner(shape, _DIMENSION)
+                ]
                 symbols[name] = tuple(
-                    b"".join(bytes(text) for text in _inner(each, _SYMBOL)).decode()
-                    for each in dimensions
+                    b"".join(bytes(text) for text in _inner(dimension, _SYMBOL)).decode()
+                    for dimension in dimensions
                 )
         return []
 

@@ -130,7 +130,7 @@ def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> boo
     return True
 
 
-def failure(evaluator: Evaluator, device_of: IntArray, order: IntArray | None = None) -> str:
-    """The constraint that a placement breaks, in one line."""
-    violation = evaluator.simulator.violation(Placement.of(device_of, order))
+def failure(evaluator: Evaluator, device_of: IntArray) -> str:
+    """The constraint that a placement breaks, in one line; empty if it breaks none."""
+    violation = evaluator.simulator.violation(Placement.of(device_of))
     return violation.message if violation else ""

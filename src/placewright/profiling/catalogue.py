@@ -399,15 +399,14 @@ def catalogue_cluster(
     return linked(Cluster(members, host=host), link, peer_link)
 
 
-def named_cluster(names: Sequence[str], link: str = _LINK) -> Cluster:
-    """Make a cluster of catalogue devices that keep the names by which they were asked for.
+def named_cluster(names: Sequence[str]) -> Cluster:
+    """Make a cluster of catalogue devices under the names that the user gave, with usual links.
 
     ``rtx-4090`` is short for ``gpu-rtx-4090``, and ``cpu`` for a desktop's. Devices of one name are
     numbered.
 
     Args:
         names: of devices; the first CPU is the host.
-        link: between the host and every other device.
 
     Raises:
         UnknownNameError: the catalogue lacks a name.
@@ -421,7 +420,7 @@ def named_cluster(names: Sequence[str], link: str = _LINK) -> Cluster:
         for at, (name, device) in enumerate(zip(names, _devices(entries, None), strict=True))
     )
     cpus = [device.name for device in devices if device.kind == "cpu"]
-    return linked(Cluster(devices, host=cpus[0] if cpus else "host"), link)
+    return linked(Cluster(devices, host=cpus[0] if cpus else "host"))
 
 
 def _whole_name(name: str) -> str:

@@ -134,7 +134,7 @@ def fitted(
 
 
 def _weighed(row: SegmentRow, weight: float) -> SegmentRow:
-    """Multiply a row, so that its deviation from the fit counts `weight` times."""
+    """Scale a row so that its deviation from the fit counts `weight` times."""
     return replace(
         row,
         unit_seconds=weight * row.unit_seconds,

@@ -76,7 +76,7 @@ def columns_of(cluster: Cluster, request_passes: Sequence[Pass]) -> tuple[Column
         ),
         -1,
     )
-    long = {each.phase for each in request_passes if each.tokens >= LEAST_STREAMED}
+    long = {pass_.phase for pass_ in request_passes if pass_.tokens >= LEAST_STREAMED}
     if host >= 0 and first >= 0 and long:
         names = cluster.device_names
         computes = {phase: first if phase in long else host for phase in PHASES}
@@ -126,7 +126,7 @@ class _Builder:
         graph = _together(self._work.graph)
         seconds = np.array([[self._seconds(op, column) for column in self._columns]
                             for op in range(graph.n_ops)])  # fmt: skip
-        messages = max(1, sum(each.repeats for each in self._work.request.passes))
+        messages = max(1, sum(pass_.repeats for pass_ in self._work.request.passes))
         return Problem(
             graph,
             self._columns_cluster(messages),
@@ -171,7 +171,7 @@ class _Builder:
         return resident_seconds(module, of, self._entries[device], self._rates[device])
 
     def _streamed(self, module: ModuleWork, of: Pass, rests: int, device: int) -> float:
-        """Weights cross the link in each repeat; a cache, and its scores, stay where they rest."""
+        """Seconds of a module whose weights are copied in each repeat; its cache stays."""
         entry, rates = self._entries[device], self._rates[device]
         latency, per_byte = self._way(rests, device)
         copies = len(module.products) * latency + module.weight_bytes * per_byte
@@ -228,7 +228,7 @@ class _Builder:
         return {**own, STREAMED_BY: self._cluster.devices[device].name}
 
     def _limit(self, device: int) -> float:
-        """Bytes for weights and caches: what driver, engine and buffers leave."""
+        """Bytes of a device for weights and caches, without those of driver, engine and buffers."""
         work = self._work
         reserve = self._rates[device].reserve_bytes + work.buffer_bytes
         if any(column.streamed_by == device for column in self._columns):
@@ -238,7 +238,7 @@ class _Builder:
         return max(0.0, self._cluster.devices[device].memory_bytes - reserve)
 
     def _link(self, source: str, target: str, a: Column, b: Column, messages: int) -> Link | None:
-        """The way of a tensor between columns: each phase pays if other devices compute it."""
+        """Link between two columns: a phase pays if different devices compute it."""
         ways = {
             phase: self._way(a.computes[phase], b.computes[phase])
             for phase in self._phases
@@ -262,7 +262,7 @@ class _Builder:
     def _weighed(
         self, source: str, target: str, ways: dict[Phase, tuple[float, float]], messages: int
     ) -> Link | None:
-        """A link whose latency and bandwidth give the sum of the phases; None without a way."""
+        """Link whose latency and bandwidth give the sum of the phases; None without a route."""
         if not all(math.isfinite(latency) for latency, _ in ways.values()):
             return None
         passes = self._work.request.passes
@@ -276,7 +276,7 @@ class _Builder:
 
 
 def _together(graph: ComputationGraph) -> ComputationGraph:
-    """The graph with the router of each layer on the device of its attention."""
+    """Colocate the router of each layer with its attention."""
     number = {module: at for at, module in enumerate(dict.fromkeys(graph.op_modules))}
     pairs = zip(graph.op_kinds, graph.op_modules, strict=True)
     classes = [number[module] if kind in _TOGETHER else -1 for kind, module in pairs]

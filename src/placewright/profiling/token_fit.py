@@ -57,7 +57,7 @@ def dense_table(pair: ProbePair, launch: float) -> tuple[float, ...]:
 
 
 def _left(whole: float, known: float) -> float:
-    """The rest of a time, at least a tenth of it."""
+    """Difference of two times, but at least a tenth of the whole."""
     return max(whole - known, _LEAST * whole)
 
 

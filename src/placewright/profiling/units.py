@@ -154,7 +154,7 @@ def _sums(tensors: Csr, sizes: FloatArray, graph: ComputationGraph) -> FloatArra
 
 
 class _Joining:
-    """Groups as a forest, with what each root's group holds."""
+    """Groups that are joined step by step, as a forest of ops with data at each root."""
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.graph = graph

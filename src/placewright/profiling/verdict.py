@@ -10,6 +10,7 @@ import numpy as np
 
 from placewright.core.contender_names import PLAN
 
+_LEAST_GAIN = 0.01  # smallest relative gain that is worth a split
 _CLEAR = 0.05  # a reader takes so large a difference for no noise, even if single rounds scatter
 LEAST_FOR_INTERVAL = 6  # extremes of fewer values enclose the median with less than 95 %
 
@@ -42,14 +43,13 @@ def judge(
     *,
     searched: str = PLAN,
     splits: Collection[str] = (),
-    least_gain: float = 0.01,
     most_loss: float = math.inf,
 ) -> Verdict:
     """Compare the searched placement with all simpler contenders, round by round.
 
     Two contenders are compared by the ratio of their times in the same round, which cancels drift
     of the machine. The searched placement wins only if the whole 95 % interval of the median ratio
-    to every simpler contender is above 1 + `least_gain`. Otherwise the simplest contender that is
+    to every simpler contender is above 1.01. Otherwise the simplest contender that is
     as fast as the fastest simpler one, within the same margin, is recommended.
 
     Args:
@@ -59,7 +59,7 @@ def judge(
         searched: name of the searched placement: ``"plan"``, or a name of `simplest_first` if the
             search returned that contender.
         splits: names of simpler contenders that use several devices.
-        least_gain: relative gain that is worth a split.
+
         most_loss: a contender whose median is longer than the shortest median by more than this
             share is not recommended, even if its rounds scatter.
 
@@ -76,7 +76,7 @@ def judge(
     speedup, low, high = intervals[fastest]
     enough = (1 + most_loss) * min(contender.median for contender in contenders.values())
     near = [name for name in simplest_first if contenders[name].median <= enough]
-    is_faster = all(row[1] > 1 + least_gain for row in intervals.values())
+    is_faster = all(row[1] > 1 + _LEAST_GAIN for row in intervals.values())
     if searched == PLAN and (is_faster or not near):
         best_of = "simpler split" if fastest in splits else "without a split"
         text = (
@@ -88,11 +88,12 @@ def judge(
     chosen = next(
         name
         for name in near or [fastest]
-        if name == fastest or median_interval(np.asarray(samples[name]) / best)[1] <= 1 + least_gain
+        if name == fastest
+        or median_interval(np.asarray(samples[name]) / best)[1] <= 1 + _LEAST_GAIN
     )
     share, least, most = median_interval(np.asarray(samples[chosen]) / plan)
     how = "is as fast within noise"
-    if most < 1 - least_gain:
+    if most < 1 - _LEAST_GAIN:
         how = "is faster"
     elif share < 1 - _CLEAR:
         how = "is faster in most rounds"

@@ -210,7 +210,7 @@ def _what_decides(
     crossing: dict[tuple[int, int, int], float],
     parts: Mapping[str, float],
 ) -> str:
-    """The largest part of the difference, with the cause if that is compute or transfers.
+    """Name the largest part of the difference, with the cause if it is compute or transfers.
 
     Without parts, the largest of these: the change of own time, a new transfer, a saved transfer.
     """

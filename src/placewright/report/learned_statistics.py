@@ -160,7 +160,7 @@ def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
 def _medians(runs: Groups, problem: str, names: Sequence[str], of: str) -> tuple[float, ...]:
     """Medians over the seeds of each placer, NaN without runs."""
     many = [runs.get((problem, name)) for name in names]
-    return tuple(statistics.median(values_of(each, of)) if each else math.nan for each in many)
+    return tuple(statistics.median(values_of(runs, of)) if runs else math.nan for runs in many)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

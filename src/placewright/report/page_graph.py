@@ -49,7 +49,7 @@ class Node:
 
 
 def group_tree(graph: ComputationGraph) -> Node:
-    """The tree of all units of a graph."""
+    """Make the tree of all units of a graph, by module paths or by cuts of few tensors."""
     position = np.empty(graph.n_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.n_ops)
     paths = [tuple(p for p in re.split(r"[./]", path) if p) for path in graph.op_modules]
@@ -58,8 +58,7 @@ def group_tree(graph: ComputationGraph) -> Node:
         paths = [()] * graph.n_ops
     root = _by_path(graph, paths)
     _shorten(root)
-    crossing = _Crossing(graph, position)
-    _split_wide(root, graph, crossing, position)
+    _split_wide(root, graph, position)
     return root
 
 
@@ -90,29 +89,25 @@ def _shorten(root: Node) -> None:
         stack.extend(node.children)
 
 
-class _Crossing:
-    """Counts the tensors that cross each cut of a sequence of units."""
+def _crossings(graph: ComputationGraph, units: list[int]) -> IntArray:
+    """Number of tensors that cross the cut behind each unit but the last, (n - 1,).
 
-    def __init__(self, graph: ComputationGraph, position: IntArray) -> None:
-        self.graph, self.position = graph, position
-
-    def counts(self, units: list[int]) -> IntArray:
-        """Tensors that cross the cut behind each unit but the last; units in topological order."""
-        at = {unit: place for place, unit in enumerate(units)}
-        change = np.zeros(len(units) + 1, dtype=np.int64)
-        for unit in units:
-            for tensor in self.graph.op_outputs.row(unit).tolist():
-                readers = self.graph.tensor_consumers.row(tensor).tolist()
-                last = max((at[reader] for reader in readers if reader in at), default=-1)
-                if last > at[unit]:
-                    change[at[unit]] += 1
-                    change[last] -= 1
-        return np.cumsum(change)[: len(units) - 1]
+    Args:
+        units: in topological order, shape (n,).
+    """
+    at = {unit: place for place, unit in enumerate(units)}
+    change = np.zeros(len(units) + 1, dtype=np.int64)
+    for unit in units:
+        for tensor in graph.op_outputs.row(unit).tolist():
+            readers = graph.tensor_consumers.row(tensor).tolist()
+            last = max((at[reader] for reader in readers if reader in at), default=-1)
+            if last > at[unit]:
+                change[at[unit]] += 1
+                change[last] -= 1
+    return np.cumsum(change)[: len(units) - 1]
 
 
-def _split_wide(
-    root: Node, graph: ComputationGraph, crossing: _Crossing, position: IntArray
-) -> None:
+def _split_wide(root: Node, graph: ComputationGraph, position: IntArray) -> None:
     """Split groups with many children into pieces of neighbours in topological order."""
     stack = [root]
     while stack:
@@ -120,14 +115,14 @@ def _split_wide(
         if len(node.children) > MOST_CHILDREN:
             firsts = {id(c): min(int(position[u]) for u in c.units()) for c in node.children}
             node.children.sort(key=lambda child: firsts[id(child)])
-            node.children = _pieces(node.children, graph, crossing)
+            node.children = _pieces(node.children, graph)
         stack.extend(node.children)
 
 
-def _pieces(children: list[Node], graph: ComputationGraph, crossing: _Crossing) -> list[Node]:
+def _pieces(children: list[Node], graph: ComputationGraph) -> list[Node]:
     n_pieces = min(MOST_CHILDREN, max(2, round(len(children) ** 0.5)))
     if all(child.unit >= 0 for child in children):
-        weight = crossing.counts([child.unit for child in children])
+        weight = _crossings(graph, [child.unit for child in children])
     else:
         weight = np.zeros(len(children) - 1, dtype=np.int64)
     size, bounds = len(children) / n_pieces, [0]
@@ -200,7 +195,7 @@ def _numbered(root: Node) -> tuple[list[Node], list[int]]:
 
 
 def _size(node: Node) -> tuple[float, float]:
-    """Width and height: 1 wide for a unit; for a group by the logarithm of its number of units."""
+    """Width and height of a box; the width of a group grows with the logarithm of its units."""
     width = 1.0 if node.unit >= 0 else 1.3 + 0.35 * math.log2(1 + len(node.units()))
     return width, width * (0.45 if node.unit >= 0 else 0.55)
 
@@ -208,7 +203,7 @@ def _size(node: Node) -> tuple[float, float]:
 def _sibling_edges(
     graph: ComputationGraph, nodes: list[Node], parent: list[int]
 ) -> list[list[tuple[int, int]]]:
-    """Lift each edge between units to the two siblings in the tree that hold them."""
+    """Edges between the children of each node: edges of units, lifted to its children."""
     node_of = {node.unit: number for number, node in enumerate(nodes) if node.unit >= 0}
     depth, place = [0] * len(nodes), [0] * len(nodes)
     counts = [0] * len(nodes)
@@ -235,7 +230,7 @@ def _sibling_edges(
 def _inside(
     sizes: list[tuple[float, float]], edges: list[tuple[int, int]]
 ) -> list[tuple[float, float, float, float]]:
-    """Boxes of children, in columns from the origin."""
+    """Boxes of children, row below row, in columns from the origin."""
     rows = _rows(sizes, edges)
     heights = [max(sizes[i][1] for i in row) + _GAP for row in rows]
     widths = [sum(sizes[i][0] + _GAP for i in row) for row in rows]
@@ -264,11 +259,11 @@ def _inside(
 
 
 def _rows(sizes: list[tuple[float, float]], edges: list[tuple[int, int]]) -> list[list[int]]:
-    """Children by layer, in it by the mean position of their producers; wide layers are wrapped."""
+    """Rows of children: layers, ordered by mean position of producers; wide layers are wrapped."""
     level, readers = [0] * len(sizes), defaultdict(list)
     before = defaultdict(list)
     for producer, reader in edges:
-        if producer < reader:  # two groups may need each other: keep the order of the children
+        if producer < reader:  # groups may need each other: the order of the children decides
             readers[producer].append(reader)
             before[reader].append(producer)
     for child in range(len(sizes)):

@@ -77,17 +77,17 @@ class Replay:
 
     @property
     def judged(self) -> tuple[ReplayedPlan, ...]:
-        """The plans that the errors are about: those on several devices, or all without any."""
+        """Plans that errors are computed over: those on several devices, or else all."""
         return tuple(plan for plan in self.plans if plan.is_split) or self.plans
 
     @cached_property
     def best_rule(self) -> str:
-        """The rule with the smallest median error; the simpler one of equals."""
+        """The rule with the smallest median error; of equals the simplest."""
         return min(OCCUPIES, key=lambda rule: _median(self.judged, rule))
 
     @property
     def rule(self) -> str:
-        """The rule that errors by group and plan are told for."""
+        """The rule whose errors the tables of groups and plans show."""
         return self.chosen or self.best_rule
 
     def decisions(self, rule: str) -> tuple[Decision, ...]:
@@ -119,7 +119,9 @@ class Replay:
                 f"copies {copy.source} -> {copy.destination}: {format_duration(copy.latency)} and "
                 f"{speed}, from {copy.samples} measured copies"
             )
-        wrong = [one.case for one in self.decisions(self.rule) if one.verdict == "wrong"]
+        wrong = [
+            decision.case for decision in self.decisions(self.rule) if decision.verdict == "wrong"
+        ]
         if wrong:
             lines.append(f"split or not is wrong for: {', '.join(wrong)}")
         return lines
@@ -168,7 +170,8 @@ class Replay:
             "rules": rules,
             "groups": self._groups(),
             "decisions": [
-                {**vars(one), "verdict": one.verdict} for one in self.decisions(self.rule)
+                {**vars(decision), "verdict": decision.verdict}
+                for decision in self.decisions(self.rule)
             ],
             "plans": [
                 {**vars(plan), "groups": dict(plan.groups), "error": plan.error(self.rule)}
@@ -203,6 +206,6 @@ def _range(plans: Sequence[ReplayedPlan], rule: str) -> tuple[float, float, floa
 
 def _counts(decisions: Iterable[Decision]) -> dict[str, int]:
     counts = {"right": 0, "wrong": 0, "close": 0}
-    for one in decisions:
-        counts[one.verdict] += 1
+    for decision in decisions:
+        counts[decision.verdict] += 1
     return counts

@@ -157,19 +157,19 @@ def ab_engines(engines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
                "interval: phase, factors, held-out options within"]  # fmt: skip
     return columns, [
         [
-            each["engine"],
-            str(each["options"]),
-            str(each["sources"]),
-            f"{each['error']:.2f}",
-            ", ".join(f"{name} {value:.2f}" for name, value in each["factors"].items()),
+            engine["engine"],
+            str(engine["options"]),
+            str(engine["sources"]),
+            f"{engine['error']:.2f}",
+            ", ".join(f"{name} {value:.2f}" for name, value in engine["factors"].items()),
             "; ".join(
                 f"{phase} {own['low']:.2f} to {own['high']:.2f}, {own['held_out']} of "
                 f"{own['options']}"
-                for phase, own in each["intervals"].items()
+                for phase, own in engine["intervals"].items()
             )
             or "-",
         ]
-        for each in engines
+        for engine in engines
     ]
 
 

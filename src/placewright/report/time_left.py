@@ -22,7 +22,7 @@ def rough_duration(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Adds the time left to the reports of a task, unless they speak of it.
+    """Adds the time left to the reports of a task, unless they contain it.
 
     Args:
         clock: returns seconds.

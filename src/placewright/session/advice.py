@@ -39,7 +39,7 @@ _ROUNDS = 8  # of filling, simulating, and correcting what the tensors took
 
 @dataclass(frozen=True)
 class Packing:
-    """A placement with all devices but one within their limits, and the peak of that one."""
+    """A placement that keeps all limits but that of one device, and this device's peak in bytes."""
 
     placement: Placement
     peak: float
@@ -119,7 +119,7 @@ def _orders(problem: Problem) -> Iterator[_Items]:
 
 
 class _Items:
-    """Sets of units that share a device, in an order, with the bytes that devices keep for them."""
+    """Colocation classes in an order, with the bytes that a device keeps for them."""
 
     def __init__(self, problem: Problem, order: IntArray) -> None:
         classes, kept = problem.colocation, problem.kept
@@ -261,15 +261,19 @@ def smallest_changes(
     tried = _distinct_devices(problem) if is_large else range(problem.n_devices)
     names = [problem.cluster.device_names[device] for device in tried] + _used_pools(problem)
     raised = (_limit(problem, name, most_enumerated) for name in names)
-    limits = sorted((one for one in raised if one is not None), key=lambda one: one.more)
+    limits = sorted(
+        (change for change in raised if change is not None), key=lambda change: change.more
+    )
     if limits and limits[0].more <= 0:  # the placement found with a higher limit does not need it
         return ()
     longer = [
         one for d in range(problem.n_devices) if (one := _segments(problem, d, most_enumerated))
     ]
-    longer.sort(key=lambda one: one.more)
+    longer.sort(key=lambda change: change.more)
     added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
-    devices = sorted((one for one in added if one is not None), key=lambda one: one.count)
+    devices = sorted(
+        (change for change in added if change is not None), key=lambda change: change.count
+    )
     return (*limits, *longer, *devices, *_amounts(problem, most_enumerated))
 
 
@@ -343,7 +347,7 @@ def _used_pools(problem: Problem) -> list[str]:
 
 
 def _size(problem: Problem, name: str) -> float:
-    """The limit of a device or pool, in bytes."""
+    """Memory limit of a device or pool, in bytes."""
     cluster = problem.cluster
     if name in cluster.pools:
         return cluster.pools[name]
@@ -351,7 +355,7 @@ def _size(problem: Problem, name: str) -> float:
 
 
 def _taken(problem: Problem, name: str, peaks: FloatArray) -> float:
-    """Bytes that a device takes, or the devices of a pool together.
+    """Peak bytes of a device, or of the devices of a pool together.
 
     Args:
         problem: with the device or pool.
@@ -490,7 +494,7 @@ def _distinct_devices(problem: Problem) -> list[int]:
 
 
 def _found(problem: Problem, most: int) -> Placement | None:
-    """A placement that keeps all constraints; None if there is none or none was found."""
+    """Search a placement that keeps all constraints; None if there is none or none was found."""
     if prove_infeasible(problem) is not None:
         return None
     rows = _all_placements(problem, most)

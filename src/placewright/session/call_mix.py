@@ -47,7 +47,7 @@ _SAME = 0.01  # relative difference of two values that is not worth a clause
 
 
 class Measure(Protocol):
-    """Measures a model; None lets its own ops form the units."""
+    """Measures a model whose units are given, or formed from its ops if `units` is None."""
 
     def __call__(
         self, model: ModelOfRequest, /, units: Grouping | None, *, calibrate: bool
@@ -98,21 +98,21 @@ def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measur
     """
     calls = model.request.calls
     models = [model, *(_with_shapes(model, call) for call in calls[1:])]
-    graphs = [one.read.graph for one in models]
+    graphs = [model.read.graph for model in models]
     for call, graph in zip(calls[1:], graphs[1:], strict=True):
         _require_same_ops(graphs[0], graph, call)
-    stored = _complete(calls, [_shapes_of(one) for one in models])
+    stored = _complete(calls, [_shapes_of(model) for model in models])
     found = [measure(models[0], None, calibrate=False)]
     units = found[0].problem.units
-    found += [measure(one, units, calibrate=False) for one in models[1:]]
+    found += [measure(model, units, calibrate=False) for model in models[1:]]
     shares = np.array([call.times for call in calls]) / sum(call.times for call in calls)
     longest = int(np.argmax([s * _seconds(f.problem) for s, f in zip(shares, found, strict=True)]))
-    left_out = [text for one in found for text in one.left_out]
+    left_out = [text for measured in found for text in measured.left_out]
     if calibrate:
         found[longest] = measure(models[longest], units, calibrate=True)
         left_out += found[longest].left_out
     cluster = found[longest].problem.cluster
-    parts = tuple(replace(one.problem, cluster=cluster) for one in found)
+    parts = tuple(replace(measured.problem, cluster=cluster) for measured in found)
     mean = _mean(parts, shares)
     assert mean.source is not None
     options = {**mean.source.options, **calls_option(stored)}
@@ -197,17 +197,17 @@ def _mean(parts: Sequence[Problem], shares: FloatArray) -> Problem:
     tensors = np.stack([part.graph.tensor_bytes for part in parts])
     most = tensors.max(axis=0)
     part = float((shares @ tensors).sum() / max(1.0, most.sum()))
-    weights = np.stack([one.graph.weight_bytes for one in parts])
+    weights = np.stack([part.graph.weight_bytes for part in parts])
     # A constant with another size in each shape is another constant.
     sizes = np.where((weights == weights[0]).all(axis=0), weights[0], weights.sum(axis=0))
     graph = replace(
         first.graph,
         tensor_bytes=frozen_floats(most),
         weight_bytes=frozen_floats(sizes),
-        op_flops=frozen_floats(shares @ np.stack([one.graph.op_flops for one in parts])),
+        op_flops=frozen_floats(shares @ np.stack([part.graph.op_flops for part in parts])),
     )
-    seconds = sum(s * one.costs.seconds for s, one in zip(shares, parts, strict=True))
-    working = [one.op_working_bytes for one in parts if one.op_working_bytes is not None]
+    seconds = sum(s * part.costs.seconds for s, part in zip(shares, parts, strict=True))
+    working = [part.op_working_bytes for part in parts if part.op_working_bytes is not None]
     return replace(
         first,
         graph=graph,
@@ -218,7 +218,7 @@ def _mean(parts: Sequence[Problem], shares: FloatArray) -> Problem:
 
 
 def _slower(cluster: Cluster, part: float) -> Cluster:
-    """The cluster if only a part of each tensor's bytes crosses."""
+    """Scale a cluster's costs per byte, as if only a part of each tensor crossed."""
     links = tuple(replace(link, bandwidth=link.bandwidth / part) for link in cluster.links)
     devices = tuple(
         replace(
@@ -357,6 +357,6 @@ def models_of_calls(plan: Plan) -> list[tuple[Plan, LoadedModel]]:
         asked = replace(source, shapes=shapes, options=options)
         graph, found = framework.again(asked, finder(framework))
         _require_same_ops(problem.graph, graph, call)
-        one = replace(plan, problem=replace(problem, graph=graph, source=found))
-        made.append((one, runtime.load_beside(found, graph, first)))
+        plan_of_call = replace(plan, problem=replace(problem, graph=graph, source=found))
+        made.append((plan_of_call, runtime.load_beside(found, graph, first)))
     return made

@@ -40,6 +40,7 @@ from placewright.report.contender_table import ContenderTable, request_table
 from placewright.report.predicted_gain import predicted_gain
 from placewright.report.time_left import Report, no_report
 from placewright.session.contenders import (
+    STREAM_SAMPLES,
     CallRunner,
     Contenders,
     judged,
@@ -69,7 +70,6 @@ _NEAR = 1.3  # a single device that is predicted to be slower by more is not pro
 _MOST_ROUNDS = 3  # times as many, if the rounds scatter too much for a verdict
 _COMPARED = 3  # samples of each simpler contender whose outputs are compared
 _CHECKED_SAMPLES = 100
-_PLAYED = 60
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def probe_on_hardware(
 
 
 def _few(contenders: Contenders[Any]) -> Contenders[Any]:
-    """The split, and the single devices that may be as fast as the best one."""
+    """Keep the split, and the single devices that may be as fast as the best of them."""
     alone = {m.name: m.predicted or math.inf for m in contenders.members if m.is_single}
     near = _NEAR * min(alone.values(), default=math.inf)
     return contenders.only([PLAN, *(name for name, value in alone.items() if value <= near)])
@@ -211,7 +211,7 @@ def _no_table(plan: Plan) -> ContenderTable:
 def _written(
     contenders: Contenders[Any], verdict: Verdict, seconds: Mapping[str, Sequence[float]]
 ) -> str:
-    """The contender whose placement the plan gets: the recommended one, if it has a placement."""
+    """Name of the contender whose placement the plan gets: the recommended one, if it has any."""
     if contenders[verdict.recommendation].placement is not None:
         return verdict.recommendation
     if contenders.played is not None:  # a stream runs the recommended contender by its name
@@ -387,13 +387,16 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     """
     if math.isinf(limit):
         return None
-    most = simulator.stream(placement, samples=_PLAYED)
+    most = simulator.stream(placement, samples=STREAM_SAMPLES)
     if _latency(most) <= limit:
         return most.in_flight
     for in_flight in range(most.in_flight - 1, 0, -1):
-        if _latency(simulator.stream(placement, samples=_PLAYED, in_flight=in_flight)) <= limit:
+        if (
+            _latency(simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight))
+            <= limit
+        ):
             return in_flight
-    alone = simulator.stream(placement, samples=_PLAYED, in_flight=1)
+    alone = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=1)
     raise InfeasibleError(
         f"a sample alone takes {format_duration(_latency(alone))} by the simulator, more than the "
         f"latency limit of {format_duration(limit)}; raise the limit, or place for latency"
@@ -488,7 +491,7 @@ def execute_stream(
 
 
 class _Comparing:
-    """Outputs beside those of the library's own unsplit run, as they come."""
+    """Compares outputs of a stream with those of the library's unsplit run, sample by sample."""
 
     def __init__(self, model: LoadedModel, plan: Plan) -> None:
         self._check = OutputCheck(model, plan.problem.cluster.devices)
@@ -558,7 +561,7 @@ class StreamRounds:
         self._inputs = inputs[:length]
 
     def more(self, before: Mapping[str, Sequence[StreamRound]]) -> dict[str, list[StreamRound]]:
-        """The rounds that were measured before, and as many again."""
+        """Measure further rounds, and append them to those that were measured before."""
         rounds = measure_streams(
             self._streams,
             self._inputs,

@@ -50,7 +50,7 @@ from placewright.simulation.stream.play import Stream
 CallRunner = DirectRunner | ConcurrentRunner
 Runner = TypeVar("Runner", bound=SampleServer | DirectRunner)
 
-_PLAYED = 60  # samples, to predict a period
+STREAM_SAMPLES = 60  # of a simulated stream whose period is predicted
 _SPLITS = (COPIES, CORES, EVEN_SPLIT, MODE)  # simpler contenders that use several devices
 _OURS = (ALL_CORES, EVEN_SPLIT, PLAN, *UNSPLIT_STREAMS)  # all others are single devices
 
@@ -91,7 +91,7 @@ class Contenders(Generic[Runner]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all members, in their order."""
+        """Names of all members, in their order."""
         return tuple(member.name for member in self.members)
 
     @property
@@ -100,17 +100,16 @@ class Contenders(Generic[Runner]):
         return {m.name: m.predicted for m in self.members if m.predicted is not None}
 
     def only(self, names: Collection[str]) -> Contenders[Runner]:
-        """The members of these names."""
+        """Keep only the members of these names."""
         return replace(self, members=tuple(m for m in self.members if m.name in names))
 
     def without(self, name: str, reason: str) -> Contenders[Runner]:
-        """The contenders without one that is not comparable."""
+        """Leave out a contender that is not comparable."""
         members = tuple(member for member in self.members if member.name != name)
         return replace(self, members=members, left_out={**self.left_out, name: reason})
 
     def simplest_first(self, medians: Mapping[str, float], kept: Collection[str]) -> Sequence[str]:
-        """Names of the members that are simpler than a plan: single devices are equally simple, so
-        that the fastest of them goes first."""
+        """Names of simpler members than a plan: single devices, the fastest first, then others."""
         simpler = [m for m in self.members if m.name in kept and m.name != PLAN]
         singles = sorted((m.name for m in simpler if m.is_single), key=medians.__getitem__)
         return [*singles, *(m.name for m in simpler if not m.is_single)]
@@ -208,7 +207,7 @@ def stream_contenders(
         InfeasibleError: the plan's own stream does not fit into a device's memory.
     """
     problem, simulator = plan.problem, Simulator(plan.problem)
-    played = simulator.stream(plan.placement, samples=_PLAYED, in_flight=in_flight)
+    played = simulator.stream(plan.placement, samples=STREAM_SAMPLES, in_flight=in_flight)
     whole = whole_model_streams(plan, model)
     left_out = dict(whole.left_out)
     members = [whole.contender(name, problem, model) for name in whole.devices]
@@ -216,7 +215,7 @@ def stream_contenders(
     is_split = even is not None and len(np.unique(even.device_of)) > 1
     if even is not None and is_split and not is_same(even, plan.placement):
         try:
-            stream = simulator.stream(even, samples=_PLAYED)
+            stream = simulator.stream(even, samples=STREAM_SAMPLES)
             members.append(_stream_contender(EVEN_SPLIT, problem, even, stream, model))
         except InfeasibleError as error:
             left_out[EVEN_SPLIT] = str(error)

@@ -152,7 +152,9 @@ class _Hosts:
             host, _, device = name.partition(":")
             here = known.get(host, ((), ""))
             if host not in known or (device and device not in here[0]):
-                listed = [f"{own}:{each}" for own, (local, _) in known.items() for each in local]
+                listed = [
+                    f"{own}:{device}" for own, (local, _) in known.items() for device in local
+                ]
                 raise UnknownNameError("device", name, listed)
             wanted.setdefault(host, []).extend([device] if device else here[1].split(","))
         if not wanted:

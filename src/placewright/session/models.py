@@ -248,11 +248,7 @@ def load_model(
     *,
     objective: Objective = "latency",
     shapes: Shapes | None = None,
-    fold_constants: bool = True,
     runtime: str | None = None,
-    optimizer: str = "sgd",
-    colocate_backward: bool = False,
-    dropout: bool = False,
 ) -> Model:
     """Read a model by name.
 
@@ -260,25 +256,14 @@ def load_model(
         name: a path, or ``"zoo:NAME"``.
         objective: of the problem, if the file carries costs.
         shapes: input name -> dimensions to fix.
-        fold_constants: False gives the raw graph, constants and parameters as ops.
         runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
             file, PyTorch's the calls of an exported program; None is that of
             `runtimes.default_runtime_name`.
-        optimizer: of a training step, for example ``"adamw:learning_rate=1e-4"``.
-        colocate_backward: every backward op of a training step shares a device with its forward op.
-        dropout: a training step draws random numbers, as a module in training mode does.
 
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
     """
-    options = ReadOptions(
-        dict(shapes or {}),
-        fold_constants,
-        objective == "training",
-        optimizer,
-        colocate_backward,
-        dropout,
-    )
+    options = ReadOptions(dict(shapes or {}), is_training=objective == "training")
     return read_model(name, objective, runtime, options)
 
 
@@ -377,7 +362,7 @@ def _with_signature(
 def companions_of_model(path: Path) -> tuple[Path, ...]:
     """Other files that a model file refers to, as far as it can be read; nothing is refused."""
     suffix = path.suffix.lower()
-    readers = (one for one in frameworks() if suffix in one.suffixes)
+    readers = (framework for framework in frameworks() if suffix in framework.suffixes)
     reader = next(readers, None)
     return () if reader is None else reader.companions(path)
 

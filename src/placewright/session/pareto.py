@@ -137,7 +137,7 @@ def _found(problem: Problem, budget: Budget, seed: int, start: Placement | None)
 def _undominated(points: list[ParetoPoint]) -> Iterator[ParetoPoint]:
     """Points that no other one beats or equals, least latency first."""
     least = float("inf")
-    for point in sorted(points, key=lambda one: (one.latency, one.energy)):
+    for point in sorted(points, key=lambda other: (other.latency, other.energy)):
         if point.energy < least:
             least = point.energy
             yield point

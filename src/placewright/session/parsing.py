@@ -51,8 +51,10 @@ def each_size(texts: Sequence[str]) -> list[tuple[str, list[str]]]:
         if not is_several(text):
             choices.append([("", text)])
             continue
-        sizes = dict.fromkeys(one for part in size.split("|") for one in _sizes(part, text))
-        choices.append([(f"{name}={one.replace(',', 'x')}", f"{name}={one}") for one in sizes])
+        sizes = dict.fromkeys(given for part in size.split("|") for given in _sizes(part, text))
+        choices.append(
+            [(f"{name}={given.replace(',', 'x')}", f"{name}={given}") for given in sizes]
+        )
     count = 1
     for row in choices:
         count *= len(row)
@@ -445,7 +447,7 @@ def names_in(raw: Any, field: str, form: str) -> tuple[str, ...]:
         return ()
     if isinstance(raw, str):
         return (raw,)
-    if not isinstance(raw, Iterable) or not all(isinstance(one, str) for one in raw):
+    if not isinstance(raw, Iterable) or not all(isinstance(entry, str) for entry in raw):
         raise FieldError(field, f"expects {form}, got {raw!r}")
     return tuple(raw)
 

@@ -423,7 +423,7 @@ class Request:
 
 def words() -> dict[str, Said]:
     """Fields that can be given on the command line, in their order."""
-    return {one.name: one.metadata["said"] for one in fields(Request) if "said" in one.metadata}
+    return {item.name: item.metadata["said"] for item in fields(Request) if "said" in item.metadata}
 
 
 def _devices(raw: Any) -> str | None:
@@ -448,7 +448,7 @@ def request_of(model: Any, said: Mapping[str, Any]) -> Request:
     Raises:
         InputError: there is no such field; the message names near ones.
     """
-    refuse_unknown("a request", said, [one.name for one in fields(Request)])
+    refuse_unknown("a request", said, [item.name for item in fields(Request)])
     return Request(model, **said)
 
 
@@ -482,14 +482,14 @@ def takes_fields(*names: str) -> Callable[[Function], Function]:
 
     def changed(function: Function) -> Function:
         own = [
-            one
-            for one in inspect.signature(function).parameters.values()
-            if one.kind is not inspect.Parameter.VAR_KEYWORD
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        taken = {one.name for one in own} | {"model"}
-        shown = [one for one in fields(Request) if one.name in names or not names]
-        shown = [one for one in shown if one.name not in taken]
-        allowed = [one.name for one in shown]
+        taken = {parameter.name for parameter in own} | {"model"}
+        shown = [item for item in fields(Request) if item.name in names or not names]
+        shown = [item for item in shown if item.name not in taken]
+        allowed = [item.name for item in shown]
 
         @wraps(function)
         def call(*arguments: Any, **said: Any) -> Any:
@@ -498,12 +498,12 @@ def takes_fields(*names: str) -> Callable[[Function], Function]:
 
         added = [
             inspect.Parameter(
-                one.name,
+                item.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default={} if one.default is MISSING else one.default,
-                annotation=_shown_type(one),
+                default={} if item.default is MISSING else item.default,
+                annotation=_shown_type(item),
             )
-            for one in shown
+            for item in shown
         ]
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [*own, *added], return_annotation=inspect.signature(function).return_annotation

@@ -41,7 +41,7 @@ def tell_default_runtime(objective: Objective, model: str) -> None:
     """Log which runtime stands in for one that is not installed, if there is such."""
     chosen, absent = _choice(objective, model)
     if absent and is_installed(chosen):
-        names = " and ".join(one.name for one in absent)
+        names = " and ".join(framework.name for framework in absent)
         verb = "is" if len(absent) == 1 else "are"
         _LOG.info(
             "runtime %s, since %s %s not installed; argument `runtime` names another",
@@ -52,8 +52,8 @@ def tell_default_runtime(objective: Objective, model: str) -> None:
 def _choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Framework]]:
     """The framework for a model by default, and those before it, which are not installed."""
     able = _able(timed_objective(objective))
-    readers = [one for one in able if _reads(one, model)] or able
-    at = next((at for at, one in enumerate(readers) if is_installed(one)), 0)
+    readers = [framework for framework in able if _reads(framework, model)] or able
+    at = next((at for at, framework in enumerate(readers) if is_installed(framework)), 0)
     return readers[at], readers[:at]
 
 
@@ -66,8 +66,8 @@ def _reads(framework: Framework, model: str) -> bool:
         return framework.reads_folders
     if suffix in framework.suffixes:
         return True
-    others = [one for one in frameworks() if isinstance(one, HandsOverPrograms)]
-    return framework.converts_programs and any(suffix in one.suffixes for one in others)
+    others = [framework for framework in frameworks() if isinstance(framework, HandsOverPrograms)]
+    return framework.converts_programs and any(suffix in framework.suffixes for framework in others)
 
 
 def require_known_format(path: Path) -> None:
@@ -76,12 +76,12 @@ def require_known_format(path: Path) -> None:
     Raises:
         FileFormatError: the message names the formats, or how to get one.
     """
-    known = [suffix for one in frameworks() for suffix in one.suffixes]
-    known += [suffix for one in readers() for suffix in one.suffixes]
+    known = [suffix for framework in frameworks() for suffix in framework.suffixes]
+    known += [suffix for framework in readers() for suffix in framework.suffixes]
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in (*known, ".json"):
         return
-    hints = [one.instead[suffix] for one in frameworks() if suffix in one.instead]
+    hints = [framework.instead[suffix] for framework in frameworks() if suffix in framework.instead]
     listed = f"known are {', '.join(dict.fromkeys(known))}, .json and a SavedModel folder"
     raise FileFormatError(
         f"'{shown_name(path)}' has no known model format; {(hints or [listed])[0]}"
@@ -103,7 +103,7 @@ def runtime_of(source: ModelSource | None, objective: Objective = "latency") -> 
 
 def module_runtime_name() -> str:
     """The first runtime of the registry that reads modules in memory."""
-    return next(one.name for one in frameworks() if one.reads_modules)
+    return next(framework.name for framework in frameworks() if framework.reads_modules)
 
 
 def require_known_runtime(runtime: str | None) -> None:
@@ -124,7 +124,7 @@ def require_training_runtime(runtime: str | None, objective: str) -> None:
     """
     if runtime is None or objective in framework_named(runtime).objectives:
         return
-    able = " or ".join(one.name for one in _able(objective))
+    able = " or ".join(framework.name for framework in _able(objective))
     verb = "train" if objective == "training" else f"be used for {objective}"
     raise FieldError("runtime", f"'{runtime}' cannot {verb}; leave it out, or take {able}")
 
@@ -137,11 +137,13 @@ def compile_options(runtime: str) -> Mapping[str, str]:
     """
     options = framework_named(runtime).compile_options
     if not options:
-        able = " or ".join(one.name for one in frameworks() if one.compile_options)
+        able = " or ".join(
+            framework.name for framework in frameworks() if framework.compile_options
+        )
         raise FieldError("compiled", f"is of runtime {able}; '{runtime}' always compiles")
     return options
 
 
 def _able(objective: str) -> tuple[Framework, ...]:
     """The frameworks for an objective, the first choice first."""
-    return tuple(one for one in frameworks() if objective in one.objectives)
+    return tuple(framework for framework in frameworks() if objective in framework.objectives)

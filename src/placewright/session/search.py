@@ -382,7 +382,7 @@ def search_and_check(
                 )
                 left_out.append(unchecked)
             else:
-                plan, table = _checked(plan, model, measured, steps, deadline)
+                plan, table = _checked(plan, model, steps, deadline)
         except OutOfTime as error:
             left_out.append(f"check on the hardware: {error.args[0]}")
     if model.request.evaluator == "simulated":
@@ -491,7 +491,7 @@ def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
 
 
 def _checked(
-    plan: Plan, model: ModelOfRequest, measured: Measured, steps: Steps, deadline: Deadline
+    plan: Plan, model: ModelOfRequest, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, ContenderTable]:
     limit = model.request.latency_limit
     check = Check(

@@ -295,7 +295,7 @@ class Session:
 
 
 def _as_given(outputs: Any, *, is_named: bool) -> Any:
-    """Arrays as the inputs came, in a list or by name; the model's own result as it is."""
+    """Outputs as a list, or a dict if inputs came by name; the model's own result unchanged."""
     if not isinstance(outputs, Outputs):
         return outputs
     return outputs.by_name if is_named else list(outputs)

@@ -57,7 +57,7 @@ _LEAST_EVALUATIONS, _MOST_EVALUATIONS = 50, 300  # of improving
 _MEASURED = 3  # candidates
 _ROUNDS = 7
 _SAMPLES = 20
-_PLAYED = 24
+_STREAM_SAMPLES = 24
 
 
 def require_streamable(plan: Plan) -> None:
@@ -102,8 +102,7 @@ def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
 
 
 def contender_to_run(plan: Plan) -> str:
-    """Name of the contender that runs a plan's streams: the plan itself, or what no placement
-    expresses and was recommended."""
+    """Name of the contender that runs a plan's streams: the plan, or a recommended unsplit way."""
     measured = plan.measured
     if measured is not None and measured.recommendation in UNSPLIT_STREAMS:
         return measured.recommendation
@@ -252,7 +251,7 @@ def stream_memory(plan: Plan, model: LoadedModel, in_flight: int) -> dict[str, t
 def played_period(problem: Problem, placement: Placement) -> float:
     """Seconds per sample of a placement's stream; inf if it has none."""
     try:
-        return Simulator(problem).stream(placement, samples=_PLAYED).steady.period
+        return Simulator(problem).stream(placement, samples=_STREAM_SAMPLES).steady.period
     except InfeasibleError:
         return float("inf")
 
@@ -339,7 +338,7 @@ def _in_flight(simulator: Simulator, placement: Placement) -> int | None:
 
 def _period(simulator: Simulator, placement: Placement, in_flight: int | None) -> float:
     try:
-        stream = simulator.stream(placement, samples=_PLAYED, in_flight=in_flight)
+        stream = simulator.stream(placement, samples=_STREAM_SAMPLES, in_flight=in_flight)
     except InfeasibleError:
         return float("inf")
     return stream.steady.period
@@ -389,7 +388,7 @@ def _fastest(problem: Problem, split: Sequence[Placement], model: LoadedModel) -
         runners = {}
         most = 1
         for at, placement in enumerate(split):
-            in_flight = Simulator(problem).stream(placement, samples=_PLAYED).in_flight
+            in_flight = Simulator(problem).stream(placement, samples=_STREAM_SAMPLES).in_flight
             runners[str(at)] = stack.enter_context(
                 stream_runner(problem, placement, model, in_flight=in_flight)
             )

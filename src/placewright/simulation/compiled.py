@@ -21,6 +21,7 @@ import numba
 import numpy as np
 from platformdirs import user_cache_path
 
+from placewright.core.arrays import read_only_array
 from placewright.simulation.kernel_cache import keep_kernels, use_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,15 +65,9 @@ def machine_code(function: F, argument_types: tuple[object, ...]) -> F:
 
 
 def read_only(fields: Fields) -> Fields:
-    """A named tuple's arrays as read-only C-ordered ones; they share memory where they can."""
-    values = (_read_only_array(v) if isinstance(v, np.ndarray) else v for v in fields)
+    """Replace each array of a named tuple by its `read_only_array`."""
+    values = (read_only_array(v) if isinstance(v, np.ndarray) else v for v in fields)
     return cast(Fields, cast(Any, type(fields))._make(values))
-
-
-def _read_only_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
 
 
 def _cached(function: F, **options: object) -> F:

@@ -149,9 +149,11 @@ def _segment_limits(problem: Problem) -> dict[str, Any]:
     """Limits on segments, by the names of `ProblemArrays`; a large number is no limit."""
     devices = problem.cluster.devices if problem.cluster.limits_segments else ()
     return {
-        "segments": np.array([one.max_segments or NO_LIMIT for one in devices], dtype=np.int64),
+        "segments": np.array(
+            [device.max_segments or NO_LIMIT for device in devices], dtype=np.int64
+        ),
         "segment_ops": np.array(
-            [one.max_segment_ops or NO_LIMIT for one in devices], dtype=np.int64
+            [device.max_segment_ops or NO_LIMIT for device in devices], dtype=np.int64
         ),
         "unit_ops": np.bincount(problem.units.group_of, minlength=problem.n_units)[
             : problem.n_units if devices else 0

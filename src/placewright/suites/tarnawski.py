@@ -45,6 +45,7 @@ FORMAT = "placewright.tarnawski/1"
 REPLICATED = "replicated"  # the best contiguous split in which accelerators may take turns
 
 # Folders of the repository -> our folders; `find_workloads` accepts either.
+_TIMEOUT_SECONDS = 60.0  # of a download
 _FOLDERS = {
     "throughput-inputs": "throughput",
     "latency-inputs": "latency",
@@ -176,7 +177,7 @@ def find_workloads(data_folder: Path | str, parts: Sequence[str] | None = None) 
     return files
 
 
-def fetch_workloads(destination: Path | str, *, timeout_seconds: float = 60.0) -> Path:
+def fetch_workloads(destination: Path | str) -> Path:
     """Download the published workloads, check them, and write them to a folder.
 
     Returns:
@@ -187,7 +188,7 @@ def fetch_workloads(destination: Path | str, *, timeout_seconds: float = 60.0) -
     """
     root = Path(destination)
     try:
-        with urllib.request.urlopen(ARCHIVE, timeout=timeout_seconds) as response:
+        with urllib.request.urlopen(ARCHIVE, timeout=_TIMEOUT_SECONDS) as response:
             content = response.read()
     except OSError as error:
         raise AnswerError(f"cannot download {ARCHIVE}: {error}") from None

@@ -95,7 +95,7 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """The end of a try: with `done`, or lost for the reason `lost`, perhaps after its seconds."""
+    """End of an attempt: its result, or the reason why it was lost."""
 
     attempt: Attempt
     done: Done | None = None

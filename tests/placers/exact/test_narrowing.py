@@ -68,7 +68,7 @@ def test_no_limit_is_refused_that_a_placement_keeps(seed: int, share: float, tic
     model = load_model_of(problem, problem.colocation)
     program = LimitedProgram(max_load_program(model).program, ticks)
     limit = share * best
-    answer = program.ask(limit, quiet_solver(), lambda: False)
+    answer = program.search_below(limit, quiet_solver(), lambda: False)
     if limit >= best:
         assert answer.columns is not None
     elif ticks == 1e8 and share < 0.999:

@@ -20,7 +20,7 @@ ROUNDING = 0.005 * _MIB  # bytes: sizes are printed in hundredths of a MiB
 
 @dataclass(frozen=True)
 class Printed:
-    """Places by the engine's own print."""
+    """Places of layers, tensors and buffers, as the engine prints them."""
 
     layers: Mapping[int, str]  # number of a layer -> the engine's device; the head is the last
     moved: Mapping[str, str]  # tensor -> buffer, of those that lie elsewhere than their layer

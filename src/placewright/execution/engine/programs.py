@@ -119,12 +119,12 @@ def engine_at(folder: str | Path | None = None) -> Programs:
 
 
 def long(option: str) -> str:
-    """An option of a program that has no short form."""
+    """Spell an option that has no short form."""
     return f"--{option}"
 
 
 def ending(code: int) -> str:
-    """The end of a process, in words."""
+    """Describe how a process ended."""
     if code >= 0:
         return f"ended with code {code}"
     try:
@@ -134,7 +134,7 @@ def ending(code: int) -> str:
 
 
 def last_error(log: str) -> str:
-    """The last line of a log that tells an error, else its last line."""
+    """Last line of a log that mentions an error or a failure, else its last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "failed" in line.lower()]
     chosen = (telling or lines or ["it printed nothing"])[-1]
@@ -142,7 +142,7 @@ def last_error(log: str) -> str:
 
 
 def ends_with_parent() -> Callable[[], None] | None:
-    """A call for a child before it runs its program, so that it dies with this process (Linux)."""
+    """Make a function for a new child to call, so that it dies with this process (Linux)."""
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None)

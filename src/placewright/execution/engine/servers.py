@@ -52,8 +52,8 @@ class Servers:
         Raises:
             RuntimeFailure: the message names the server and its last line.
         """
-        for each in self.started:
-            each.require_alive()
+        for server in self.started:
+            server.require_alive()
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def running_servers(
                 raise InputError(f"no server answers at {address}; start one there")
             else:
                 started.append(stack.enter_context(_server(engine, address, threads)))
-        for each in started:
-            _wait_for(each)
+        for server in started:
+            _wait_for(server)
         yield Servers(tuple(started))
 
 

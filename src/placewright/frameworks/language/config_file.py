@@ -1,4 +1,4 @@
-"""Reads a `config.json` of strangers: bounded sizes, no code, nothing that names another file."""
+"""Reads an untrusted `config.json`: bounded sizes, no code, nothing that names another file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ConfigFile:
         self.dtype = self._dtype(raw)
         own = raw.get("text_config")
         inner = own if isinstance(own, dict) else {}
-        self.is_quantized = any("quantization_config" in each for each in (raw, inner))
+        self.is_quantized = any("quantization_config" in content for content in (raw, inner))
 
     def fault(self, text: str) -> FileFormatError:
         """An error about this file."""

@@ -48,7 +48,7 @@ def read_config(path: Path, weights: str | None) -> tuple[LanguageModel, str, st
 
 @functools.lru_cache(maxsize=8)
 def _library(path: Path, sha256: str) -> LibraryModel:
-    """The library's model of a file with this content: an answer reads it again after a search."""
+    """Build the library's model of a file, once for each content."""
     del sha256
     return built(ConfigFile(path), tuple(sorted(ARCHITECTURES)))
 

@@ -77,7 +77,7 @@ def read_gguf_file(path: Path) -> GgufFile:
 
 
 class _Fault(Exception):
-    """The rest of the sentence about a file."""
+    """A file is refused; `read_gguf_file` puts the file's name before the text."""
 
 
 class _Bytes:
@@ -115,7 +115,7 @@ class _Bytes:
         return struct.unpack(f"<{count}{code}", self.take(count * wide, what))
 
     def skip(self, count: int, what: str) -> None:
-        """Pass bytes that nobody needs."""
+        """Skip bytes."""
         for at in range(0, count, 1 << 20):
             self.take(min(count - at, 1 << 20), what)
 

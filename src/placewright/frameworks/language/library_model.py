@@ -145,16 +145,16 @@ def _experts_used(config: Any) -> int:
 def _cache(layer: Any, heads: int, latent: int) -> Cache:
     """Cache and state of a layer, by the shapes of the tensors that the library keeps."""
     states = [
-        each
+        state
         for kind in ("conv_states", "recurrent_states")
-        for each in getattr(layer, kind, {}).values()
-        if each is not None
+        for state in getattr(layer, kind, {}).values()
+        if state is not None
     ]
-    state_bytes = _STATE_BYTES * sum(each.numel() for each in states)
+    state_bytes = _STATE_BYTES * sum(state.numel() for state in states)
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
     if keys is None or values is None:
         return Cache(state_bytes=state_bytes)
-    elements = sum(each.shape[1] * each.shape[3] for each in (keys, values))
+    elements = sum(tensor.shape[1] * tensor.shape[3] for tensor in (keys, values))
     width = keys.shape[3] + values.shape[3]
     if latent and keys.shape[3] == latent:  # the latent serves as key, with positions, and value
         width += latent

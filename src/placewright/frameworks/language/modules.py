@@ -1,4 +1,4 @@
-"""A language model as modules, whatever file it came from, and their graph for one step."""
+"""A language model as layers of modules, and the graph of its modules for one step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Mapping[Part, str] = {
     "shared-experts": "SharedExperts",
     "head": "Head",
 }
-_CELLS = 256  # tokens, of which the room of a window is a multiple (llama-kv-cache-iswa.cpp)
+_CELLS = 256  # the cache of a window is a multiple of so many tokens (llama-kv-cache-iswa.cpp)
 _HIDDEN_BYTES = 4  # of an element between modules, which engines keep in f32
 CACHE_FORMATS: Mapping[str, tuple[int, int]] = {  # elements and bytes of a block
     "f32": (1, 4),
@@ -53,11 +53,11 @@ class Cache:
     state_bytes: int = 0  # of a recurrent state, which does not grow with the context
 
     def tokens(self, context: int) -> int:
-        """Number of tokens that are kept of a context."""
+        """Number of tokens of a context whose keys and values are kept."""
         return min(context, self.window) if self.window else context
 
     def looked_at(self, tokens: int, context: int) -> int:
-        """Tokens that the last `tokens` of a context look at, themselves too, summed.
+        """Sum over the last `tokens` of a context: tokens that each attends to, itself included.
 
         The last one looks at ``context`` tokens or its window, the one before it at one token less.
         """
@@ -66,7 +66,7 @@ class Cache:
         return full * first + full * (full - 1) // 2 + (tokens - full) * self.tokens(context)
 
     def n_bytes(self, context: int, dtype: str, at_once: int = 0) -> float:
-        """Bytes for a context of one sequence.
+        """Bytes that one sequence of `context` tokens keeps.
 
         Args:
             context: tokens.
@@ -83,7 +83,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A decoder, by layers and modules."""
+    """A decoder as layers of modules with their weights and caches."""
 
     architecture: str  # as the file names it
     hidden: int  # elements of the state that modules hand on
@@ -123,7 +123,7 @@ class LanguageModel:
         return self.experts_used / self.n_experts if self.n_experts else 1.0
 
     def cache_bytes(self, context: int, dtype: str) -> float:
-        """Bytes that one sequence of a context needs in all layers."""
+        """Bytes that one sequence of `context` tokens keeps in all layers."""
         return sum(cache.n_bytes(context, dtype) for cache in self.caches)
 
     def facts(self, step: ModelStep) -> dict[str, int | float | str]:
@@ -153,7 +153,7 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class ModelStep:
-    """The step of a model that a graph shows."""
+    """One pass of a model: number of new tokens, context, and sequences."""
 
     tokens: int  # that are computed at once; 1 is a step of decoding
     context: int  # tokens of the sequence, those among them
@@ -172,10 +172,10 @@ _MOST_TOKENS = 1 << 24
 
 
 def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> ModelStep:
-    """The step that shapes ask for: one token, after 4096 tokens or what the model was trained for.
+    """Make the step of requested sizes; default one token, at the end of a context of 4096 or less.
 
     Raises:
-        InputError: another name, no single number, or a context beyond the model's.
+        InputError: a name is unknown, a size is not one number, or the context is too long.
     """
     longest = trained_context or _MOST_TOKENS
     values: dict[str, int] = {"tokens": 1, "context": min(_DEFAULT_CONTEXT, longest)}
@@ -196,7 +196,7 @@ def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> Mode
 
 
 def modules_graph(model: LanguageModel, step: ModelStep) -> ComputationGraph:
-    """The modules of one step, which hand on the hidden state.
+    """Make the graph of a step: modules that pass the hidden state on.
 
     A cache is a weight of its attention: it rests where the layer is.
     """
@@ -229,7 +229,8 @@ class ModulesGraph:
             "head",
             _KINDS["head"],
             inputs=state,
-            flops=step.answers * sum(2.0 * each.n_elements for each in matrices if each.multiplies),
+            flops=step.answers
+            * sum(2.0 * matrix.n_elements for matrix in matrices if matrix.multiplies),
             module="head",
             weights=head,
         )
@@ -240,7 +241,7 @@ class ModulesGraph:
     def _layer(
         self, number: int, layer: Mapping[Part, Sequence[Weight]], cache: Cache, state: list[int]
     ) -> list[int]:
-        """Add the modules of a layer; the tensors that the next one reads."""
+        """Add the modules of a layer; return the tensors that the next layer reads."""
         place = f"layers.{number}"
         if "attention" in layer:
             state = [self._hidden(self._op(place, "attention", layer, cache, state))]
@@ -272,22 +273,23 @@ class ModulesGraph:
         n_bytes = step.sequences * cache.n_bytes(step.context, step.cache, step.at_once)
         if n_bytes:
             weights.append(self._builder.add_weight(n_bytes, dtype=step.cache))
-        each = sum((2.0 if w.multiplies else 1.0) * w.n_elements for w in layer[part])
+        flops_per_token = sum((2.0 if w.multiplies else 1.0) * w.n_elements for w in layer[part])
         if part == "experts":
-            each *= self._model.share_of_experts
-        own = step.tokens // step.sequences
-        scores = cache.score_flops * step.sequences * cache.looked_at(own, step.end or step.context)
+            flops_per_token *= self._model.share_of_experts
+        end = step.end or step.context
+        looked_at = cache.looked_at(step.tokens // step.sequences, end)
+        scores = cache.score_flops * step.sequences * looked_at
         return self._builder.add_op(
             f"{place}.{part}",
             _KINDS[part],
             inputs=inputs,
-            flops=self._step.tokens * each + scores,
+            flops=step.tokens * flops_per_token + scores,
             module=place,
             weights=weights,
         )
 
     def _add(self, weights: Sequence[Weight]) -> list[int]:
-        return [self._builder.add_weight(each.n_bytes, dtype=each.dtype) for each in weights]
+        return [self._builder.add_weight(weight.n_bytes, dtype=weight.dtype) for weight in weights]
 
     def _hidden(self, op: int) -> int:
         shape = (self._step.tokens, self._model.hidden)

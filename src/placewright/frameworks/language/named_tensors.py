@@ -19,7 +19,7 @@ _OF_EXPERT_LAYERS = ("ffn_gate_inp", "exp_probs_b", "ffn_norm", "post_ffw_norm")
 
 
 class Contradiction(Exception):
-    """The rest of the sentence about a file."""
+    """A file contradicts itself; its reader puts the file's name before the text."""
 
 
 class NamedTensors:

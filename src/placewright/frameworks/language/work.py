@@ -70,7 +70,7 @@ def requested_work(
     graph = ModulesGraph(model, step).build()
     modules = dict(_modules(model))
     work = tuple(
-        tuple(_work(model, request, each, *modules[name]) for each in request.passes)
+        tuple(_work(model, request, pass_, *modules[name]) for pass_ in request.passes)
         for name in graph.op_names
     )
     return RequestedWork(
@@ -84,7 +84,7 @@ def requested_work(
             for name in graph.op_names
         ],
         buffers,
-        float(max(each.n_bytes for each in model.all_weights())),
+        float(max(weight.n_bytes for weight in model.all_weights())),
         float(_ACTIVATION_BYTES * batch * _STATES * model.hidden),
         step.scratch_bytes,
     )

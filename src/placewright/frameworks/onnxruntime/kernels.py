@@ -91,7 +91,7 @@ class KernelMap:
     def _joined(
         self, nodes: Sequence[Any], named: Sequence[list[int]], ops: Sequence[list[int]]
     ) -> Grouping:
-        """Group the ops of each kernel, and those of an addition with the ops before it."""
+        """Group the ops of each kernel; an addition joins the ops whose values it reads."""
         joined = DisjointSets(self.graph.n_ops)
 
         def join(ops: Sequence[int]) -> None:

@@ -48,7 +48,7 @@ class CachedDecoder(nn.Module):
 
 
 class _Given:
-    """A cache in the form that attention layers of `transformers` ask for."""
+    """Key/value cache with the interface that attention layers of `transformers` expect."""
 
     is_compileable = True
 

@@ -6,7 +6,7 @@ are fused into blocks; in a depth-first topological order of the blocks each acc
 filled up to its memory; the remaining blocks run on a CPU.
 
 Departures from the paper: a block that an accelerator does not support goes to the CPU (the
-published program has no such test); several CPUs are one to the `subgraph` execution models.
+published program has no such test); several CPUs are one device to the `subgraph` execution models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Greedy(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation."""
+        """Fill the devices, and evaluate the placement once."""
         device_of = filled(problem)
         if device_of is None:
             return evaluator.solution(message="a block of ops is left over that no CPU may run")
@@ -48,7 +48,7 @@ class Greedy(ForEveryProblem):
 
 
 def filled(problem: Problem) -> IntArray | None:
-    """Device of each unit, shape (n_units,); None if a remaining block has no device."""
+    """Fill the devices: device of each unit, (n_units,); None if a block fits nowhere."""
     blocks, order = blocks_in_order(problem)
     memory, cluster = problem.cluster.memory_bytes, problem.cluster
     fast, slow = _device_ranks(problem)
@@ -70,9 +70,9 @@ def filled(problem: Problem) -> IntArray | None:
             return bool(kept[device] <= memory[device] and in_pools)
 
         chosen = -1
-        own_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))
-        alone = any(allowed[block, d] and own_bytes <= memory[d] for d in fast)
-        while alone and turn < len(fast) and chosen < 0:
+        block_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))
+        fits_alone = any(allowed[block, d] and block_bytes <= memory[d] for d in fast)
+        while fits_alone and turn < len(fast) and chosen < 0:
             if allowed[block, fast[turn]] and fits(fast[turn]):
                 chosen = fast[turn]
             else:
@@ -88,7 +88,7 @@ def filled(problem: Problem) -> IntArray | None:
 
 
 def blocks_in_order(problem: Problem) -> tuple[Grouping, IntArray]:
-    """Fused classes that need each other, and a depth-first topological order of them."""
+    """Blocks (colocation classes that need each other, fused), and a depth-first order of them."""
     producers, consumers = unit_edges(problem.unit_graph, as_read=True)
     classes = problem.colocation
     pairs = np.stack([classes.group_of[producers], classes.group_of[consumers]], axis=1)
@@ -100,7 +100,7 @@ def blocks_in_order(problem: Problem) -> tuple[Grouping, IntArray]:
 
 
 def _device_ranks(problem: Problem) -> tuple[list[int], list[int]]:
-    """Accelerators and CPUs, each in device order; without accelerators all are one rank."""
+    """Accelerators to fill, and CPUs for the rest; without accelerators the CPUs are filled."""
     kinds = [device.kind for device in problem.cluster.devices]
     slow = [index for index, kind in enumerate(kinds) if kind == "cpu"]
     fast = [index for index, kind in enumerate(kinds) if kind != "cpu"]

@@ -102,7 +102,7 @@ class _Gains:
         return bool(self._gains)
 
     def names(self) -> list[str]:
-        """Those that have something to ask."""
+        """Searches that have not ended."""
         return list(self._gains)
 
     def give(self) -> str | None:
@@ -132,7 +132,7 @@ class _Gains:
         return self._lengths[name]
 
     def take_back(self, name: str) -> None:
-        """A turn has ended, or will not be taken."""
+        """Note that a turn has ended, or will not be taken."""
         self._under_way[name] -= 1
 
     def learn(self, name: str, before: float, outcome: TurnOutcome) -> None:
@@ -245,7 +245,7 @@ class _Schedule:
                     return
 
     def _in_order(self, turns: Sequence[Turn]) -> Generator[tuple[Turn, TurnOutcome], None, None]:
-        """Turns with their outcomes in the order of the list, whichever ends first."""
+        """Yield turns and outcomes in the order of the list, whichever turn ends first."""
         ended: dict[int, TurnOutcome] = {}
         at = 0
         with closing(self._takers.run(turns)) as running:
@@ -273,7 +273,7 @@ class _Schedule:
                     return
 
     def _coming(self) -> Iterator[Turn | None]:
-        """The next turn; None if only the end of another turn can bring one."""
+        """Yield the next turn, or None while it depends on the end of another turn."""
         while not self._is_over:
             turn = self._next_turn()
             if turn is None and not self._under_way:
@@ -301,7 +301,7 @@ class _Schedule:
 
     @property
     def _free_evaluations(self) -> float:
-        """Left, and not reserved for turns that are under way with counts of their own."""
+        """Evaluations left, less those reserved for turns under way with a budget of their own."""
         reserved = 0 if self._takers.is_joint else self._reserved_evaluations
         return self._evaluator.remaining_evaluations - reserved
 

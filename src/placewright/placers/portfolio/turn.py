@@ -142,7 +142,7 @@ class TurnTaker:
         return TurnOutcome(found, evaluator.asked, evaluator.own_best, evaluator.is_spent, state)
 
     def _continued(self, turn: Turn) -> Any:
-        """The turn's state; a state that this process has kept is brought up to it."""
+        """State to continue from: that of this process, brought up to date, or the turn's."""
         live = self._live.get(turn.member)
         if turn.state is None or live is None or live is turn.state:
             return turn.state

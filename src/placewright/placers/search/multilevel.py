@@ -14,7 +14,7 @@ Departures from the papers: on every level the evaluator values the placement of
 the makespan of a coarse graph, whose groups run as one, predicts that of the fine graph poorly.
 
 The search is a generator that yields placements and receives their values, so that a turn may end
-between any two questions and the next turn continues there.
+between any two batches and the next turn continues there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from placewright.placers.search.coarsening import Level, levels_of
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
-Questions = Generator[IntArray, FloatArray, tuple[IntArray, float]]
-_CELLS = 1_000_000  # units times placements of one question: half a second
+Batches = Generator[IntArray, FloatArray, tuple[IntArray, float]]
+_CELLS = 1_000_000  # units times placements of one batch: half a second
 _SAMPLES, _ELITE = 50, 0.1  # placements of one distribution, and the share that updates it
 _SMOOTHING = 0.8  # weight of the new frequencies
 _FLOOR, _FLOOR_FALLS = 0.1, 0.85  # weight of the uniform distribution, and its decay
@@ -97,34 +97,34 @@ class Multilevel(ForEveryProblem):
         search = evaluator.memory.get(self.name)
         if search is None or search.settings != self:
             search = evaluator.memory[self.name] = _Search(self, rng.spawn(1)[0])
-        search.go_on(problem, evaluator)
+        search.replay(problem, evaluator)
         done, has_limit = 0, evaluator.budget.is_limited
         while (has_limit or done < self.batches) and not evaluator.is_closed:
-            search.ask(evaluator)
+            search.evaluate_batch(evaluator)
             done += 1
         return evaluator.solution()
 
 
 @dataclass(eq=False)
 class _Search:
-    """The questions of a search, and all answers so far, from which a further call goes on.
+    """State of a search between calls: batches of placements, and their values so far.
 
-    Another process gets the answers, and asks all questions again without evaluating anything.
+    Another process receives the values, and replays all batches without evaluating anything.
     """
 
     settings: Multilevel  # of the search
-    rng: np.random.Generator  # as it was before the first question
-    # values of all rows of each question so far
-    answers: list[FloatArray] = field(default_factory=list)
-    # devices and values that the questions took into account, in time order
+    rng: np.random.Generator  # as it was before the first batch
+    # values of all rows of each finished batch
+    finished: list[FloatArray] = field(default_factory=list)
+    # incumbents (devices, value) that the batches depend on, in time order
     incumbents: list[tuple[IntArray | None, float]] = field(default_factory=list)
-    # of the question that the budget cut off, as far as there are
+    # values of the first rows of a batch that the budget cut off
     values: list[FloatArray] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._questions: Generator[IntArray, FloatArray, None] | None = None
-        self._rows = np.zeros((0, 0), dtype=np.int64)  # of the question without an answer
-        self._n_answers = self._n_incumbents = 0  # that the questions have taken
+        self._batches: Generator[IntArray, FloatArray, None] | None = None
+        self._rows = np.zeros((0, 0), dtype=np.int64)  # of the first batch without values
+        self._n_replayed = self._n_incumbents = 0  # that `_batches` has received
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name[0] != "_"}
@@ -134,41 +134,41 @@ class _Search:
         self.__post_init__()
 
     def catch_up(self, later: _Search) -> None:
-        """Take over the answers of later turns of the same search, which other processes took."""
+        """Take over the finished of later turns of the same search, which other processes took."""
         if not self._is_before(later):
             self.__post_init__()
         vars(self).update(later.__getstate__())
 
     def _is_before(self, later: _Search) -> bool:
-        pairs = zip(self.answers, later.answers, strict=False)
-        return len(self.answers) <= len(later.answers) and all(
+        pairs = zip(self.finished, later.finished, strict=False)
+        return len(self.finished) <= len(later.finished) and all(
             np.array_equal(mine, other) for mine, other in pairs
         )
 
-    def go_on(self, problem: Problem, evaluator: Evaluator) -> None:
-        """Come to the question that has no answer yet, for which nothing is evaluated."""
+    def replay(self, problem: Problem, evaluator: Evaluator) -> None:
+        """Replay known values up to the first batch without values; evaluates nothing."""
         self._evaluator = weakref.ref(evaluator)  # which holds this search in its memory
-        if self._questions is None:
+        if self._batches is None:
             tied = with_shared_weights_tied(problem)
-            self._questions = cycles(tied, self.settings, self._incumbent, copy.deepcopy(self.rng))
-            self._rows = next(self._questions)
-        while self._n_answers < len(self.answers):
-            self._rows = self._questions.send(self.answers[self._n_answers])
-            self._n_answers += 1
+            self._batches = cycles(tied, self.settings, self._incumbent, copy.deepcopy(self.rng))
+            self._rows = next(self._batches)
+        while self._n_replayed < len(self.finished):
+            self._rows = self._batches.send(self.finished[self._n_replayed])
+            self._n_replayed += 1
 
-    def ask(self, evaluator: Evaluator) -> None:
-        """Have one question answered; what the budget cut off is asked again next time."""
-        assert self._questions is not None
+    def evaluate_batch(self, evaluator: Evaluator) -> None:
+        """Evaluate one batch; the next call evaluates the rows that the budget cut off."""
+        assert self._batches is not None
         known = sum(len(values) for values in self.values)
         self.values.append(evaluator.evaluate_many(self._rows[known:]))
         if known + len(self.values[-1]) == len(self._rows):
-            self.answers.append(np.concatenate(self.values))
+            self.finished.append(np.concatenate(self.values))
             self.values = []
-            self._n_answers += 1
-            self._rows = self._questions.send(self.answers[-1])
+            self._n_replayed += 1
+            self._rows = self._batches.send(self.finished[-1])
 
     def _incumbent(self) -> tuple[IntArray | None, float]:
-        """The evaluator's, or what it was when the question was first asked."""
+        """The evaluator's incumbent, or that of the first time when values are replayed."""
         if self._n_incumbents == len(self.incumbents):
             known = self._evaluator()
             if known is None or known.best is None:
@@ -186,7 +186,7 @@ def cycles(
     incumbent: Callable[[], tuple[IntArray | None, float]],
     rng: np.random.Generator,
 ) -> Generator[IntArray, FloatArray, None]:
-    """Questions without end: sample a start, refine it, then coarsen and refine repeatedly.
+    """Yield batches without end: sample a start, refine it, then coarsen and refine repeatedly.
 
     Yields:
         Placements, shape (n, n_units), n >= 1.
@@ -215,7 +215,7 @@ def cycles(
 
 def _sampled_and_refined(
     problem: Problem, settings: Multilevel, fewest: int, rng: np.random.Generator
-) -> Questions:
+) -> Batches:
     levels = levels_of(problem, fewest, rng)
     placement, value = yield from _sampled(levels[-1], rng)
     for level in reversed(levels):
@@ -225,7 +225,7 @@ def _sampled_and_refined(
 
 def _cycled(
     problem: Problem, settings: Multilevel, current: IntArray, rng: np.random.Generator
-) -> Questions:
+) -> Batches:
     """Coarsen within devices, move a few groups at a coarse level, refine to the finest."""
     levels = levels_of(problem, settings.groups, rng, current)
     top = len(levels) - 1 - int(rng.integers(min(len(levels), 3)))
@@ -242,7 +242,7 @@ def _cycled(
     return placement, value
 
 
-def _better_of(current: IntArray, value: float, other: IntArray) -> Questions:
+def _better_of(current: IntArray, value: float, other: IntArray) -> Batches:
     """The better of two placements, both without an order."""
     values = yield other[None, :]
     return (other, float(values[0])) if values[0] < value else (current, value)
@@ -254,7 +254,7 @@ def _is_accepted(value: float, best: float, temperature: float, rng: np.random.G
     return bool(rng.random() < math.exp(-(value / best - 1.0) / temperature))
 
 
-def _sampled(level: Level, rng: np.random.Generator) -> Questions:
+def _sampled(level: Level, rng: np.random.Generator) -> Batches:
     """Cross-entropy method on the devices of groups, from the uniform distribution.
 
     R. Y. Rubinstein, D. P. Kroese, "The Cross-Entropy Method", Springer 2004, Algorithm 4.2.1: the
@@ -281,7 +281,7 @@ def _sampled(level: Level, rng: np.random.Generator) -> Questions:
 
 
 def _valued(chosen: IntArray, level: Level) -> Generator[IntArray, FloatArray, FloatArray]:
-    """Values of devices of groups, shape (n, n_groups), in questions of limited size."""
+    """Values of devices of groups, shape (n, n_groups), in batches of limited size."""
     at_once = max(1, _CELLS // len(level.group_of))
     values: list[FloatArray] = []
     for first in range(0, len(chosen), at_once):
@@ -291,7 +291,7 @@ def _valued(chosen: IntArray, level: Level) -> Generator[IntArray, FloatArray, F
 
 def _refined(
     level: Level, settings: Multilevel, current: IntArray, value: float, rng: np.random.Generator
-) -> Questions:
+) -> Batches:
     """Batches of moves of groups: the best move, or all better ones together, until none is left.
 
     Accepts ties, which do not reset patience.

@@ -144,7 +144,7 @@ def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
     seconds = {
         phase: Simulator(token_problem(work, cluster, (phase,))).value(plan.placement)
         for phase in PHASES
-        if any(each.phase == phase for each in request.passes)
+        if any(pass_.phase == phase for pass_ in request.passes)
     }
     names = problem.cluster.device_names
     kept = np.bincount(plan.placement.device_of, work.caches, minlength=problem.n_devices)
@@ -182,7 +182,7 @@ def memory_advice(problem: Problem) -> str | None:
         found.append((size - device.memory_bytes, device.name, size))
     if not found:
         return None
-    host = [each for each in found if each[1] == cluster.host]
+    host = [shortage for shortage in found if shortage[1] == cluster.host]
     missing, name, size = min(host or found)
     shorter = largest_context(works, request, cluster, trained)
     instead = f"; so does argument `context` {shorter}" if shorter else ""

@@ -59,17 +59,17 @@ def contenders_of(plan: Plan, path: str, fit: Callable[[], list[str]]) -> Conten
             continue
         try:
             other = _plan_at(plan, placement)
-            made = _contender(name, other, _alone(other, engine_options(other)), path)
+            made = _contender(name, other, _alone(engine_options(other)), path)
         except InexpressibleError as error:
             left_out[name] = str(error)
             continue
-        same = next((each.name for each in found if each.words == made.words), None)
+        same = next((contender.name for contender in found if contender.words == made.words), None)
         if same is None:
             found.append(made)
         else:
             left_out[name] = f"it is the same as '{same}'"
     try:
-        words = _fitted(plan, options, path, fit())
+        words = _fitted(options, path, fit())
     except (RuntimeFailure, InexpressibleError) as error:
         left_out[FITTED] = str(error)
     else:
@@ -112,7 +112,7 @@ def _plan_at(plan: Plan, placement: Placement) -> Plan:
     return plan_of(plan.problem, Solution(placement, value, "feasible"), record, plan.runtime)
 
 
-def _alone(plan: Plan, options: EngineOptions) -> EngineOptions:
+def _alone(options: EngineOptions) -> EngineOptions:
     """Options that name only the cards that are used, if that is one or none."""
     used = [at for at, share in enumerate(options.shares) if share]
     if options.gpu_layers == 0 or len(used) != 1:
@@ -162,7 +162,7 @@ def fitted_words(
     return shlex.split(done.output.decode(errors="replace"))
 
 
-def _fitted(plan: Plan, options: EngineOptions, path: str, printed: Sequence[str]) -> list[str]:
+def _fitted(options: EngineOptions, path: str, printed: Sequence[str]) -> list[str]:
     """Options of `llama-bench` from those that the fitting tool printed.
 
     Raises:

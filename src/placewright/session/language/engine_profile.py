@@ -56,7 +56,7 @@ Formats = Mapping[str, bool]  # format -> whether routed experts have it, too
 
 @dataclass(frozen=True)
 class _At:
-    """A device of the engine: its name there, and options of the benchmark."""
+    """A device that the engine's benchmark measures."""
 
     name: str
     words: tuple[str, ...]
@@ -75,7 +75,7 @@ def formats_of_model(read: Model, request: Request) -> dict[str, bool]:
     work = read.works(asked_tokens(request, read.trained_context))
     found: dict[str, bool] = {}
     for kind, passes in zip(work.graph.op_kinds, work.work, strict=True):
-        for product in (product for each in passes for product in each.products):
+        for product in (product for pass_ in passes for product in pass_.products):
             found[product.dtype] = found.get(product.dtype, False) or kind == "Experts"
     return found
 
@@ -132,7 +132,7 @@ class _Session:
         with self._probes() as probes:
             times = self._times(chosen, probes, report)
             ways = self._hand_overs(cards, probes) if cards else (0.0, 0.0, 0.0)
-        found = {each.name: self._pairs(times, each) for each in chosen}
+        found = {device.name: self._pairs(times, device) for device in chosen}
         return self._cluster(found, cards, ways)
 
     @contextmanager
@@ -143,9 +143,9 @@ class _Session:
             if has_experts:
                 found.append(Probe(_EXPERT_LAYERS, HIDDEN, 2 * HIDDEN, dtype, has_experts=True))
         with tempfile.TemporaryDirectory() as folder:
-            paths = {each: Path(folder) / f"probe-{at}" for at, each in enumerate(found)}
-            for each, path in paths.items():
-                write_probe(path, each)
+            paths = {probe: Path(folder) / f"probe-{at}" for at, probe in enumerate(found)}
+            for probe, path in paths.items():
+                write_probe(path, probe)
             yield paths
 
     def _times(
@@ -153,7 +153,7 @@ class _Session:
     ) -> dict[tuple[str, Probe, int], dict[int, float]]:
         """Device, probe and depth -> tokens of a pass -> seconds."""
         samples: dict[tuple[str, Probe, int], dict[int, list[float]]] = {}
-        deep = next(each for each in probes if each.hidden == HIDDEN)  # that of the first format
+        deep = next(probe for probe in probes if probe.hidden == HIDDEN)  # that of the first format
         jobs = [(at, probe, depth) for probe in probes for at in devices
                 for depth in ((0, _DEPTH) if probe == deep else (0,))]  # fmt: skip
         for number in range(PROBE_ROUNDS):
@@ -201,12 +201,12 @@ class _Session:
         self, cards: Sequence[_At], probes: Mapping[Probe, Path]
     ) -> tuple[float, float, float]:
         """Seconds to hand a state from the host to a card, from a card to another, and per byte."""
-        probe = next(each for each in probes if each.layers == _TINY_LAYERS[1])
+        probe = next(probe for probe in probes if probe.layers == _TINY_LAYERS[1])
         path, crossings = probes[probe], 2 * probe.layers
-        one = ["-dev", cards[0].name, "-ngl", "99"]
-        ways = {"one": one, "host": [*one, "-ot", f"{_HALVES}=CPU"]}
+        alone = ["-dev", cards[0].name, "-ngl", "99"]
+        ways = {"one": alone, "host": [*alone, "-ot", f"{_HALVES}=CPU"]}
         if len(cards) > 1:
-            two = "/".join(each.name for each in cards[:2])
+            two = "/".join(card.name for card in cards[:2])
             moved = f"{_HALVES}=RPC0[{self._servers[1]}]"
             ways["two"] = ["-dev", two, "-ngl", "99", "-ts", "1/0", "-ot", moved]
         samples: dict[tuple[str, int], list[float]] = {}
@@ -219,7 +219,7 @@ class _Session:
         extra = {rows: found["host", rows] - found["one", rows] for rows in (few, many)}
         per_byte = (extra[many] - extra[few]) / (crossings * 4.0 * _TINY * (many - few))
         between = found.get(("two", few), found["one", few]) - found["one", few]
-        hand_overs = [max(0.0, each) / crossings for each in (extra[few], between)]
+        hand_overs = [max(0.0, seconds) / crossings for seconds in (extra[few], between)]
         return hand_overs[0], hand_overs[1], max(_PER_BYTE, per_byte)
 
     def _pairs(

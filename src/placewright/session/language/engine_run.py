@@ -187,10 +187,10 @@ def with_servers(plan: Plan, servers: Sequence[str]) -> Plan:
         )
     buffer = dict(zip(cards, (f"RPC0[{address}]" for address in servers), strict=True))
     devices = tuple(
-        replace(each, options={**each.options, NAME: buffer[each.name]})
-        if each.name in buffer
-        else each
-        for each in cluster.devices
+        replace(device, options={**device.options, NAME: buffer[device.name]})
+        if device.name in buffer
+        else device
+        for device in cluster.devices
     )
     problem = replace(plan.problem, cluster=replace(cluster, devices=devices))
     return replace(plan, problem=problem)
@@ -318,7 +318,7 @@ class _Session:
         }
         phases = [phase for phase in PHASES if phase == "prefill" or request.generate]
         found: dict[str, dict[Phase, list[float]]] = {
-            each.name: {phase: [] for phase in phases} for each in ways
+            way.name: {phase: [] for phase in phases} for way in ways
         }
         for number in range(rounds):
             for at in range(len(ways)):  # another begins each round
@@ -346,9 +346,9 @@ class _Session:
             return {phase: one.value(placement) for phase, one in simulators.items()}
 
         return {
-            each.name: of(each.placement)
-            for each in contenders.measured
-            if each.placement is not None
+            contender.name: of(contender.placement)
+            for contender in contenders.measured
+            if contender.placement is not None
         }
 
 
@@ -360,7 +360,7 @@ def _verdict(
         name: np.sum([np.asarray(row) for row in phases.values()], axis=0).tolist()
         for name, phases in seconds.items()
     }
-    others = [each for each in contenders.measured if each.name != PLAN]
-    ordered = sorted(others, key=lambda each: each.is_split)
-    splits = [each.name for each in others if each.is_split]
-    return judge(totals, [each.name for each in ordered], splits=splits)
+    others = [contender for contender in contenders.measured if contender.name != PLAN]
+    ordered = sorted(others, key=lambda contender: contender.is_split)
+    splits = [contender.name for contender in others if contender.is_split]
+    return judge(totals, [contender.name for contender in ordered], splits=splits)

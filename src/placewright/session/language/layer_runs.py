@@ -93,7 +93,7 @@ def is_tied(problem: Problem) -> bool:
 
 
 def changes_in_mode(plan: Plan, changes: Mapping[str, str]) -> dict[str, str]:
-    """Changes of a plan, whose host means the column of the host that the plan uses.
+    """Replace the host in changes of a plan by the column of the host that the plan uses.
 
     If weights of the host are streamed for long passes, those of moved modules are, too.
     """

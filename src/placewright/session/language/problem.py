@@ -88,7 +88,7 @@ def _refuse_others(request: Request) -> None:
         raise FieldError("precision", "of a language model is that of its file; leave it out")
     if request.evaluator != "simulated":
         raise FieldError("evaluator", "of a language model is simulated; leave it out")
-    usual = {each.name: each.default for each in fields(Request)}
+    usual = {field.name: field.default for field in fields(Request)}
     for name, instead in _WITHOUT_EFFECT.items():
         if getattr(request, name) not in (usual[name], None, {}):
             raise FieldError(name, f"has no effect on a language model; leave it out: {instead}")

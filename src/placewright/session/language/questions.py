@@ -140,7 +140,7 @@ class Questions:
         is_priced = bool(prices) and None not in prices
 
         def cost(chosen: Sequence[Device]) -> float:
-            prices = [each.price_per_hour or 0.0 for each in chosen]
+            prices = [device.price_per_hour or 0.0 for device in chosen]
             return math.fsum(prices) if is_priced else len(chosen)
 
         numbers = range(0 if self._host else 1, len(self._cards) + 1)
@@ -151,9 +151,9 @@ class Questions:
             price = f" (price {total:g})" if is_priced else ""
             new = [self._of_cards(f"{_listed(chosen)}{price}", chosen) for chosen in alike]
             tried += new
-            if reached := [each for each in new if each.decode >= rate]:
-                return sorted(reached, key=lambda each: -each.decode)
-        return [max(tried, key=lambda each: each.decode)]
+            if reached := [variant for variant in new if variant.decode >= rate]:
+                return sorted(reached, key=lambda variant: -variant.decode)
+        return [max(tried, key=lambda variant: variant.decode)]
 
     @property
     def _host(self) -> list[Device]:
@@ -222,29 +222,29 @@ def variants_table(title: str, base: Variant | None, variants: Sequence[Variant]
     rows = [base, *variants] if base is not None else list(variants)
     if base is not None:
         columns.insert(2, "change")
-    return table(title, columns, [_row(base, each) for each in rows])
+    return table(title, columns, [_row(base, variant) for variant in rows])
 
 
-def _row(base: Variant | None, each: Variant) -> list[str]:
-    if each.answer is None:
+def _row(base: Variant | None, variant: Variant) -> list[str]:
+    if variant.answer is None:
         cells = ["does not fit", "-", "-", "-"]
     else:
-        texts = [f"{each.answer.rate(phase):.4g}" for phase in ("decode", "prefill")]
-        cells = [*texts, f"{each.gap:.2%}", ", ".join(each.used)]
+        texts = [f"{variant.answer.rate(phase):.4g}" for phase in ("decode", "prefill")]
+        cells = [*texts, f"{variant.gap:.2%}", ", ".join(variant.used)]
     if base is not None:
-        cells.insert(1, _change(base, each))
-    return [each.name, *cells]
+        cells.insert(1, _change(base, variant))
+    return [variant.name, *cells]
 
 
-def _change(base: Variant, each: Variant) -> str:
-    if each is base or not (base.decode and each.decode):
+def _change(base: Variant, variant: Variant) -> str:
+    if variant is base or not (base.decode and variant.decode):
         return "-"
-    return f"{each.decode / base.decode - 1:+.1%}"
+    return f"{variant.decode / base.decode - 1:+.1%}"
 
 
 def reach_lines(rate: float, found: Sequence[Variant]) -> list[str]:
     """A line if none of the choices that were found decodes so many tokens per second."""
-    best = max(each.decode for each in found)
+    best = max(variant.decode for variant in found)
     if best >= rate:
         return []
     fastest = f"the fastest decodes {best:.4g}" if best else "the model fits on none"
@@ -256,15 +256,15 @@ def advice_lines(
 ) -> list[str]:
     """Cards that bring nothing, and the change that helps most, by decode."""
     lines = []
-    for each in without:
-        name = each.name.removeprefix("without ")
-        if each.decode >= base.decode * (1 - _NOTHING) and each.decode:
+    for variant in without:
+        name = variant.name.removeprefix("without ")
+        if variant.decode >= base.decode * (1 - _NOTHING) and variant.decode:
             lines.append(f"{name} brings nothing: decode is as fast without it; do not split")
-        elif each.decode:
-            lines.append(f"{name} makes decode {base.decode / each.decode:.2f} times as fast")
+        elif variant.decode:
+            lines.append(f"{name} makes decode {base.decode / variant.decode:.2f} times as fast")
         elif base.decode:
             lines.append(f"{name} is needed: nothing fits without it")
-    best = max(upgrades, key=lambda each: each.decode, default=None)
+    best = max(upgrades, key=lambda variant: variant.decode, default=None)
     if best is not None and best.decode > base.decode * (1 + _NOTHING):
         more = f"decode {best.decode / base.decode - 1:+.1%}" if base.decode else "then it fits"
         lines.append(f"the single change that helps most: {best.name} ({more})")

@@ -67,7 +67,7 @@ class LayersInRuns:
             for mode in modes:
                 if not _is_enough(evaluator, mode):
                     mode.search_beam(evaluator, width)
-                    evaluator.offer_bound(min(each.bound for each in modes), _BEAM)
+                    evaluator.offer_bound(min(open_mode.bound for open_mode in modes), _BEAM)
         for mode in modes:
             if not _is_enough(evaluator, mode):
                 mode.search_divisions(evaluator, rng)
@@ -82,7 +82,7 @@ def _is_enough(evaluator: Evaluator, mode: _Mode) -> bool:
 
 
 def _modes(problem: Problem) -> list[_Mode]:
-    """The modes that pins allow; those of embeddings, which are looked up, allow all."""
+    """Modes that the pins allow; a pinned embedding allows all, because it is only looked up."""
     host, embedding = host_columns(problem), problem.graph.op_index["embedding"]
     pinned = {at for op, at in problem.pins.items() if op != embedding} & host
     return [_Mode(problem, at) for at in sorted(host) if pinned <= {at}] or (
@@ -132,12 +132,12 @@ class _Mode:
                 evaluator.evaluate(found.placement.device_of)
 
     def _least(self, problem: Problem) -> float:
-        """A bound of a division, with the prices of all of them."""
+        """Lower bound of one division, at the prices that are best for the whole problem."""
         chain = Chain(problem, self._run, self._rank)
         return float(chain.towards_end(self._prices)[0]) - float(self._prices @ chain.limits)
 
     def _solved(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Solve a program within a share of the budget, which counts."""
+        """Solve a program within a share of the budget; its evaluations count."""
         budget = _part(evaluator)
         apart = Evaluator(problem, budget)
         found = pass_interrupt_on(SequentialIp().place(problem, apart, rng))
@@ -171,7 +171,7 @@ def _part(evaluator: Evaluator) -> Budget:
 
 
 def half_of(limit: Budget) -> Budget:
-    """Half of a budget, for a placer that knows no rules of engines, so that another may follow."""
+    """Halve a budget, so that a second placer, which keeps the engine's rules, can follow."""
     return Budget(
         None if limit.seconds is None else 0.5 * limit.seconds,
         None if limit.evaluations is None else math.ceil(0.5 * limit.evaluations),
@@ -180,7 +180,7 @@ def half_of(limit: Budget) -> Budget:
 
 
 def _near(counts: Sequence[int]) -> Iterator[list[int]]:
-    """The counts, then those with a few moved from one to another, and all on one."""
+    """Yield the counts, then counts with a few layers moved, then all layers on one column."""
     yield list(counts)
     yield from _moved(counts, 1)
     for at in range(len(counts)):
@@ -201,7 +201,7 @@ def _moved(counts: Sequence[int], number: int) -> Iterator[list[int]]:
 def _pinned(
     problem: Problem, pins: dict[int, int], closed: Sequence[int], without_head: Sequence[int]
 ) -> Problem:
-    """A problem with pins, and without some columns but for what is pinned there.
+    """Pin ops, and close columns for all that is not pinned there.
 
     Args:
         pins: op -> column.

@@ -21,7 +21,7 @@ from placewright.simulation.bounds.relaxation import RelaxedProgram
 
 
 class LatencyRelaxation(RelaxedProgram):
-    """The linear program of the module's docstring."""
+    """Linear program whose value w bounds the makespan from below; see the module."""
 
     def value(self) -> None:
         """Add the rows of loads, ends and delays."""

@@ -1,8 +1,8 @@
 """The linear relaxation under `max-load`.
 
-w >= load of d + what d receives: r[t, d] >= x[v, d] - x[u, d] for consumers v of tensor t, times
-its cheapest transfer, where d pays transfers, + what members of d exchange. A processor of several
-devices has the sum of their rows.
+w >= load of d + transfers that d receives + exchanges of its members, for each device d. A tensor t
+of u is received, r[t, d] >= x[v, d] - x[u, d] for its consumers v, at its cheapest transfer, if d
+pays transfers. A processor of several devices has the sum of their rows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from placewright.simulation.bounds.relaxation import RelaxedProgram
 
 
 class LoadRelaxation(RelaxedProgram):
-    """The program of the module's docstring."""
+    """Linear program whose value w bounds the largest load from below."""
 
     skips_ample_memory: ClassVar[bool] = True
 
     def value(self) -> None:
-        """Bound w by the load and received transfers of each device, added unless they overlap."""
+        """Add rows: w is at least the load and received transfers of each device."""
         graph, cluster = self.problem.unit_graph, self.problem.cluster
         devices, share = cluster.devices, cluster.transfer_share
         receipts = self._exchanges()
@@ -49,7 +49,7 @@ class LoadRelaxation(RelaxedProgram):
             self.less.add([*terms, (0, -1.0)], 0.0)
 
     def _exchanges(self) -> list[list[tuple[int, float]]]:
-        """Terms of gradients that the members of each device exchange, by producing unit."""
+        """Seconds in which members of each device exchange gradients, as terms of its row."""
         exchange = self.problem.exchange_seconds
         terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
         for unit, device in np.argwhere(exchange > 0).tolist():

@@ -114,7 +114,9 @@ def play_stream(
 
 
 def _check_segments(problem: Problem, tasks: SampleTasks) -> None:
-    counts = np.bincount([one.device for one in tasks.segments], minlength=problem.n_devices)
+    counts = np.bincount(
+        [segment.device for segment in tasks.segments], minlength=problem.n_devices
+    )
     for device, count in zip(problem.cluster.devices, counts.tolist(), strict=True):
         if device.max_segments is not None and count > device.max_segments:
             raise InfeasibleError(

@@ -153,7 +153,7 @@ class Option:
     def messages(self) -> Counter[_Message]:
         """Arrivals of tensors at columns that did not make them, alike ones counted."""
         graph, found = self.work.graph, Counter[_Message]()
-        tokens = sum(each.repeats * each.tokens for each in self.work.request.passes)
+        tokens = sum(pass_.repeats * pass_.tokens for pass_ in self.work.request.passes)
         for tensor, producer in enumerate(graph.tensor_producers.tolist()):
             if producer < 0:
                 continue
@@ -246,8 +246,8 @@ def _scaled(module: ModuleWork, share: float) -> ModuleWork:
     return replace(
         module,
         products=tuple(
-            replace(each, flops=share * each.flops, n_bytes=share * each.n_bytes)
-            for each in module.products
+            replace(product, flops=share * product.flops, n_bytes=share * product.n_bytes)
+            for product in module.products
         ),
         cache_bytes=share * module.cache_bytes,
         score_flops=share * module.score_flops,
@@ -296,25 +296,32 @@ def options_of(row: PublishedComparison) -> list[Option]:
         model = language_model(row.model.config)
     except ValueError as error:
         raise NotExpressible(str(error)) from None
-    order = row.expected.order if row.expected else [each.key for each in row.options]
+    order = row.expected.order if row.expected else [option.key for option in row.options]
     alike = {key for group in (row.expected.same_plan if row.expected else []) for key in group[1:]}
     source = ModelSource(row.id, "", "comparison")
     found = []
-    for each in row.options:
-        if each.key not in order or each.key in alike or math.isnan(each.rate) or not each.plan:
+    for option in row.options:
+        if (
+            option.key not in order
+            or option.key in alike
+            or math.isnan(option.rate)
+            or not option.plan
+        ):
             continue
-        replicas = each.plan.replicas or 1
-        work = requested_work(model, source, _request(row, each.plan, replicas))
-        found.append(_Reader(row, each, each.plan, work).option(replicas))
+        replicas = option.plan.replicas or 1
+        work = requested_work(model, source, _request(row, option.plan, replicas))
+        found.append(_Reader(row, option, option.plan, work).option(replicas))
     if len(found) < 2:
         raise NotExpressible("fewer than two of its options differ in placement and can be read")
     seen: dict[object, str] = {}
-    for one in found:
-        same = seen.setdefault((one.columns, one.replicas, tuple(one.ways.items())), one.key)
-        if same != one.key:
+    for option in found:
+        same = seen.setdefault(
+            (option.columns, option.replicas, tuple(option.ways.items())), option.key
+        )
+        if same != option.key:
             raise NotExpressible(
-                f"options {same} and {one.key} are one placement to the model: which experts lie "
-                "where matters only with counts of their use, which are not published"
+                f"options {same} and {option.key} are one placement to the model: which experts "
+                "lie where matters only with counts of their use, which are not published"
             )
     return found
 
@@ -344,7 +351,9 @@ class _Reader:
         copies = None if stream is None else (stream.source, stream.target)
         if copies is not None:
             used |= {copies[1]}
-        entries = {each.id: self._entry(each.id, each.id in used) for each in self._row.devices}
+        entries = {
+            device.id: self._entry(device.id, device.id in used) for device in self._row.devices
+        }
         devices = {name: entry for name, entry in entries.items() if entry is not None}
         if missing := sorted(used - set(devices)):
             raise NotExpressible(f"it has no device '{missing[0]}'")
@@ -374,7 +383,7 @@ class _Reader:
         found: list[Column] = []
         for op, own in enumerate(shares):
             if not own and not found:
-                own = next((each for each in shares if each), {})
+                own = next((filled for filled in shares if filled), {})
             column = tuple(sorted(own.items())) or found[-1]
             if abs(sum(share for _, share in column) - 1.0) > 0.02:
                 name = graph.op_names[op]
@@ -402,7 +411,7 @@ class _Reader:
 
     def _entry(self, name: str, is_used: bool) -> CatalogueDevice | None:
         """A device with its rates; None if they are not stated, and the option does without."""
-        fields = next(each for each in self._row.devices if each.id == name)
+        fields = next(device for device in self._row.devices if device.id == name)
         peak = (fields.peak_fp16_TFLOPs or math.inf) * 1e12
         kind = "cpu" if fields.kind == "cpu" else "gpu"
         try:
@@ -457,7 +466,7 @@ def ways_between(
     links: Sequence[LinkFields], devices: Sequence[DeviceFields], kind: str | None
 ) -> dict[tuple[str, str], DeviceWay]:
     """The quickest way between every two devices, by small messages; through others if needed."""
-    names = [each.id for each in devices]
+    names = [device.id for device in devices]
     found = {(name, name): DeviceWay(0.0, 0.0) for name in names}
     pairs: dict[tuple[str, str], list[LinkFields]] = {}
     for link in links:

@@ -205,7 +205,7 @@ def read_comparisons(path: Path) -> list[PublishedComparison]:
 
 
 def _cleaned(row: Any) -> Any:
-    """A context of 0 tokens is one that was not filled; links of rows to read only are texts."""
+    """Prepare a row: a context of 0 tokens is None, and unusable rows lose links and devices."""
     if not isinstance(row, dict):
         return row
     changed = {"context_tokens": row.get("context_tokens") or None}

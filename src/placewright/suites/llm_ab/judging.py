@@ -92,8 +92,10 @@ def scored_rows(rows: Iterable[PublishedComparison]) -> tuple[list[Scored], dict
         except NotExpressible as fault:
             reasons[row.id] = str(fault)
             continue
-        keys = {each.key for each in options}
-        measured = {each.key: _rate(row, each.rate) for each in row.options if each.key in keys}
+        keys = {option.key for option in options}
+        measured = {
+            option.key: _rate(row, option.rate) for option in row.options if option.key in keys
+        }
         found.append(Scored(row, tuple(options), measured))
     return found, reasons
 
@@ -155,9 +157,9 @@ def held_out(rows: Sequence[Scored]) -> Held:
 
 def judged(row: Scored, held: Held) -> JudgedRow:
     """The verdict on one comparison."""
-    constants = {each.engine: held[each.engine, row.row.source] for each in row.options}
-    predicted = {each.key: each.rate(constants[each.engine]) for each in row.options}
-    stated = {each.key: each.rate(Constants(each.engine)) for each in row.options}
+    constants = {option.engine: held[option.engine, row.row.source] for option in row.options}
+    predicted = {option.key: option.rate(constants[option.engine]) for option in row.options}
+    stated = {option.key: option.rate(Constants(option.engine)) for option in row.options}
     winner = max(predicted, key=predicted.__getitem__)
     best, bound = best_rates(row.options, constants)
     return JudgedRow(
@@ -171,8 +173,8 @@ def judged(row: Scored, held: Held) -> JudgedRow:
         winner,
         row.is_right(winner),
         row.is_right(max(stated, key=stated.__getitem__)),
-        _chance(row, {each.key: -len(each.used()) for each in row.options}),
-        _chance(row, {each.key: _bandwidth(row.row, each) for each in row.options}),
+        _chance(row, {option.key: -len(option.used()) for option in row.options}),
+        _chance(row, {option.key: _bandwidth(row.row, option) for option in row.options}),
         _ratio_error(predicted, row.measured),
         best,
         bound,
@@ -187,7 +189,7 @@ def _chance(row: Scored, score: Mapping[str, float]) -> float:
 
 
 def _bandwidth(row: PublishedComparison, option: Option) -> float:
-    return sum(bandwidth_of(each) for each in row.devices if each.id in option.used())
+    return sum(bandwidth_of(device) for device in row.devices if device.id in option.used())
 
 
 def _ratio_error(predicted: Mapping[str, float], measured: Mapping[str, float]) -> float:
@@ -221,10 +223,10 @@ def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> SpeedInter
     options of all phases.
     """
     samples = [
-        (row.row.source, math.log(row.measured[each.key] / each.rate(Constants(engine))), own)
+        (row.row.source, math.log(row.measured[option.key] / option.rate(Constants(engine))), own)
         for row in rows
-        for each in row.options
-        if each.engine == engine and _is_of_a_machine(each)
+        for option in row.options
+        if option.engine == engine and _is_of_a_machine(option)
         for own in ["prefill" if row.row.is_prefill else "decode"]
     ]
     own = [(source, value) for source, value, of in samples if of == phase]
@@ -236,7 +238,7 @@ def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> SpeedInter
     low, high = _of_a_further_source(own)
     held_out = 0
     for source in sources:
-        a, b = _of_a_further_source([each for each in own if each[0] != source])
+        a, b = _of_a_further_source([sample for sample in own if sample[0] != source])
         held_out += sum(a <= value <= b for other, value in own if other == source)
     return SpeedInterval(math.exp(low), math.exp(high), len(own), len(sources), held_out)
 
@@ -277,12 +279,12 @@ class EngineErrors:
 def engine_errors(rows: Sequence[Scored], held: Held) -> list[EngineErrors]:
     """Errors of each engine."""
     found = []
-    for engine in sorted({each.engine for row in rows for each in row.options}):
+    for engine in sorted({option.engine for row in rows for option in row.options}):
         samples = [
-            (row.row.source, each.rate(held[engine, row.row.source]) / row.measured[each.key])
+            (row.row.source, option.rate(held[engine, row.row.source]) / row.measured[option.key])
             for row in rows
-            for each in row.options
-            if each.engine == engine
+            for option in row.options
+            if option.engine == engine
         ]
         logarithms = np.log([ratio for _, ratio in samples])
         fit = fitted_constants(rows, engine)
@@ -313,7 +315,7 @@ class Judgement:
         return {
             "format": FORMAT,
             "rows": [finite(asdict(row)) for row in self.rows],
-            "engines": [finite(asdict(each)) for each in self.engines],
+            "engines": [finite(asdict(errors)) for errors in self.engines],
         }
 
 

@@ -95,7 +95,7 @@ def _cluster(
 def _link(
     option: Option, constants: Constants, names: tuple[str, str], ends: tuple[Column, Column]
 ) -> Link:
-    """A link that takes what a message takes: its seconds are affine in its bytes."""
+    """Make a link with the seconds of a message, which are affine in its bytes."""
     none, some = (message_seconds(option, constants, *ends, size) for size in (0.0, 1e9))
     return Link(*names, none, math.inf if some <= none else 1e9 / (some - none))
 
@@ -116,13 +116,13 @@ def _limit(option: Option, column: Column, constants: Constants) -> float:
 def best_rates(
     options: Sequence[Option], constants_of: dict[str, Constants]
 ) -> tuple[float, float]:
-    """Tokens per second of the best placement found, and of a proven limit; or not numbers.
+    """Tokens per second of the best placement, and their upper bound; NaN if unknown.
 
     Options with as many replicas are searched together; each replica has its own devices.
     """
     best, limit = math.nan, math.nan
-    for replicas in sorted({each.replicas for each in options}):
-        group = [each for each in options if each.replicas == replicas]
+    for replicas in sorted({option.replicas for option in options}):
+        group = [option for option in options if option.replicas == replicas]
         first = group[0]
         found, bound = _searched(first, columns_beside(group), constants_of[first.engine])
         best, limit = np.fmax(best, found), np.fmax(limit, bound)

@@ -61,13 +61,11 @@ class Stage:
     cases: Sequence[str] = ()  # names of the problems that it runs on; empty is all
 
 
-def equal_budgets(
-    learner: str, others: dict[str, str], evaluations: int, seeds: int, cases: Sequence[str] = ()
-) -> Stage:
+def equal_budgets(learner: str, others: dict[str, str], evaluations: int, seeds: int) -> Stage:
     """A learner with its four controls and other methods, all with the same evaluations."""
     controls = dict(zip(controls_of(learner), CONTROLS, strict=True))
     placers = {learner: "", **others, **controls, "local-search": "no learning"}
-    return Stage("Equal budgets, all with our defaults", placers, evaluations, seeds, cases)
+    return Stage("Equal budgets, all with our defaults", placers, evaluations, seeds)
 
 
 @dataclass(frozen=True)

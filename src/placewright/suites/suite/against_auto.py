@@ -95,12 +95,12 @@ def _comparison(row: SuiteRow, others: Sequence[SuiteRow]) -> RivalComparison:
     return RivalComparison(
         problem=row.problem,
         value=row.value,
-        bound=max(each.bound for each in all_rows),
+        bound=max(row.bound for row in all_rows),
         rival="" if best is None else best.placer,
         rival_value=math.nan if best is None else best.value,
         ratio=0.0 if best is None else ratio(row, best.value),
         rivals=len(others),
-        load=max(each.load for each in all_rows),
+        load=max(row.load for row in all_rows),
         work=(row.evaluations, row.processor_seconds),
         rival_work=(0, 0.0) if best is None else (best.evaluations, best.processor_seconds),
     )

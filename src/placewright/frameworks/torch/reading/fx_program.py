@@ -24,7 +24,7 @@ _SEED = 20170612  # of example values, for programs that carry none
 
 
 def no_plain_call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Stands for `FxProgram.plain` of a program without a model."""
+    """Refuse to run: `FxProgram.plain` of a program without a model."""
     raise InputError("this program has no model behind it that could be run unsplit")
 
 

@@ -200,7 +200,7 @@ def _loaded(path: Path, stamp: object) -> ExportedProgram:
 
 
 def where_the_module_is(model: torch.nn.Module, examples: Sequence[Any]) -> tuple[Any, ...]:
-    """Example inputs, on the meta device if the module is there: shapes without values."""
+    """Move example inputs to the meta device if the module is there."""
     tensors = [*model.parameters(), *model.buffers()]
     if not any(tensor.is_meta for tensor in tensors):
         return tuple(examples)

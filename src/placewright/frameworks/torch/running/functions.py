@@ -40,7 +40,7 @@ class SegmentFunction(Protocol):
     """Executes one segment. Two threads may call one function at the same time."""
 
     def state_box(self, tensors: Sequence[torch.Tensor], draws: Draws | None = None) -> Any:
-        """State in the form that `run` takes; made once."""
+        """Convert state, once, to the form that `run` takes."""
         ...
 
     def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:

@@ -68,7 +68,7 @@ def attention_backward(
         of_scores.transpose(-2, -1) @ query.to(shares.dtype),
         shares.transpose(-2, -1) @ grad,
     )
-    of_query, of_key, of_value = (one.to(query.dtype) for one in grads)
+    of_query, of_key, of_value = (gradient.to(query.dtype) for gradient in grads)
     return of_query, of_key, of_value
 
 
@@ -93,7 +93,7 @@ def _scale(query: torch.Tensor, scale: float | None) -> float:
 
 
 def _own(kernel: Any, function: Callable[..., object]) -> Any:
-    """An operator of ours with the arguments of a kernel of the processor."""
+    """Register `function` as an operator with the arguments of a kernel of the processor."""
     name = function.__name__
     _OPERATORS.define(f"{name}{str(kernel._schema).partition(kernel._schema.name)[2]}")
     _OPERATORS.impl(name, function, "CompositeExplicitAutograd")

@@ -139,12 +139,12 @@ class OpTimer:
         return [values.pop(t) if self._last_use[t] == at else values[t] for t in inputs]
 
 
-def _empty_call_seconds(rounds: int = 31) -> float:
+def _empty_call_seconds() -> float:
     """Median seconds of a call that computes nothing."""
     function = compiled_script(_EMPTY)
     tensor, state = torch.zeros(1), torch._C.ScriptList([torch.zeros(1)])
     seconds = []
-    for _ in range(rounds):
+    for _ in range(31):
         entering = [tensor]
         start = time.perf_counter()
         box = torch._C.ScriptList(entering)

@@ -95,7 +95,7 @@ def _require_values(program: FxProgram, source: ModelSource) -> None:
 
 
 def no_program(source: ModelSource) -> FxProgram:
-    """Stands for the reader of a runtime that was made without one.
+    """Refuse to load: the reader of a runtime that was made without one.
 
     Raises:
         InputError: always.
@@ -437,7 +437,11 @@ class TorchModel:
         devices: Sequence[Device],
         schedule: Sequence[tuple[int, int]] | None,
     ) -> FloatArray:
-        compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
+        compiled = [
+            segment
+            for segment in self.compile(segments, devices)
+            if isinstance(segment, TorchSegment)
+        ]
         inputs = self._drawn_inputs()
         return peaks_in_use(self.graph, segments, devices, compiled, inputs, schedule)
 

@@ -108,7 +108,7 @@ def place_convolutional(view: ForwardGraph, shares: Sequence[float]) -> list[int
 
 
 def _pieces(view: ForwardGraph, n_devices: int) -> list[int]:
-    """Number of each forward op's piece, along every edge non-decreasing; each has a layer."""
+    """Cut forward ops into pieces; numbers never fall along an edge, and each piece has a layer."""
     passed, cells = _block_ends(view)
     blocks = _numbered(view, view.first_end(sorted({*passed, *cells}, key=view.rank.__getitem__)))
     if not cells and any(_is_residual_sum(view, op) for op in passed):
@@ -212,7 +212,7 @@ def experts(view: ForwardGraph) -> list[list[list[int]]]:
 
 
 def _gated_tensors(view: ForwardGraph) -> set[int]:
-    """Ops whose output a product reads that leads to a softmax (for membership only)."""
+    """Ops that feed a gate: a product whose result reaches a softmax (for membership only)."""
 
     def passes(op: int) -> bool:
         return kinds.is_move(view.kinds[op]) or kinds.is_elementwise(view.kinds[op])

@@ -129,7 +129,7 @@ def _stacked(view: ForwardGraph, groups: dict[int, int]) -> Layers:
 
 
 def _others(bits: int, group: int) -> list[int]:
-    """Numbers of the bits that are set, except `group`."""
+    """Positions of the set bits, except `group`."""
     return [other for other in range(bits.bit_length()) if bits >> other & 1 and other != group]
 
 
@@ -212,7 +212,7 @@ def _pull(view: ForwardGraph, layer: list[int]) -> None:
 
 
 def _attending(view: ForwardGraph, layer: list[int]) -> list[bool]:
-    """Ops outside of layers on a path with a softmax."""
+    """True for ops outside of layers that are before or after a softmax."""
     after, before = [False] * view.graph.n_ops, [False] * view.graph.n_ops
     for op in view.order:
         here = kinds.is_softmax(view.kinds[op]) or any(after[p] for p in view.before[op])

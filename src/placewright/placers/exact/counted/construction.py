@@ -175,11 +175,11 @@ def _candidates(symmetry: Symmetry, at: IntArray, gain: FloatArray) -> Iterator[
     for kind in range(symmetry.n_kinds):
         items = np.flatnonzero(symmetry.kind_of == kind)
         devices = np.unique(at[items]).tolist()
-        for one, other in itertools.combinations(devices, 2):
-            here, there = items[at[items] == one], items[at[items] == other]
+        for device, other in itertools.combinations(devices, 2):
+            here, there = items[at[items] == device], items[at[items] == other]
             first = int(here[np.argmin(gain[here, other])])
-            second = int(there[np.argmin(gain[there, one])])
-            saved = float(gain[first, other] + gain[second, one])
+            second = int(there[np.argmin(gain[there, device])])
+            saved = float(gain[first, other] + gain[second, device])
             if saved < 0:
                 found.append((saved, first, second))
     for _, first, second in sorted(found):
@@ -195,8 +195,8 @@ def _cost(messages: Messages, first: int, second: int, device_of: list[int]) -> 
 
 def _neighbours(symmetry: Symmetry) -> list[set[int]]:
     found: list[set[int]] = [set() for _ in symmetry.kind_of]
-    for each in symmetry.tensors:
-        ends = [end for end in (each.source, *each.readers) if end >= 0]
+    for tensor in symmetry.tensors:
+        ends = [end for end in (tensor.source, *tensor.readers) if end >= 0]
         for end in ends:
             found[end].update(ends)
     return found

@@ -97,23 +97,25 @@ class _Builder:
     def _used(self, kind: int) -> list[int]:
         return [int(column) for column in self.counts[kind] if column >= 0]
 
-    def _tensors(self, number: int, each: TensorType) -> None:
+    def _tensors(self, number: int, tensor_type: TensorType) -> None:
         """Columns and rows of one type; devices that cannot be the source have no column."""
-        n, n_devices = float(len(each.tensors)), self.n_devices
-        sources = range(n_devices) if each.source >= 0 else [self.problem.cluster.host_endpoint]
-        made = np.full(len(each.arrival), -1, dtype=np.int64)
+        n, n_devices = float(len(tensor_type.tensors)), self.n_devices
+        sources = (
+            range(n_devices) if tensor_type.source >= 0 else [self.problem.cluster.host_endpoint]
+        )
+        made = np.full(len(tensor_type.arrival), -1, dtype=np.int64)
         for source in sources:
-            if each.source < 0 or self.counts[each.source, source] >= 0:
-                exits = float(each.exits[source]) if source < n_devices else 0.0
+            if tensor_type.source < 0 or self.counts[tensor_type.source, source] >= 0:
+                exits = float(tensor_type.exits[source]) if source < n_devices else 0.0
                 made[source] = self.columns.add(n if math.isfinite(exits) else 0.0, _finite(exits))
         present = made[made >= 0].tolist()
         self.rows.add(n, n, present, [1.0] * len(present))
         self.made.append(made)
         sends: dict[tuple[int, int], int] = {}
-        for kind, readers in each.readers.items():
+        for kind, readers in tensor_type.readers.items():
             pairs = np.full((len(made), n_devices), -1, dtype=np.int64)
             for source in np.flatnonzero(made >= 0).tolist():
-                self._pairs(each, readers, (source, kind), pairs, sends)
+                self._pairs(tensor_type, readers, (source, kind), pairs, sends)
                 columns = pairs[source][pairs[source] >= 0].tolist()
                 coefficients = [1.0] * len(columns) + [-float(readers)]
                 self.rows.add(0.0, 0.0, [*columns, int(made[source])], coefficients)
@@ -121,7 +123,7 @@ class _Builder:
 
     def _pairs(
         self,
-        each: TensorType,
+        tensor_type: TensorType,
         readers: int,
         at: tuple[int, int],
         pairs: IntArray,
@@ -129,9 +131,9 @@ class _Builder:
     ) -> None:
         """Columns f of one source and kind of reader, and the columns y that they need."""
         source, kind = at
-        n = float(len(each.tensors))
+        n = float(len(tensor_type.tensors))
         for target in range(self.n_devices):
-            seconds = float(each.arrival[source, target])
+            seconds = float(tensor_type.arrival[source, target])
             if self.counts[kind, target] < 0 or not math.isfinite(seconds):
                 continue
             pairs[source, target] = self.columns.add(n * readers)
@@ -139,24 +141,26 @@ class _Builder:
                 continue
             if (source, target) not in sends:
                 sends[source, target] = self.columns.add(n, seconds)
-                if each.source >= 0:
+                if tensor_type.source >= 0:
                     self.sent.append((source, target, sends[source, target]))
             column = sends[source, target]
             terms = [column, int(pairs[source, target])]
             self.rows.add(0.0, math.inf, terms, [float(readers), -1.0])
 
     def _agree(self, kind: int) -> None:
-        """Each item of a kind makes, and reads, so many tensors of each type and in all."""
+        """Bound the tensors made and read on a device by what its items of a kind make and read."""
         symmetry = self.symmetry
         items = np.flatnonzero(symmetry.kind_of == kind)
         makes: dict[int, IntArray] = {}
         reads: dict[int, IntArray] = {}
-        for number, each in enumerate(symmetry.types):
-            members = [symmetry.tensors[tensor] for tensor in each.tensors]
-            if each.source == kind:
-                makes[number] = _per_item([one.source for one in members], items)
-            if kind in each.readers:
-                reads[number] = _per_item([item for one in members for item in one.readers], items)
+        for number, tensor_type in enumerate(symmetry.types):
+            members = [symmetry.tensors[tensor] for tensor in tensor_type.tensors]
+            if tensor_type.source == kind:
+                makes[number] = _per_item([tensor.source for tensor in members], items)
+            if kind in tensor_type.readers:
+                reads[number] = _per_item(
+                    [item for tensor in members for item in tensor.readers], items
+                )
         for device in range(self.n_devices):
             made = {t: [int(self.made[t][device])] for t in makes}
             read = {t: self._into(t, kind, device) for t in reads}
@@ -165,7 +169,7 @@ class _Builder:
 
     def _into(self, number: int, kind: int, device: int) -> list[int]:
         column = self.pairs[number, kind][:, device]
-        return [int(each) for each in column if each >= 0]
+        return [int(entry) for entry in column if entry >= 0]
 
     def _agree_on(
         self, kind: int, device: int, per_item: dict[int, IntArray], columns: dict[int, list[int]]
@@ -181,7 +185,7 @@ class _Builder:
             self._between(terms, int(self.counts[kind, device]), np.asarray(counts))
 
     def _between(self, terms: list[int], count: int, per_item: IntArray) -> None:
-        """Sum of terms is within count times the least and the most of an item."""
+        """Add rows: the sum of terms is between `count` times the least and the most per item."""
         least, most = float(per_item.min()), float(per_item.max())
         ones = [1.0] * len(terms)
         if count < 0:
@@ -228,7 +232,7 @@ class _Builder:
         self.rows.add(-math.inf, limit / size, columns, values)
 
     def _connected(self) -> None:
-        """However devices in use are divided, a tensor crosses: all items hang together."""
+        """Require a crossing tensor for each division of used devices, if items are connected."""
         if not _hangs_together(self.symmetry) or not self.sent:
             return
         in_use = [self.columns.add(1.0, is_integer=True) for _ in range(self.n_devices)]
@@ -253,7 +257,7 @@ def _per_item(named: list[int], items: IntArray) -> IntArray:
 
 
 def _divisions(n_devices: int) -> list[tuple[int, ...]]:
-    """Every division of the devices in two, by the part with device 0; not all of them."""
+    """Proper subsets of the devices that contain device 0: one for each division in two."""
     others = range(1, n_devices)
     return [
         (0, *chosen)
@@ -264,10 +268,10 @@ def _divisions(n_devices: int) -> list[tuple[int, ...]]:
 
 def _hangs_together(symmetry: Symmetry) -> bool:
     sets = DisjointSets(len(symmetry.kind_of))
-    for each in symmetry.tensors:
-        for reader in each.readers:
-            if each.source >= 0:
-                sets.join(each.source, reader)
+    for tensor in symmetry.tensors:
+        for reader in tensor.readers:
+            if tensor.source >= 0:
+                sets.join(tensor.source, reader)
     return sets.grouping().n_groups == 1
 
 

@@ -1,9 +1,9 @@
-"""Narrow the gap between bound and incumbent by asking for placements up to a limit.
+"""Narrow the gap between bound and incumbent by searching for placements below a limit.
 
-Each question is an integer program with a constant limit on its objective, which CP-SAT answers
-(OR-tools, L. Perron, F. Didier). The answer is a better placement, a proof that the bound is at
-least the limit, or nothing within the time of the question. The next question has a lower limit,
-which is easier to prove. Questions may take twice as long once no shorter ones are left.
+Each search is an integer program with a constant limit on its objective, which CP-SAT solves
+(OR-tools, L. Perron, F. Didier). It ends with a better placement, with a proof that the bound is at
+least the limit, or without a result when its time is over. The next search has a lower limit,
+which is easier to prove. Searches may take twice as long once no shorter ones are left.
 
 With a constant limit, the rows that bound the objective are knapsacks: a constraint solver sees
 which columns cannot be 1 together, whereas the linear relaxation mixes halves of them.
@@ -30,13 +30,13 @@ from placewright.simulation.interruptible import interruptible
 _TICKS = 1e8  # per value of the first incumbent
 _JUST_BELOW = 1.0 - 1e-6
 _NEAR = 0.1  # gap below which the first limit is just below the incumbent
-_WORTH = 0.01  # least improvement of the bound, relative, that is worth a question
-_FIRST_SHARE = 0.05  # of all the time, for the first question
+_WORTH = 0.01  # least improvement of the bound, relative, that is worth a search
+_FIRST_SHARE = 0.05  # of all the time, for the first search
 _MOST = 2.0**52  # largest sum of integers that is exact in a double and allowed by CP-SAT
 
 
 class Narrowing:
-    """Questions about one problem.
+    """Searches below a series of limits; each search may improve the bound or the incumbent.
 
     Args:
         program: no placement undercuts its objective (see `LimitedProgram` for its form).
@@ -63,7 +63,7 @@ class Narrowing:
         self.is_infeasible = False
 
     def run(self) -> None:
-        """Ask until bound and value meet, nothing fits, or the budget ends."""
+        """Search until bound and value meet, nothing fits, or the budget ends."""
         evaluator, share, reach = self._evaluator, _FIRST_SHARE, math.inf
         used, repeats = 0.0, math.isinf(evaluator.remaining_seconds)
         while not (evaluator.is_spent or evaluator.is_closed or self.is_infeasible):
@@ -78,34 +78,34 @@ class Narrowing:
             is_near = high - low <= _NEAR * high
             limit = high if reach == math.inf and is_near else 0.5 * (low + min(reach, high))
             used += share
-            if not self._asked(limit, share):
+            if not self._improved_below(limit, share):
                 reach = limit
             elif evaluator.best_value <= limit:
                 reach = math.inf
 
-    def _asked(self, limit: float, share: float) -> bool:
-        """Ask one question; True if it was answered."""
+    def _improved_below(self, limit: float, share: float) -> bool:
+        """Search below one limit; True if bound or incumbent improved."""
         evaluator = self._evaluator
 
         def is_over() -> bool:
             return evaluator.is_spent or evaluator.best_value <= limit
 
-        answer = self._program.ask(limit, self._solver(share), is_over)
-        if answer.is_infeasible:
+        found = self._program.search_below(limit, self._solver(share), is_over)
+        if found.is_infeasible:
             self.is_infeasible = math.isinf(evaluator.best_value) and limit >= self._most
             if not self.is_infeasible:
                 evaluator.offer_bound(limit, "constraint program")
             return True
-        if answer.columns is None or evaluator.is_spent:
+        if found.columns is None or evaluator.is_spent:
             return False
         before = evaluator.best_value
-        evaluator.evaluate(self._decode(answer.columns))
+        evaluator.evaluate(self._decode(found.columns))
         return evaluator.best_value < before
 
 
 @dataclass(frozen=True, eq=False)
 class LimitAnswer:
-    """The answer of the solver."""
+    """Result of a search below a limit."""
 
     columns: FloatArray | None  # a solution, shape (n_columns,); None without one
     is_infeasible: bool  # proven that there is none up to the limit
@@ -142,7 +142,7 @@ class LimitedProgram:
             columns = np.array(rows.columns[at], dtype=np.int64)
             self._add(columns, np.array(rows.values[at]), rows.low[row], rows.high[row])
 
-    def ask(self, limit: float, solver: Any, is_over: Callable[[], bool]) -> LimitAnswer:
+    def search_below(self, limit: float, solver: Any, is_over: Callable[[], bool]) -> LimitAnswer:
         """Look for a solution whose objective is at most `limit`.
 
         Args:

@@ -101,13 +101,13 @@ class Chain:
         return best - ROUNDING * abs(best), best_prices
 
     def _most_price(self) -> float:
-        """A limit of prices, which keeps the search finite; any price gives a bound."""
+        """Largest price that is tried; any price gives a valid bound."""
         slowest = [float(step.seconds[np.isfinite(step.seconds)].max(initial=0.0))
                    for step in self.steps]  # fmt: skip
         return len(slowest) * math.fsum(slowest)
 
     def _with_rest(self, step: ChainStep, prices: FloatArray, rest: FloatArray) -> FloatArray:
-        """Seconds, priced bytes and the rest, with the axes of a step."""
+        """Sum of a step's seconds, its priced bytes and the value of later steps, on its axes."""
         shape = [1] * step.seconds.ndim
         for axis, n in zip(step.kept, rest.shape, strict=True):
             shape[axis] = n
@@ -128,7 +128,7 @@ class Chain:
 
 
 def _whole(problem: Problem) -> float:
-    """The unit of memory, in bytes: all that is kept, so that prices are as large as values."""
+    """Bytes in one unit of memory: all kept bytes, so that prices have the size of values."""
     return max(1.0, problem.kept.total)
 
 
@@ -160,7 +160,7 @@ class _Steps:
         self._own = symmetry.own_bytes[symmetry.kind_of] / _whole(problem)
         self._rank = np.asarray(rank, dtype=np.int64)
         items = problem.colocation.group_of[list(run)].tolist()
-        self._in_turn = [each for each in itertools.pairwise(items) if each[0] != each[1]]
+        self._in_turn = [pair for pair in itertools.pairwise(items) if pair[0] != pair[1]]
         self._tied = [
             (size / _whole(problem), np.flatnonzero(np.isin(symmetry.kind_of, kinds)).tolist())
             for size, kinds in symmetry.shared
@@ -173,15 +173,15 @@ class _Steps:
         found, is_open = [], list[int]()
         for at, item in enumerate(self._order):
             axes = [*is_open, item]
-            cells = math.prod(len(self._devices[each]) for each in axes)
+            cells = math.prod(len(self._devices[axis]) for axis in axes)
             if cells > _MOST_CELLS:
                 raise InputError(
                     f"modules of this model hang together too much: {cells} choices of devices at "
                     f"once, {_MOST_CELLS} can be planned; name fewer devices"
                 )
-            is_open = [each for each in axes if self._last[each] > at]
-            kept = tuple(axes.index(each) for each in is_open)
-            shape = tuple(len(self._devices[each]) for each in axes)
+            is_open = [axis for axis in axes if self._last[axis] > at]
+            kept = tuple(axes.index(axis) for axis in is_open)
+            shape = tuple(len(self._devices[axis]) for axis in axes)
             seconds = np.broadcast_to(self._cost(item, axes), shape)
             found.append(
                 ChainStep(item, self._devices[item], seconds, self._size(item, axes), kept)
@@ -189,9 +189,9 @@ class _Steps:
         return found
 
     def _needed_until(self) -> list[int]:
-        """Position of the last item that needs to know each item's device."""
+        """Position of the last item whose cost depends on each item's device."""
         position, last = self._position, [self._position[item] for item in range(len(self._order))]
-        groups = [(each.source, *each.readers) for each in self._symmetry.tensors]
+        groups = [(tensor.source, *tensor.readers) for tensor in self._symmetry.tensors]
         groups += [tuple(items) for _, items in self._tied]
         groups += self._in_turn
         for group in groups:
@@ -205,15 +205,15 @@ class _Steps:
         """Seconds of an item and of tensors whose two ends are known with it, inf out of a run."""
         here, at = self._devices[item], self._position[item]
         cost = _along(self._seconds[item, here], len(axes) - 1, len(axes))
-        for each, kind in zip(self._symmetry.tensors, self._types, strict=True):
-            ends = [self._position[end] for end in (each.source, *each.readers) if end >= 0]
+        for tensor, kind in zip(self._symmetry.tensors, self._types, strict=True):
+            ends = [self._position[end] for end in (tensor.source, *tensor.readers) if end >= 0]
             if at not in ends:
                 continue
-            for reader in each.readers:
-                known = max(self._position[reader], self._position.get(each.source, -1))
+            for reader in tensor.readers:
+                known = max(self._position[reader], self._position.get(tensor.source, -1))
                 if known == at:
-                    cost = cost + self._arrival(each, kind, reader, axes)
-            if each.source == item and each.is_output:
+                    cost = cost + self._arrival(tensor, kind, reader, axes)
+            if tensor.source == item and tensor.is_output:
                 cost = cost + _along(kind.exits[here], len(axes) - 1, len(axes))
         for before, after in self._in_turn:
             if max(self._position[before], self._position[after]) == at:
@@ -223,19 +223,19 @@ class _Steps:
         return np.asarray(cost)
 
     def _arrival(
-        self, each: ItemTensor, kind: TensorType, reader: int, axes: list[int]
+        self, tensor: ItemTensor, kind: TensorType, reader: int, axes: list[int]
     ) -> FloatArray:
         """Seconds of a tensor's way to a reader, 0 if an earlier reader is on the same device."""
         there, at = self._devices[reader], axes.index(reader)
-        if each.source < 0:
+        if tensor.source < 0:
             found = _along(kind.arrival[self._host, there], at, len(axes))
         else:
-            ways = kind.arrival[np.ix_(self._devices[each.source], there)]
-            found = _across(ways, axes.index(each.source), at, len(axes))
-        return self._unless_there(found, each.readers, reader, axes)
+            ways = kind.arrival[np.ix_(self._devices[tensor.source], there)]
+            found = _across(ways, axes.index(tensor.source), at, len(axes))
+        return self._unless_there(found, tensor.readers, reader, axes)
 
     def _size(self, item: int, axes: list[int]) -> FloatArray:
-        """Size of what an item keeps, besides what open items keep on the same device."""
+        """Memory of an item, less what open items keep on the same device already."""
         found = np.full((1,) * len(axes), self._own[item])
         for size, items in self._tied:
             if item in items:
@@ -246,7 +246,7 @@ class _Steps:
     def _unless_there(
         self, found: FloatArray, others: Sequence[int], item: int, axes: list[int]
     ) -> FloatArray:
-        """Replace values by 0 wherever an item that came earlier is on the device of an item."""
+        """Set values to 0 where an earlier item of `others` is on the same device."""
         for other in others:
             if self._position[other] < self._position[item]:
                 same = self._devices[other][:, None] == self._devices[item][None, :]
@@ -264,7 +264,7 @@ def _types_of(symmetry: Symmetry) -> list[TensorType]:
 
 def _along(row: FloatArray, axis: int, n_axes: int) -> FloatArray:
     """A row along one axis of several."""
-    return row.reshape([-1 if each == axis else 1 for each in range(n_axes)])
+    return row.reshape([-1 if other == axis else 1 for other in range(n_axes)])
 
 
 def _across(table: FloatArray | BoolArray, row: int, column: int, n_axes: int) -> FloatArray:

@@ -204,7 +204,7 @@ def _move_weights(item, a, b, weight_ptr, weights, weight_bytes, weight_uses, re
 
 @compiled
 def _move(items, targets, n_moved, fixed, state) -> None:  # type: ignore[no-untyped-def]
-    """Send each of the first `n_moved` items to its target; `targets` becomes the way back."""
+    """Move each of the first `n_moved` items to its target; store its old device in `targets`."""
     seconds, input_ptr, inputs = fixed.seconds, fixed.input_ptr, fixed.inputs
     output_ptr, outputs, producers = fixed.output_ptr, fixed.outputs, fixed.producers
     phases, receive, send = fixed.phase, fixed.receive, fixed.send

@@ -257,7 +257,7 @@ def first_devices(model: LoadModel) -> BoolArray:
 
 
 def relabelled(model: LoadModel, device_of: IntArray) -> IntArray:
-    """The twin of a placement that `first_devices` allows, shape (n_items,)."""
+    """Exchange equal devices so that `first_devices` allows the placement; shape (n_items,)."""
     free = [np.flatnonzero(model.kind_of == kind).tolist() for kind in range(model.n_kinds)]
     new_name = np.full(len(model.kind_of), -1, dtype=np.int64)
     for item in _by_cost(model).tolist():
@@ -275,7 +275,7 @@ def _by_cost(model: LoadModel) -> IntArray:
 def max_load_limits(
     problem: Problem, evaluator: Evaluator, solver: Callable[[float], Any]
 ) -> Narrowing:
-    """Questions with a limit for a problem whose transfers do not depend on the other end.
+    """Make the `Narrowing` of a problem whose transfers do not depend on the other end.
 
     Args:
         problem: of execution model `max-load`.

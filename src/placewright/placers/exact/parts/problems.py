@@ -154,7 +154,7 @@ class Twins:
             self._alike.setdefault(first, []).append(at)
 
     def program(self, part: int, pair: Pair) -> tuple[int, Pair]:
-        """The part and the pair that represent this one."""
+        """Part and pair whose program represents this part and pair."""
         return self._first[part], self._standing(part, pair)
 
     def alike(self, part: int, pair: Pair) -> list[tuple[int, Pair]]:
@@ -163,8 +163,10 @@ class Twins:
         afters = [0] if self._is_last(part) else self._members(pair[1])
         standing = self._standing(part, pair)
         pairs = [(before, after) for before in befores for after in afters]
-        pairs = [one for one in pairs if self._standing(part, one) == standing]
-        return [(other, one) for other in self._alike[self._first[part]] for one in pairs]
+        pairs = [candidate for candidate in pairs if self._standing(part, candidate) == standing]
+        return [
+            (other, candidate) for other in self._alike[self._first[part]] for candidate in pairs
+        ]
 
     def exchanged(self, device_of: IntArray, part: int, pair: Pair) -> IntArray:
         """Devices of a solution of `program(part, pair)`, exchanged to fit the pair."""
@@ -185,7 +187,7 @@ class Twins:
         return before, members[1] if is_other else members[0]
 
     def _members(self, device: int) -> list[int]:
-        return [int(one) for one in np.flatnonzero(self._pool == self._pool[device])]
+        return [int(member) for member in np.flatnonzero(self._pool == self._pool[device])]
 
     def _is_last(self, part: int) -> bool:
         return part == self._n_parts - 1

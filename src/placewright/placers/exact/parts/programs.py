@@ -218,7 +218,7 @@ def _solve(
     value = solver.objective_value * ticks.seconds
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) and value < known.value:
         device_of, _ = program.decoded(solver.value)
-        starts = np.array([solver.value(one) for one in program.start], dtype=np.float64)
+        starts = np.array([solver.value(variable) for variable in program.start], dtype=np.float64)
         known.value, known.device_of, known.start = value, device_of[n_before:], starts[n_before:]
 
 

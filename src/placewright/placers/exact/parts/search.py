@@ -65,7 +65,7 @@ def search_parts(
 
 @dataclass(frozen=True)
 class PartsFound:
-    """Results when the time is up, or when all chosen pairs are solved."""
+    """Bound and combined solution after the time, or after all chosen pairs were solved."""
 
     bound: float  # of the value of the whole, in seconds
     is_solved: bool  # the bound is the least sum of solved programs
@@ -106,12 +106,12 @@ def solve_parts(
             on_placement(*made)
             reported = chosen
         open_ones = [at for at in enumerate(chosen) if not parts.known(*at).is_solved]
-        small = [one for one in open_ones if parts.size(one[0]) <= _MOST_UNITS]
+        small = [entry for entry in open_ones if parts.size(entry[0]) <= _MOST_UNITS]
         left = remaining() - spent
         if not small or left <= 0 or is_over():
             return PartsFound(best, not open_ones, *(made or (None, None)))
         # The least time first: easy parts are solved before hard ones are tried again.
-        at = min(small, key=lambda one: (parts.known(*one).seconds, one[0]))
+        at = min(small, key=lambda entry: (parts.known(*entry).seconds, entry[0]))
         seconds = min(left, parts.known(*at).seconds)
         if parts.solve(*at, seconds, threads, deterministic, is_over):
             reported = None

@@ -112,7 +112,7 @@ class ScheduleProgram(Variables):
         self.model.add(self.minimised <= Ticks(self.unit).down(value))
 
     def _rents(self) -> list[Any]:
-        """Ticks for which each device that may have a price is paid: the makespan if it is used."""
+        """Ticks of paid time of each device: at least the makespan if the device is used."""
         rents = [self.time() for _ in range(self.problem.n_devices)]
         if "price" in self.problem.charges:
             for row in self.x:
@@ -309,7 +309,7 @@ class Extra:
         return float(arrays.dispatch[device] + cuts)
 
     def _crowded(self) -> list[tuple[int, float, Any]]:
-        """Memory domain, factor, and the literal that so many of its devices are in use."""
+        """(memory domain, factor, literal): true if the number of used devices has that factor."""
         program, crowds = self._program, []
         for domain, factors in enumerate(program.arrays.factors):
             devices = np.flatnonzero(program.arrays.domain == domain).tolist()

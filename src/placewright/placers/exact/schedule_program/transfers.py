@@ -111,7 +111,7 @@ class _Delivery:
             return cases[0][0]
         is_sent = self._program.literal()
         for case in cases:
-            self._program.model.add_bool_or([*(one.negated() for one in case), is_sent])
+            self._program.model.add_bool_or([*(literal.negated() for literal in case), is_sent])
         return is_sent
 
     def _made(self) -> Any:
@@ -186,7 +186,7 @@ def serve_in_turn(
 
 
 def _follows(program: Variables, first: ChannelUse, second: ChannelUse, case: list[Any]) -> None:
-    """`first` leaves before `second` and was queued no later, in a case in which both are sent."""
+    """Require that `first` leaves before `second` if both are sent, and was queued no later."""
     literals = [first.is_sent, second.is_sent, *case]
     program.model.add(second.start >= first.start + first.size).only_enforce_if(literals)
     if case and not (isinstance(first.queued, int) and isinstance(second.queued, int)):
@@ -194,7 +194,7 @@ def _follows(program: Variables, first: ChannelUse, second: ChannelUse, case: li
 
 
 def _is_instead(one: ChannelUse, other: ChannelUse) -> bool:
-    """The same hop of one tensor to one endpoint, from two devices of which one makes it.
+    """True if two devices may make a tensor, and both hops would bring it to the same endpoint.
 
     At most one of the two is sent, so that there is no order between them. Their readers are the
     same: who is first among these says nothing, and would keep all of them off that endpoint.
@@ -204,14 +204,14 @@ def _is_instead(one: ChannelUse, other: ChannelUse) -> bool:
 
 
 def _is_above(above: list[int], first: ChannelUse, second: ChannelUse) -> bool:
-    """`first` is queued before the op that makes the tensor of `second` begins."""
+    """True if `first` is queued before the op that makes the tensor of `second` begins."""
     if first.is_passed_on or second.is_passed_on or first.producer < 0 or second.producer < 0:
         return False
     return bool(above[second.producer] >> first.producer & 1)
 
 
 def _is_made_before(program: Variables, first: ChannelUse, second: ChannelUse) -> bool:
-    """Both tensors have one producer, which emits that of `first` before the other."""
+    """True if one op makes both tensors, and emits that of `first` before the other."""
     if first.is_passed_on or second.is_passed_on or first.tensor == second.tensor:
         return False
     if first.producer < 0 or first.producer != second.producer:

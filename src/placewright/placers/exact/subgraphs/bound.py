@@ -378,7 +378,7 @@ class _Held:
 def subgraph_limits(
     problem: Problem, evaluator: Evaluator, solver: Callable[[float], Any]
 ) -> Narrowing:
-    """Questions with a limit for execution model `subgraph` or `subgraph-ip`.
+    """Make the `Narrowing` of a problem of execution model `subgraph` or `subgraph-ip`.
 
     Args:
         problem: its relaxation is `bound_program`, so that the value of a placement may exceed the

@@ -234,9 +234,9 @@ class _Builder:
         ]
         for row in range(members.n_rows):
             units = members.row(row).tolist()
-            for one, other in itertools.pairwise(units):
+            for unit, other in itertools.pairwise(units):
                 for block in blocks:
-                    plus, minus = self.placed[one, block], self.placed[other, block]
+                    plus, minus = self.placed[unit, block], self.placed[other, block]
                     columns = [*plus[plus >= 0].tolist(), *minus[minus >= 0].tolist()]
                     values = [1.0] * int((plus >= 0).sum()) + [-1.0] * int((minus >= 0).sum())
                     if columns:

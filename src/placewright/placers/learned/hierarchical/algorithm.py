@@ -78,7 +78,7 @@ def learn(
     evaluator: Evaluator,
     rng: np.random.Generator,
 ) -> HierarchicalPolicy:
-    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    """Learn on one problem until the budget is spent (`BudgetSpent`) or `patience` runs out."""
     problem, reference = joint.space.problem, reference_value(joint.space.problem)
     baseline, square = (MovingAverage(settings.baseline_decay) for _ in range(2))
     stop, update = EarlyStop(settings.patience), 0
@@ -152,7 +152,7 @@ def batch_loss(
     advantage: Tensor,
     settings: Hierarchical,
 ) -> tuple[Tensor, Tensor]:
-    """Loss of placer and grouper with one advantage for both, and the placer's mean entropy."""
+    """REINFORCE loss of placer and grouper, and the mean entropy of the placer."""
     index = torch.tensor(teaching)
     scored = policy.placer.score_actions(
         batch.encoded,

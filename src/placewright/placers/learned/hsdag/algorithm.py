@@ -69,7 +69,7 @@ FAILED_LATENCY = 1e10  # of the released code, in seconds
 def learn(
     settings: Hsdag, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> HsdagPolicy:
-    """Learn until the budget ends (`BudgetSpent`) or patience is lost.
+    """Learn until the budget is spent (`BudgetSpent`) or `patience` runs out.
 
     Raises:
         FileFormatError: the policy file is unusable for this placer or number of devices.
@@ -286,7 +286,7 @@ def mean_time(evaluator: Evaluator, last: int) -> float:
 
 
 def trained_start(settings: Hsdag, problem: Problem) -> tuple[Hsdag, tuple[str, ...], Checkpoint]:
-    """Choices and vocabulary that a policy file was trained with, and its parameters.
+    """Read a policy file: its settings, its vocabulary of kinds, and its parameters.
 
     Raises:
         FileFormatError: the file is unusable, or its policy has another number of devices.

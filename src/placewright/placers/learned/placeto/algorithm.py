@@ -309,7 +309,7 @@ def episode_loss(
 def learn(
     settings: PlacetoPlacer, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> PlacetoPolicy:
-    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    """Learn on one problem until the budget is spent (`BudgetSpent`) or `patience` runs out."""
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = PlacetoPolicy(space.problem.n_devices, **settings.network)

@@ -105,7 +105,7 @@ class Distribution:
 def learn(
     settings: Post, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> Distribution:
-    """Algorithm 1: sample, time, learn; ends with `BudgetSpent` or lost patience."""
+    """Algorithm 1: sample, time, learn; ends with `BudgetSpent` or when `patience` runs out."""
     if settings.homogeneous_starts:
         evaluate_homogeneous(space.problem, evaluator)
     f = Distribution.uniform(space.allowed, settings)

@@ -12,7 +12,7 @@ from placewright.placers.learned.shared.searching import JointSettings
 
 
 def joint_bonus(settings: JointSettings, placer_entropy: Tensor, log_groups: Tensor) -> Tensor:
-    """The bonus that the loss of a grouper and a placer is reduced by; a scalar.
+    """Entropy bonus, to be subtracted from the loss of a grouper and a placer; a scalar.
 
     With weights u of `usage_entropy` and -g of the mean entropy of a node, u >= g, it is
     g I + (u - g) H, the mutual information I of node and group and the entropy H of usage: nodes

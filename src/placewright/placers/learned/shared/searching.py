@@ -112,7 +112,7 @@ class LearningPlacer(ForEveryProblem, ABC):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample, evaluate and learn until the budget ends or patience is lost.
+        """Sample, evaluate and learn until the budget or `patience` runs out.
 
         Raises:
             MissingExtraError: a required package is absent.

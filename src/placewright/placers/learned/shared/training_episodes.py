@@ -171,8 +171,8 @@ def learned_in(job: Job, known: Known, episode: Episode) -> Learned:
         result = trainee.episode(episode.graph(len(job.problems)), episode.progress, generator)
         result.loss.backward()
         gradients = [
-            None if one.grad is None else one.grad.detach().numpy().copy()
-            for one in trainee.policy.parameters()
+            None if parameter.grad is None else parameter.grad.detach().numpy().copy()
+            for parameter in trainee.policy.parameters()
         ]
     assert isinstance(result.loss, torch.Tensor)
     return Learned(gradients, float(result.loss.item()), result.mean_time, result.returns)

@@ -1,4 +1,4 @@
-"""The schedule so far of k samples at once, and what it says about each (unit, device) pair."""
+"""Partial schedules of k samples at once, and features of each (unit, device) pair in them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class ListProblem:
 
 
 class ListState:
-    """k partial schedules of one problem; every unit of one class goes where its first one went."""
+    """k partial schedules of one problem; units of a colocation class follow its first unit."""
 
     def __init__(self, problem: ListProblem, k: int) -> None:
         n, n_devices = problem.problem.n_units, problem.problem.n_devices

@@ -13,6 +13,7 @@ nothing but whether the other end is in its group.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_ints
 from placewright.core.execution_models import MaxLoad
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import DisjointSets, Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -398,15 +399,11 @@ def link_levels(problem: Problem) -> LinkLevels | None:
         return None
     arriving, leaving = hops
     n = problem.n_devices
-    group_of = _joined(
-        [
-            (a, b)
-            for a in range(n)
-            for b in range(n)
-            if a != b and (_is_cheap(arriving, b, a) or _is_cheap(leaving, a, b))
-        ],
-        n,
-    )
+    groups = DisjointSets(n)
+    for a, b in itertools.permutations(range(n), 2):
+        if _is_cheap(arriving, b, a) or _is_cheap(leaving, a, b):
+            groups.join(a, b)
+    group_of = frozen_ints([groups.root(device) for device in range(n)])
     host = problem.cluster.host_endpoint
     if host < n and int((group_of == group_of[host]).sum()) > 1:
         return None
@@ -461,15 +458,6 @@ def _cost(problem: Problem, hop: tuple[int, int]) -> _Hop:
 
 def _is_cheap(hops: list[dict[int, _Hop]], device: int, other: int) -> bool:
     return hops[device][other] < max(hops[device].values())
-
-
-def _joined(pairs: list[tuple[int, int]], n: int) -> IntArray:
-    """Connected components of n nodes."""
-    group = list(range(n))
-    for one, other in pairs:
-        low, high = sorted((group[one], group[other]))
-        group = [low if number == high else number for number in group]
-    return frozen_ints(group)
 
 
 def _near_and_far(
