@@ -39,7 +39,7 @@ class TokenRates:
             if not all(0 < value < math.inf for value in table):
                 raise ClusterError(f"tokens: '{name}' has a number that is not > 0 and finite")
         if list(self.rows) != sorted(set(self.rows)):
-            raise ClusterError("tokens: rows must ascend")
+            raise ClusterError(f"tokens: rows must be in ascending order, got {list(self.rows)}")
         if not self.products:
             raise ClusterError("tokens: products has no format")
         if not (0 <= self.launch < math.inf and 0 <= self.per_pass < math.inf):

@@ -187,7 +187,7 @@ def _with_working_memory(coarse: Quotient, working: FloatArray) -> Quotient:
         tensor_shapes=(*graph.tensor_shapes, *((),) * added),
         tensor_dtypes=(*graph.tensor_dtypes, *("",) * added),
     )
-    # Nobody transfers them: which tensor stands behind them says nothing.
+    # They are never transferred, so no tensor of the finer graph stands behind them.
     return Quotient(merged, frozen_ints(np.concatenate([coarse.tensor_of, np.full(added, -1)])))
 
 

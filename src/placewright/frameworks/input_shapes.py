@@ -19,7 +19,7 @@ _IMAGE_RANK = 4
 
 @dataclass(frozen=True)
 class StatedInput:
-    """An input as a model states it."""
+    """An input with the names and dimensions that its model states."""
 
     names: tuple[str, ...]  # that users may give, its own name first
     # numbers, and symbols of open dimensions (``""`` without a symbol); None if not even their

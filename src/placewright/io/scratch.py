@@ -76,7 +76,7 @@ def _remove_left_over(within: Path, prefix: str) -> None:
 
 
 def _remove_unless_used(folder: Path) -> None:
-    """Remove an own folder; raises OSError if it is locked, gone, or cannot be opened."""
+    """Remove a temporary folder of ours; OSError if it is locked, gone or cannot be opened."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(handle).st_uid != os.getuid():

@@ -212,7 +212,7 @@ def resolved_settings(placer: Placer) -> dict[str, Any]:
 
 
 def hint_of(name: str) -> str:
-    """The mended form of a published system, and the table that compares them; "" if none."""
+    """Recommend the corrected form of a published system, with the table of results; "" if none."""
     if name not in MENDED:
         return ""
     return (

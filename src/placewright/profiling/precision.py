@@ -1,4 +1,4 @@
-"""In which precision an op computes on a device, and how many bytes its data has there.
+"""Precision in which an op computes on a device, and bytes of its data in it.
 
 Without a wish of the user each op computes in the precision of its own data. A device that lacks
 it takes another: data that this is too narrow for is stored narrower, all other data as it is. The
@@ -77,7 +77,7 @@ def bytes_on(
 
 
 def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
-    """By which factor the bytes of data of a type change on a device."""
+    """Factor by which the bytes of data of a type change on a device."""
     wish = device.options.get(OPTION)
     factors: dict[str, float] = {}
 

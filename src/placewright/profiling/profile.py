@@ -140,7 +140,7 @@ def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context:
 
 
 def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
-    """SHA-256 of a model as it was read: content, shapes, values of inputs, and ops."""
+    """Hash a model as it was read (SHA-256 of content, shapes, values of inputs, and ops)."""
     shapes = sorted((name, list(shape)) for name, shape in source.shapes.items())
     text = repr((source.sha256, shapes, source.reader_version, graph.op_names, graph.op_kinds))
     if source.signature is not None and source.signature.values:

@@ -93,7 +93,7 @@ def roofline_costs(
 def sheet_lines(
     graph: ComputationGraph, cluster: Cluster, wanted: str | None = None
 ) -> tuple[str, ...]:
-    """Say in which precision each device computes products, and what its costs rest on.
+    """Describe the precision in which each device computes products, and the source of its costs.
 
     There is one line for each device, and none for a graph without products.
 

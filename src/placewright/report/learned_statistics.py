@@ -84,7 +84,7 @@ class LearnedVerdict:
 
     @property
     def learns(self) -> bool:
-        """True if it is better by its samples, and its best placements than those of `cooling`."""
+        """True if its samples are better, and its best placements beat those of `cooling`."""
         return self.is_better_by_samples and self.p_cooling <= LEVEL
 
 

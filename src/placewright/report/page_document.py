@@ -333,7 +333,7 @@ def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
 
 
 def _pools(cluster: Cluster) -> list[dict[str, Any]]:
-    """The shared memory pools, with the devices of each and how often it keeps what they keep."""
+    """Shared memory pools, each with its devices and the copies of their data that it keeps."""
     return [
         {
             "name": name,

@@ -36,7 +36,7 @@ def stream_data(problem: Problem, stream: Stream) -> dict[str, Any]:
 
 
 def stream_lines(problem: Problem, stream: Stream) -> list[str]:
-    """Lines about the samples: number, period, fill, drain, latency."""
+    """Describe a stream in lines: number of samples, period, fill, drain, latency."""
     unit, latencies = problem.time_unit, stream.latencies
     steady = "exact" if stream.steady.pattern else "average of the later half"
     seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6}.get(unit)

@@ -41,7 +41,7 @@ class KeptPlans:
 
     @contextmanager
     def using(self, plan: Plan, load: Callable[[], LoadedModel]) -> Iterator[LoadedPlan]:
-        """The loaded plan, which nobody closes meanwhile.
+        """Give the loaded plan for a block, in which it is not closed.
 
         Args:
             load: gives its model, where the plan is not kept.

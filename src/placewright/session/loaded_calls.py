@@ -95,7 +95,7 @@ class LoadedCalls:
         else:
             found = dict(zip(names, map(np.shape, flat), strict=False))
         if len(found) < len(names):
-            return first  # which says what is missing
+            return first  # its check names the missing input
         for loaded in self._loaded:
             if all(found[port.name] == port.shape for port in loaded.inputs):
                 return loaded

@@ -328,7 +328,7 @@ def parse_duration(raw: Any, field: str) -> float | None:
     """
     if raw is None:
         return None
-    if field != "core_seconds":  # whose name says the unit
+    if field != "core_seconds":  # whose name contains the unit
         warn_of_bare_number(raw, field)
     try:
         seconds = parse_seconds(raw)

@@ -493,7 +493,7 @@ def load(
         loaded = loaded_model(found.problem, found.runtime)
         return LoadedStep(found, loaded, learning_rate=learning_rate, seed=seed)
     if learning_rate is not None:
-        raise FieldError("learning_rate", "is for plans of a training step")
+        raise FieldError("learning_rate", "applies to plans of a training step only")
     if calls_of(found.problem.source):
         if in_flight is not None:
             raise FieldError("in_flight", "is not for calls of several shapes, which take turns")

@@ -233,8 +233,7 @@ def played_schedule(stream: Stream) -> list[tuple[int, int]]:
 
 
 def stream_memory(plan: Plan, model: LoadedModel, in_flight: int) -> dict[str, tuple[float, float]]:
-    """Device name -> predicted and measured peak bytes; empty if the runtime cannot
-    measure them."""
+    """Device name -> predicted and measured peak bytes; empty if they cannot be measured."""
     problem = plan.problem
     if not isinstance(model, MeasuresStreamMemory) or np.any(problem.cluster.replicas > 1):
         return {}

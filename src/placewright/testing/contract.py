@@ -104,7 +104,7 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
 
 
 def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Problem]:
-    """The problem, or under another model if the placer refuses it; none if it refuses all."""
+    """The problem, under another execution model if the placer refuses its own; empty if all."""
     variants = [problem]
     if problem.objective == "latency":
         models: tuple[ExecutionModel, ...] = (SubgraphIP(per_accelerator=2), Subgraph())

@@ -135,8 +135,10 @@ def with_modes(problem: Problem) -> Problem:
 
 
 def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
-    """The same problem under `subgraph` or `subgraph-ip`: its last device is a CPU, the others
-    accelerators with up to two subgraphs each; a transfer takes 2 seconds."""
+    """Change a problem to `subgraph` or `subgraph-ip`; the last device is its only CPU.
+
+    Each accelerator takes up to two subgraphs, and a transfer takes 2 seconds.
+    """
     *fast, last = problem.cluster.devices
     devices = (*fast, replace(last, pays_transfers=False))
     return replace(

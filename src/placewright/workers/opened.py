@@ -1,4 +1,4 @@
-"""Workers as a request asks for them. Every command imports this module, and few need workers."""
+"""Open the workers that a request names; their modules are imported only then."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _read(name: str, weights: str | None) -> tuple[LanguageModel, str, str]:
 
 
 def _lines(model: LanguageModel, step: ModelStep) -> tuple[str, ...]:
-    """The facts as sentences."""
+    """Figures of a model as sentences."""
     from placewright.core.quantities import format_bytes
 
     facts: Mapping[str, float | str] = model.facts(step)

@@ -169,7 +169,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet_and_offline() -> Iterator[None]:
-    """No message of the library, and no look at the network."""
+    """Suppress messages of the library, and keep it from the network."""
     import huggingface_hub.constants as hub
     from transformers import logging
 

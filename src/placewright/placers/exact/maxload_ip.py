@@ -115,7 +115,7 @@ class MaxloadIp:
             return None
         device_of = items.grouping.expand(program.devices())
         if math.isinf(evaluator.evaluate(device_of)) and problem.cluster.shared_pools:
-            return None  # the split knows no pools
+            return None  # the split ignores the limits of pools
         return device_of[grouping.members.indices[grouping.members.indptr[:-1]]]
 
     def _annealed(

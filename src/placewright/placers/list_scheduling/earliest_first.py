@@ -249,7 +249,7 @@ def _next_row(
     favourite: IntArray,
     usable: BoolArray,
 ) -> int:
-    """The row of the unit that starts first; ties by highest rank, then by unit."""
+    """Row of the ready unit that starts first; of equals the highest rank, then the lowest."""
     best, first_free = -1, devices.free.min()
     for row in range(ready.n_rows[0]):
         if ready.device[row] >= 0 and _precedes(ready, rank, row, best):
@@ -289,7 +289,7 @@ def _choose(
     row: int,
     usable: BoolArray,
 ) -> None:
-    """Find where a ready unit would end first, and when on the next best device."""
+    """Find the device on which a ready unit would end first, and its end on the second best."""
     unit = ready.unit[row]
     mark_usable(tables.allowed, memory, tables.group_of[unit], usable)
     chosen, start, least, second = -1, np.inf, np.inf, np.inf

@@ -235,7 +235,7 @@ class _Schedule:
                 turns.append(self._turn(name, Budget()))
             elif left >= 1:
                 mine = int(min(math.ceil(most), left))
-                left -= 0 if name == BOUND else mine  # which asks nothing
+                left -= 0 if name == BOUND else mine  # the bound evaluates nothing
                 turns.append(self._turn(name, Budget(evaluations=mine)))
         before = self._evaluator.best_value
         with closing(self._in_order(turns)) as outcomes:
@@ -294,7 +294,7 @@ class _Schedule:
         if outcome is not None:
             self._take(turn, outcome, before)
             return
-        # Nobody knows what it used. Searches whose turns are always lost must end, too.
+        # Its use is unknown, so all of its budget counts: searches that are always lost must end.
         self._evaluator.count_core_seconds(turn.budget.core_seconds or 0.0)
         if turn.member in self._portfolio.members.searches:
             self._gains.take_back(turn.member)

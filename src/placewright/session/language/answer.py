@@ -193,7 +193,7 @@ def memory_advice(problem: Problem) -> str | None:
 
 
 def works_again(problem: Problem) -> tuple[Works | None, int]:
-    """The reader's work of the model behind a problem; None if it is gone or has changed."""
+    """Read the model behind a problem again; None if it is gone or has changed."""
     from placewright.execution.framework import ReadOptions
 
     source = problem.source

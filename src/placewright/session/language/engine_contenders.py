@@ -148,7 +148,7 @@ def fitted_words(
         if problem.cluster.devices[at].pool is None
     ]
     if not limits:
-        raise InexpressibleError("the fitting tool knows no limits without cards")
+        raise InexpressibleError("the fitting tool takes no limits without cards")
     margins = [
         str(max(0, round((free[name] - limit) / _MIB)))
         for name, limit in zip(options.devices, limits, strict=True)

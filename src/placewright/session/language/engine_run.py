@@ -142,7 +142,7 @@ def run_on_engine(
         StalePlanError: the model's file has changed.
     """
     if not is_of_tokens(plan.problem):
-        raise InputError("an engine runs plans of language models, which this is not")
+        raise InputError("this plan is not of a language model, and an engine runs no other")
     source = plan.problem.source
     if source is not None and not has_weights(source):
         raise InputError(

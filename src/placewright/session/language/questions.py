@@ -1,4 +1,4 @@
-"""Questions about a language model that one plan does not answer: each variant gets a plan."""
+"""Plans of variants of a request to a language model, such as with fewer cards."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class Questions:
         self._cluster, self._place = cluster, place
 
     def as_it_is(self) -> Variant:
-        """The request without a change."""
+        """Plan the request without a change."""
         return self._variant("as it is", self._request)
 
     def sweep(self, field: str, values: Sequence[int]) -> list[Variant]:
-        """The request with each value of a field, one of `SWEPT`.
+        """Plan the request with each value of a field, one of `SWEPT`.
 
         Raises:
             FieldError: there is no such field, or there are too many values.
@@ -93,7 +93,7 @@ class Questions:
         ]
 
     def without_each(self) -> list[Variant]:
-        """The request without each of its cards, alike ones once."""
+        """Plan the request without each of its cards; equal cards count once."""
         found = []
         for at, device in enumerate(self._cards):
             if any(_is_alike(device, other) for other in self._cards[:at]):
@@ -104,7 +104,7 @@ class Questions:
         return found
 
     def upgrades(self) -> list[Variant]:
-        """The request with twice the memory or bandwidth of a device, or twice the links."""
+        """Plan the request with twice the memory or bandwidth of a device, or twice the links."""
         found = []
         for device in self._cluster.devices:
             sheet = entry_of(device)
@@ -207,7 +207,7 @@ def _is_alike(device: Device, other: Device) -> bool:
 
 
 def _choices(cards: Sequence[Device], number: int) -> Iterator[tuple[Device, ...]]:
-    """Choices of so many cards, those of alike cards once."""
+    """Sets of so many cards; sets that differ only in equal cards count once."""
     seen: list[tuple[Device, ...]] = []
     for chosen in itertools.combinations(cards, number):
         plain = tuple(replace(device, name="same") for device in chosen)
@@ -243,7 +243,7 @@ def _change(base: Variant, variant: Variant) -> str:
 
 
 def reach_lines(rate: float, found: Sequence[Variant]) -> list[str]:
-    """A line if none of the choices that were found decodes so many tokens per second."""
+    """Warn in one line if no choice of cards decodes so many tokens per second."""
     best = max(variant.decode for variant in found)
     if best >= rate:
         return []

@@ -60,7 +60,7 @@ _KINDS = {
 
 
 class NotExpressible(Exception):
-    """A comparison that the model cannot express; the text says why."""
+    """A comparison that the model cannot express; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -314,13 +314,13 @@ def options_of(row: PublishedComparison) -> list[Option]:
     if len(found) < 2:
         raise NotExpressible("fewer than two of its options differ in placement and can be read")
     seen: dict[object, str] = {}
-    for option in found:
+    for placed in found:
         same = seen.setdefault(
-            (option.columns, option.replicas, tuple(option.ways.items())), option.key
+            (placed.columns, placed.replicas, tuple(placed.ways.items())), placed.key
         )
-        if same != option.key:
+        if same != placed.key:
             raise NotExpressible(
-                f"options {same} and {option.key} are one placement to the model: which experts "
+                f"options {same} and {placed.key} are one placement to the model: which experts "
                 "lie where matters only with counts of their use, which are not published"
             )
     return found

@@ -84,7 +84,7 @@ class JudgedRow:
 
 
 def scored_rows(rows: Iterable[PublishedComparison]) -> tuple[list[Scored], dict[str, str]]:
-    """Comparisons that can be scored, and the reason of each other one."""
+    """Split comparisons into those that can be scored, and reasons why the others cannot."""
     found, reasons = [], {}
     for row in rows:
         try:

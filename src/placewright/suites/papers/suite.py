@@ -88,7 +88,7 @@ class Headline:
 
     @property
     def placers(self) -> dict[str, str]:
-        """Our runs that are compared -> their part."""
+        """Placer of a run -> its part in the comparison."""
         return {
             self.rules: "under its rules",
             self.mended: "ours, equal budget",

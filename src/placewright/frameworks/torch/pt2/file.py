@@ -199,7 +199,7 @@ def plain_inputs(data: bytes) -> bytes:
     except Exception:  # the unpickler raises many types; all mean that this is not plain data
         raise FileFormatError("it is not made of tensors alone") from None
     if not (isinstance(inputs, tuple) and [type(part) for part in inputs] == [tuple, dict]):
-        raise FileFormatError("it does not hold the inputs of a call")
+        raise FileFormatError("it has example inputs that are not those of a call")
     for name in inputs[1]:
         identifier(name)
     _check_plain(inputs, 0)

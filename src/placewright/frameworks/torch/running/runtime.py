@@ -367,7 +367,7 @@ class TorchModel:
         if isinstance(inputs, Mapping):
             return inputs, any(isinstance(value, torch.Tensor) for value in inputs.values())
         if not isinstance(inputs, list | tuple):
-            return inputs, False  # `checked_inputs` says what is wrong
+            return inputs, False  # `checked_inputs` refuses them
         rows = [(value, tensors_in(value)) for value in inputs]
         flat = [part for value, tensors in rows for part in tensors or [value]]
         return flat, any(tensors for _, tensors in rows)

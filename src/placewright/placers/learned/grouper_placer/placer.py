@@ -67,7 +67,7 @@ class GrouperPlacer(LearningPlacer, JointSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class GrouperPlacerMi(GrouperPlacer):
-    """`grouper-placer` with our mends: groups that differ, and a decoder that sees its group.
+    """`grouper-placer` with our corrections: groups that differ, and a decoder that sees its group.
 
     The reading of the paper has two weaknesses. The content of a group changes from sample to
     sample, and attention by content finds it only by counting steps: the placer learns one device

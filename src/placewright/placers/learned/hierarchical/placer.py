@@ -103,7 +103,7 @@ class Hierarchical(LearningPlacer, JointSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class HierarchicalMi(Hierarchical):
-    """`hierarchical` with our mends: a bonus on mutual information, and smaller networks.
+    """`hierarchical` with our corrections: a bonus on mutual information, and smaller networks.
 
     The published grouper begins with all ops alike. It either stays there or puts all ops into one
     group, which cuts nothing. The content of a group then changes from sample to sample or never,

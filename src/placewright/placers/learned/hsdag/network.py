@@ -67,7 +67,7 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Parsed:
-    """One pass through the network."""
+    """Result of one pass through the network."""
 
     cluster_of: IntArray  # cluster of each node, shape (n_nodes,), int64
     embedding: Tensor  # of each cluster, shape (n_clusters, n_features)

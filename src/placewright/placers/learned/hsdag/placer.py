@@ -222,7 +222,7 @@ class HsdagReleased(Hsdag):
 
 @dataclass(frozen=True, kw_only=True)
 class HsdagCorrected(Hsdag):
-    """`hsdag` with our mends, so that it learns.
+    """`hsdag` with our corrections, so that it learns.
 
     An ablation of one change at a time on thirteen problems shows which are needed: a moving
     `baseline`, and a step's own reward as its weight (`returns` following with `discount` 0). No

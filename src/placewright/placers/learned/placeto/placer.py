@@ -23,7 +23,7 @@ EMBEDDINGS = ("messages", "partition", "sum")
 
 @dataclass(frozen=True, kw_only=True)
 class PlacetoPlacer(LearningPlacer, SearchSettings):
-    """Visit each node once an episode, give it a device, be paid the fall in running time.
+    """Visit each node once an episode and choose its device; the reward is the time saved.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",
     NeurIPS 2019, and its code (aravic/generalizable-device-placement). State: the graph with the
@@ -134,7 +134,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PlacetoMean(PlacetoPlacer):
-    """`placeto` with our mend: means in place of sums.
+    """`placeto` with our correction: means in place of sums.
 
     Messages and the nodes of each relation are averaged, not added up. Eight rounds of sums grow
     with the graph, and a first policy that is decided explores little. It changes one setting of

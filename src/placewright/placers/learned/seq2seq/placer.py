@@ -89,7 +89,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Seq2SeqEntropy(Seq2Seq):
-    """`seq2seq` with our mends: a smaller learning rate and an entropy bonus.
+    """`seq2seq` with our corrections: a smaller learning rate and an entropy bonus.
 
     The paper's rate of 0.1 decides the policy within a few updates, and without an entropy bonus
     REINFORCE ends on one device even on a separable toy. This form changes two settings of

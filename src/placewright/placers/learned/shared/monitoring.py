@@ -12,13 +12,13 @@ from placewright.placers.learned.shared.extra import require_packages
 
 
 class Scalars(Protocol):
-    """Takes named numbers at a number of evaluations."""
+    """Function that writes named numbers after so many evaluations."""
 
     def __call__(self, step: int, **values: float) -> None: ...
 
 
 class Keep(Protocol):
-    """Takes the named numbers of an update, such as `Evaluator.record_update`."""
+    """Function that stores the named numbers of an update, such as `Evaluator.record_update`."""
 
     def __call__(self, **values: float) -> None: ...
 

@@ -81,7 +81,7 @@ class MovingAverage:
 
 
 def over_root_mean_square(advantage: FloatArray, square: MovingAverage) -> FloatArray:
-    """Advantages, shape (n,), over their moving root mean square, which takes them in first.
+    """Divide advantages, shape (n,), by their moving root mean square, these included.
 
     The closer placements come to each other, the smaller plain advantages get relative to an
     entropy bonus.
