@@ -165,7 +165,8 @@ def test_a_training_that_lost_its_state_does_not_continue(tmp_path: Path) -> Non
     save_checkpoint(replace(good, tensors=kept))
     with pytest.raises(FileFormatError, match=r"has no 'baseline.0'"):
         train("placeto", problems, path, episodes=2)
-    save_checkpoint(replace(good, tensors={**good.tensors, "optimiser.x": good.tensors[name]}))
+    strange = {"optimiser.x": good.tensors[name].clone()}
+    save_checkpoint(replace(good, tensors={**good.tensors, **strange}))
     with pytest.raises(FileFormatError, match=r"has an unknown tensor 'optimiser.x'"):
         train("placeto", problems, path, episodes=2)
     save_checkpoint(replace(good, metadata={**good.metadata, "episodes": "abc"}))
