@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -30,25 +29,13 @@ def placewright(
     """
     words = [str(argument) for argument in arguments]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
-    if cache is None and largest_file is None:
-        return run_warm(COMMAND, words, cwd=cwd, environment=environment)
-    command = [sys.executable, "-m", "placewright"]
     if cache is not None:
         environment["XDG_CACHE_HOME"] = str(cache)
-
-    def limit() -> None:
-        if largest_file is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-    return subprocess.run(
-        [*command, *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-        env=environment,
-        preexec_fn=limit,
-    )
+    program = COMMAND
+    if largest_file is not None:
+        limits = (largest_file, largest_file)
+        program = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, {limits})\n{COMMAND}"
+    return run_warm(program, words, cwd=cwd, environment=environment)
 
 
 def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:

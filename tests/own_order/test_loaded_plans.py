@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +64,26 @@ PLANS: dict[str, Callable[[Plan], Plan]] = {
 NATIVE = {"openvino": "m.xml", "onnxruntime": "m.onnx", "torch": "m.pt2"}
 
 
-@pytest.fixture(params=NATIVE)
-def split(request: pytest.FixtureRequest, tmp_path: Path) -> Plan:
-    path = tmp_path / NATIVE[request.param]
+def written_split(folder: Path, runtime: str) -> Plan:
+    path = folder / NATIVE[runtime]
     WRITERS[path.name](path)
-    return split_plan(path, request.param)
+    return split_plan(path, runtime)
+
+
+@pytest.fixture(scope="module", params=NATIVE)
+def split(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return written_split(tmp_path_factory.mktemp("split"), request.param)
+
+
+@cache
+def names_of_file(path: Path, runtime: str) -> tuple[list[str], list[str]]:
+    return own_order(path, runtime)
 
 
 def names_of(plan: Plan) -> tuple[list[str], list[str]]:
     source = plan.problem.source
     assert source is not None
-    return own_order(Path(source.path), plan.runtime)
+    return names_of_file(Path(source.path), plan.runtime)
 
 
 def require_right(outputs: Any, given: dict[str, Any], names: list[str]) -> None:
@@ -84,14 +94,14 @@ def require_right(outputs: Any, given: dict[str, Any], names: list[str]) -> None
 
 @pytest.mark.parametrize("kind", PLANS)
 def test_many_threads_get_their_own_outputs(split: Plan, kind: str) -> None:
-    """Eight threads, fifty calls each with other inputs: by hand, after all calls are over."""
+    """Eight threads, twenty calls each with other inputs: by hand, after all calls are over."""
     plan = PLANS[kind](split)
     _, outputs = names_of(split)
     before = threading.active_count()
     with pw.load(plan) as model:
 
         def call(caller: int) -> list[Any]:
-            return [model(**values(1000 * caller + at)) for at in range(50)]
+            return [model(**values(1000 * caller + at)) for at in range(20)]
 
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(call, range(8)))
@@ -206,10 +216,12 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.parametrize("runtime", NATIVE)
 def test_a_plan_moves_with_its_model(
-    split: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written in one folder, run from another after the folder got another name."""
+    split = written_split(tmp_path, runtime)
     source = split.problem.source
     assert source is not None
     names = names_of(split)[1]

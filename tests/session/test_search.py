@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import MagicMock
@@ -114,13 +115,19 @@ def send_at(patch: pytest.MonkeyPatch, owner: Any, names: str, number: int, at: 
         patch.setattr(owner, name, counting(getattr(owner, name)))
 
 
+@cache
+def compile_kernels() -> None:
+    """Search once in this process: a compiler may swallow a signal."""
+    search(open_problem(), Auto(), Budget(evaluations=100))
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("at", [1, 2, 20, 300])
 def test_auto_hands_its_incumbent_over(
     number: int, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = open_problem()
-    search(problem, Auto(), Budget(evaluations=100))  # compiles: a compiler may swallow a signal
+    compile_kernels()
     send_at(monkeypatch, Simulator, "value values", number, at)
     found = interrupted_search(problem, Auto())
     assert (found.placement is None) == (found.evaluations == 0) == (at == 1)

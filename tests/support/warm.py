@@ -1,8 +1,8 @@
 """Runs programs in processes that are forked from one that has imported the package.
 
-A new interpreter imports the package for seconds, which is most of what a short command takes. A
-fork has imported it, and is else a process like any other: with its own files, limits, signals and
-end.
+A new interpreter imports the package and loads compiled kernels for seconds, which is most of what
+a short command takes. A fork has done so, and is else a process like any other: with its own files,
+limits, signals and end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ COMMAND = "from placewright.cli import main\nmain()"
 # The child leaves the loop and ends as a program does, not inside a call of ours.
 _SERVER = """
 import gc, json, os, socket, sys
-import placewright.cli.app, placewright.session.session
+import numpy, onnx, scipy.optimize
+import placewright.cli.app, placewright.session.session, placewright.session.checking
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
+from placewright.testing.problems import random_problem
+random = numpy.random.default_rng(0)
+problem = random_problem(random, n_ops=4, n_devices=2)
+make_placer("heft").place(problem, Evaluator(problem), random)  # loads the compiled kernels
+del numpy, onnx, scipy, placewright, make_placer, Evaluator, random_problem, random, problem
 gc.freeze()  # a collection in a fork would copy all pages
 channel = socket.socket(fileno=int(sys.argv[1]))
 while True:

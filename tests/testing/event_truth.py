@@ -204,8 +204,10 @@ def topological_orders(edge: np.ndarray) -> np.ndarray:
 @numba.njit(cache=True, nogil=True)
 def _least(model: Told, placements: np.ndarray, orders: np.ndarray) -> float:
     best = np.inf
-    for device_of in placements:
-        for order in orders:
+    for row in range(len(placements)):  # a row by number is contiguous, as those of `makespan` are
+        device_of = placements[row]
+        for number in range(len(orders)):
+            order = orders[number]
             if _is_first_of_its_kind(model, device_of, order):
                 best = min(best, _played(model, device_of, order, best))
     return best

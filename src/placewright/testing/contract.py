@@ -214,16 +214,22 @@ def fingerprint(solution: Solution) -> tuple[object, ...]:
 
 
 def fingerprints(names: Sequence[str], evaluations: int = 40) -> dict[str, list[str]]:
-    """Fingerprints of placers, ``NAME:key=value``, on their problems, to compare processes."""
+    """Fingerprints of placers, ``NAME:key=value``, to compare processes.
+
+    Each is asked about one problem of each objective that it names, with constraints where there
+    are any. Of energy and price the evaluator alone makes a difference: one of them is enough.
+    """
     from placewright.session.comparison import named_placer
 
-    return {
-        name: [
+    found = {}
+    for name in names:
+        problems = contract_problems(named_placer(name, {}), 2)
+        chosen = {one.objective if one.objective not in CHARGED else "": one for one in problems}
+        found[name] = [
             repr(fingerprint(run(named_placer(name, {}), problem, evaluations)))
-            for problem in contract_problems(named_placer(name, {}), 2)
+            for problem in chosen.values()
         ]
-        for name in names
-    }
+    return found
 
 
 class _Interrupted(Evaluator):
