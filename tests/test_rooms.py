@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -57,6 +59,18 @@ HEAVY += (
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_let_go() -> Iterator[None]:
+    """Later tests of this process would be slower by what a collection of garbage looks at."""
+    yield
+    tree_of.cache_clear()
+
+
 def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
@@ -77,7 +91,7 @@ def imported_modules(tree: ast.AST) -> list[str]:
 def test_a_room_imports_only_what_it_may(path: Path) -> None:
     room = room_of(path)
     allowed = MAY_IMPORT[room] | {room}  # a new room needs a row in MAY_IMPORT and a decision
-    for module in imported_modules(ast.parse(path.read_text())):
+    for module in imported_modules(tree_of(path)):
         if module.startswith("placewright."):
             assert module.split(".")[1] in allowed, f"{path.name} imports {module}"
 
@@ -110,7 +124,7 @@ def texts_about_packages(tree: ast.AST) -> set[int]:
 
 def named_frameworks(path: Path, texts: set[str]) -> list[str]:
     """Constants of a file that name a framework, a format or a suffix, and imports of a folder."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     of_packages = texts_about_packages(tree)
     found = [
         repr(node.value)
@@ -145,7 +159,7 @@ def test_frameworks_do_not_import_each_other() -> None:
         if room == "frameworks":
             named = (*framework_names(), *READERS)
             others = {f"{FRAMEWORKS}.{name}" for name in named if name not in folders}
-            for module in imported_modules(ast.parse(path.read_text())):
+            for module in imported_modules(tree_of(path)):
                 assert ".".join(module.split(".")[:3]) not in others, f"{path} imports {module}"
 
 
@@ -174,14 +188,14 @@ def test_no_test_imports_another() -> None:
     importing = {
         f"{path.relative_to(ROOT)} imports {module}"
         for path in (*TESTS, *sorted((ROOT / "benchmarks").rglob("*.py")))
-        for module in imported_modules(ast.parse(path.read_text()))
+        for module in imported_modules(tree_of(path))
         if module.split(".")[-1].startswith("test_")
     }
     assert importing == set()
     extending = {
         path.name
         for path in TESTS
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "sys.path.insert"
     }
     assert extending == {"conftest.py"}
@@ -189,7 +203,7 @@ def test_no_test_imports_another() -> None:
 
 def replaced_names(path: Path) -> list[str]:
     """Dotted names of the package that a test replaces through `monkeypatch`, as far as known."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     module_of: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -223,7 +237,7 @@ def test_no_file_and_no_function_grows_too_long() -> None:
         text = path.read_text()
         if text.count("\n") > 600:  # a cap that never cuts one idea in two
             long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 if body and (body[-1].end_lineno or 0) - body[0].lineno + 1 > 50:
@@ -260,7 +274,7 @@ def own_compilers(tree: ast.AST) -> list[str]:
 
 def test_kernels_are_compiled_in_one_place() -> None:
     """Others would hold the interpreter lock, so that searches beside them stand still."""
-    naming = {str(p.relative_to(SOURCE)) for p in FILES if own_compilers(ast.parse(p.read_text()))}
+    naming = {str(p.relative_to(SOURCE)) for p in FILES if own_compilers(tree_of(p))}
     assert naming == {"simulation/compiled.py"}
 
 
@@ -270,7 +284,7 @@ def test_no_function_has_many_parameters() -> None:
     for path in FILES:
         if room_of(path) == "cli":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_kernel(node):
                 names = parameters_of(node)
                 if len(names) > MOST_PARAMETERS:
@@ -281,7 +295,7 @@ def test_no_function_has_many_parameters() -> None:
 def imports_of(path: Path, modules: dict[str, Path]) -> set[str]:
     """Our modules that a file names, those that it imports late or for types alone among them."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {name if name in modules else node.module for name in whole}
@@ -329,7 +343,7 @@ def test_what_has_one_name_is_of_one_room(kind: type[ast.FunctionDef | ast.Class
     """A name means one thing; in the files of one room it may be the same step of each of them."""
     rooms: dict[str, set[str]] = {}
     for path in FILES:
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, kind) and not node.name.startswith("_"):
                 rooms.setdefault(node.name, set()).add(room_of(path))
     views = VIEWS if kind is ast.FunctionDef else set[str]()
@@ -371,7 +385,7 @@ def test_no_text_of_the_library_names_an_option(path: Path) -> None:
     """
     if room_of(path) in ("cli", "__main__"):
         return
-    for text in texts_of(ast.parse(path.read_text())):
+    for text in texts_of(tree_of(path)):
         of_command = re.sub(r"placewright .*?(?=[`)]|$)", "", text)
         assert not FLAG.search(of_command) or text in PARTS_OF_A_COMMAND, text
 
@@ -406,6 +420,6 @@ def test_nothing_prints_outside_the_command_line() -> None:
     for path in FILES:
         if room_of(path) in {"cli"}:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             called = node.func if isinstance(node, ast.Call) else None
             assert not (isinstance(called, ast.Name) and called.id == "print"), path

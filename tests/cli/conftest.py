@@ -1,4 +1,4 @@
-"""Commands in this process, with a cache folder of their own but for compiled kernels."""
+"""Commands in this process, with a cache folder of their own but for kernels and conversions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ _machine: dict[str, str] = {}  # costs of this machine, measured once for all te
 
 @pytest.fixture
 def cli(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: object
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    converted: Path,
 ) -> Iterator[InProcess]:
     """Call it as ``cli("place", "model.onnx", cwd=folder)``.
 
-    Processes that a test starts beside it have the same cache; each would compile for a minute.
+    Processes that a test starts beside it have the same cache; each would compile for a minute, and
+    convert a model for seconds.
     """
-    assert isinstance(tmp_path_factory, pytest.TempPathFactory)
-    cache: Path = tmp_path_factory.mktemp("cache")
+    cache = tmp_path_factory.mktemp("cache")
     KERNELS.mkdir(parents=True, exist_ok=True)
     (cache / "placewright").mkdir()
     (cache / "placewright" / "kernels").symlink_to(KERNELS)
+    (cache / "placewright" / "models").symlink_to(converted)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     store = CostStore(cache / "placewright" / "costs.sqlite")
     for key, value in _machine.items():

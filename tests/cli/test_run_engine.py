@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -40,6 +41,20 @@ def planned(folder: Path, *, has_experts: bool = False, pins: tuple[str, ...] = 
     placed = placewright("place", "m.gguf", "--cluster", "two.yaml", *pinned, *words, cwd=folder)
     assert placed.returncode == 0, placed.stderr
     return ports
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """A folder with the pinned plan, and its ports."""
+    folder = tmp_path_factory.mktemp("planned")
+    return folder, planned(folder)
+
+
+@pytest.fixture
+def ports(once: tuple[Path, list[int]], tmp_path: Path) -> list[int]:
+    """Ports of the pinned plan, which is copied into the folder of the test."""
+    shutil.copytree(once[0], tmp_path, dirs_exist_ok=True)
+    return once[1]
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -102,16 +117,16 @@ def test_the_text_has_a_verdict(tmp_path: Path) -> None:
     assert any(word in last for word in ("run the plan", "do not split", "use the simpler split"))
 
 
+@pytest.mark.usefixtures("ports")
 def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
-    planned(tmp_path)
     line = the_line(run(tmp_path, "--engine-folder", "."), 2)
     assert "program 'ggml-rpc-server' is not in '.'" in line
     assert "--engine-folder" in line
     assert "there is no folder 'away'" in the_line(run(tmp_path, "--engine-folder", "away"), 2)
 
 
-def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
-    port = planned(tmp_path)[1]
+def test_a_taken_port_is_one_line(ports: list[int], tmp_path: Path) -> None:
+    port = ports[1]
     tool(tmp_path, "ggml-rpc-server", "import time; time.sleep(60)")
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,8 +137,8 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     assert f"--servers 127.0.0.1:{port}" in line
 
 
-def test_a_server_that_ends_is_one_line(tmp_path: Path) -> None:
-    port = planned(tmp_path)[0]
+def test_a_server_that_ends_is_one_line(ports: list[int], tmp_path: Path) -> None:
+    port = ports[0]
     tool(tmp_path, "ggml-rpc-server", "import sys; sys.exit('error: no such device')")
     line = the_line(run(tmp_path, "--engine-folder", "."), 1)
     assert f"the server on 127.0.0.1:{port} ended with code 1: error: no such device" in line
@@ -136,8 +151,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("-p") + 1]))
 """
 
 
-def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
-    ports = planned(tmp_path)
+def test_a_program_that_fails_is_one_line(ports: list[int], tmp_path: Path) -> None:
     tool(tmp_path, "ggml-rpc-server", LISTENS)
     tool(tmp_path, "llama-bench", "import sys; print('error: bad', file=sys.stderr); sys.exit(3)")
     line = the_line(run(tmp_path, "--engine-folder", "."), 1)
@@ -149,8 +163,7 @@ def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_servers_end_with_the_command(number: int, tmp_path: Path) -> None:
-    ports = planned(tmp_path)
+def test_servers_end_with_the_command(number: int, ports: list[int], tmp_path: Path) -> None:
     tool(tmp_path, "ggml-rpc-server", LISTENS)
     marker = tmp_path / "asleep"
     tool(tmp_path, "llama-bench", f"import time; open({str(marker)!r}, 'w'); time.sleep(600)")
@@ -176,8 +189,8 @@ def test_servers_end_with_the_command(number: int, tmp_path: Path) -> None:
     assert nobody_listens(ports)
 
 
+@pytest.mark.usefixtures("ports")
 def test_options_that_contradict_each_other(tmp_path: Path) -> None:
-    planned(tmp_path)
     plain = placewright("run", "plan.json", cwd=tmp_path)
     assert "which an engine runs; give --engine llama.cpp" in the_line(plain, 2)
     alone = placewright("run", "plan.json", "--servers", "a:1", cwd=tmp_path)

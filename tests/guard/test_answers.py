@@ -1,9 +1,10 @@
 """Guard of a large change: what the commands answer stays what it was.
 
 Each case places a model on described devices with a fixed seed and number of evaluations, simulates
-the plan and compares placers. `answers/` holds what the commands printed when it was recorded with
-``PLACEWRIGHT_RECORD_ANSWERS=1``. Measured fields, texts and paths are left out.
-`run` is not among the commands: a plan runs only on the machine where it was measured.
+the plan and compares placers on the problem that `place` wrote. `answers/` holds what the commands
+printed when it was recorded with ``PLACEWRIGHT_RECORD_ANSWERS=1``. Measured fields, texts and paths
+are left out. `run` is not among the commands: a plan runs only on the machine where it was
+measured.
 """
 
 from __future__ import annotations
@@ -103,26 +104,14 @@ def test_the_commands_answer_as_before(
 ) -> None:
     """`place`, `simulate` and `compare` of described devices."""
     model, options, placers = CASES[name]
-    budget = ["--evaluations", "200"]
-    without_placer = options[: options.index("--placer")]
+    budget = ("--evaluations", "200")
+    asked = (*options, *budget, "--seed", "3", "-o", "plan.json")
+    made = ("plan.problem.json", "--placers", placers, *budget, "--seeds", "2")
     answers = {
-        "place": _printed(
-            cli, tmp_path, "place", model, *options, *budget, "--seed", "3", "-o", "plan.json"
-        ),
+        "place": _printed(cli, tmp_path, "place", model, *asked),
         "plan": json.loads((tmp_path / "plan.json").read_text()),
         "simulate": _printed(cli, tmp_path, "simulate", "plan.json"),
-        "compare": _printed(
-            cli,
-            tmp_path,
-            "compare",
-            model,
-            *without_placer,
-            "--placers",
-            placers,
-            *budget,
-            "--seeds",
-            "2",
-        ),
+        "compare": _printed(cli, tmp_path, "compare", *made),
     }
     _agree(name, answers)
 

@@ -8,7 +8,9 @@ outputs meets inputs and outputs in another order than the model lists them.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,16 @@ def write_saved_model(path: Path) -> None:
 
 
 def write_pt2(path: Path) -> None:
-    """Through ``torch.export``, two inputs by position and one by name, outputs in a dictionary."""
+    """A program of ``torch.export``."""
+    path.write_bytes(_exported())
+
+
+@cache
+def _exported() -> bytes:
+    """Two inputs by position and one by name, outputs in a dictionary; the bytes are kept.
+
+    Files with the same bytes are converted for OpenVINO and ONNX Runtime once.
+    """
     import torch
 
     class Function(torch.nn.Module):
@@ -135,7 +146,9 @@ def write_pt2(path: Path) -> None:
             return {"deep": (shallow * a - c) * b + 3 * a, "shallow": shallow}
 
     a, b, c = (torch.from_numpy(value) for value in values(1).values())
-    torch.export.save(torch.export.export(Function(), (a, b), {"c": c}), str(path))
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(Function(), (a, b), {"c": c}), file)
+    return file.getvalue()
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {

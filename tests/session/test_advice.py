@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -53,18 +54,16 @@ def _too_small(seed: int) -> Problem | None:
     return None if _fits(small) else small
 
 
-def _outcomes(problem: Problem) -> list[tuple[tuple[int, ...], list[float]]]:
+def _outcomes(problem: Problem) -> Iterator[tuple[tuple[int, ...], list[float]]]:
     """All placements that keep every constraint, with peaks, by the oracle."""
-    found = []
     for row in itertools.product(range(problem.n_devices), repeat=problem.n_units):
         reference = Reference(problem, Placement.of(row))
         if math.isfinite(reference.value()):
-            found.append((row, reference.peaks()))
-    return found
+            yield row, reference.peaks()
 
 
 def _fits(problem: Problem) -> bool:
-    return bool(_outcomes(problem))
+    return next(_outcomes(problem), None) is not None
 
 
 def _least_limit(problem: Problem, device: int) -> float:

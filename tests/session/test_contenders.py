@@ -67,8 +67,9 @@ def given_seconds(seconds: Mapping[str, float]) -> Any:
 
 
 @needs_two_cores
-@pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize("objective", ["latency", "training"])
+@pytest.mark.parametrize(
+    ("objective", "name"), [*(("latency", name) for name in OURS), ("training", "plan")]
+)
 def test_a_device_with_a_name_of_ours_is_measured_beside_the_plan(
     name: str, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

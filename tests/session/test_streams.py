@@ -149,7 +149,7 @@ class Silent:
 
 def problem_of(seed: int) -> Problem:
     made = random_problem(
-        np.random.default_rng(seed), n_ops=25, objective="throughput", constrained=False
+        np.random.default_rng(seed), n_ops=16, objective="throughput", constrained=False
     )
     devices = tuple(
         replace(one, memory_bytes=np.inf, dispatch_seconds=1.0) for one in made.cluster.devices

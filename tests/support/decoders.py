@@ -32,8 +32,8 @@ def plan_on_cores(
 ) -> Plan:
     """A random split over two cores; without a seed all on the first.
 
-    With a file the decoder is exported to it, and OpenVINO runs the plan. With a share each core
-    has memory for so much of all weights and state.
+    With a file the decoder is exported to it, if it is not there, and OpenVINO runs the plan. With
+    a share each core has memory for so much of all weights and state.
     """
     if file is None:
         runtime = TorchRuntime()
@@ -43,7 +43,8 @@ def plan_on_cores(
         units = light_ops_joined(model.graph)
     else:
         runtime = OpenVinoRuntime()
-        torch.export.save(torch.export.export(decoding.module, decoding.example_inputs), file)
+        if not file.exists():
+            torch.export.save(torch.export.export(decoding.module, decoding.example_inputs), file)
         model = pw.read(file, runtime="openvino", state=decoding.state)
     devices = cores_of(2, runtime)
     if file is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,11 @@ from placewright.simulation.model import Simulator
     ],
 )
 def test_two_hundred_tokens_are_those_of_the_unsplit_model(
-    make: Callable[[], Decoding], runtime: str, seed: int | None, share: float, tmp_path: Path
+    make: Callable[[], Decoding], runtime: str, seed: int | None, share: float, folder: Path
 ) -> None:
-    decoding = make()
-    expected = tokens_of(decoding.plain(), 200)
+    decoding, expected = unsplit_tokens(make)
     assert len(set(expected)) > 3, "the same token again and again shows nothing"
-    file = tmp_path / "d.pt2" if runtime == "openvino" else None
+    file = folder / f"{make.__name__}.pt2" if runtime == "openvino" else None
     plan = plan_on_cores(decoding, seed, file, share)
     with pw.load(plan) as step:
         assert [port.name for port in step.inputs] == ["token", "position"]
@@ -55,6 +55,18 @@ def test_two_hundred_tokens_are_those_of_the_unsplit_model(
             found = tokens_of(lambda *given: torch.as_tensor(call(step, *given)), count)
             assert found == expected[: len(expected) - 200 + count]  # the prompt goes first
             step.reset()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of exported decoders, each of which is exported once."""
+    return tmp_path_factory.mktemp("decoders")
+
+
+@cache
+def unsplit_tokens(make: Callable[[], Decoding]) -> tuple[Decoding, list[int]]:
+    decoding = make()
+    return decoding, tokens_of(decoding.plain(), 200)
 
 
 def call(step: Any, *given: torch.Tensor) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -56,10 +58,16 @@ def first_proposal(name: str, problem: Problem) -> tuple[list[int], list[int] | 
     return asked[0]
 
 
+@cache
 def problems(count: int) -> list[Problem]:
     """Random problems with everything that a problem may have, that may have a placement."""
-    found = [random_problem(np.random.default_rng(seed)) for seed in range(2 * count)]
-    return [one for one in found if prove_infeasible(one) is None][:count]
+    found = map(random_problem, map(np.random.default_rng, range(2 * count)))
+    return list(islice((one for one in found if prove_infeasible(one) is None), count))
+
+
+@cache
+def large_problem() -> Problem:
+    return random_layered_problem(np.random.default_rng(0), 200_000, 8)
 
 
 def as_lists(proposal: Proposal) -> tuple[list[int], list[int] | None]:
@@ -142,7 +150,7 @@ def test_intervals_are_found_where_a_plain_list_finds_them() -> None:
 @pytest.mark.parametrize("name", ["heft", "peft", "cpop", "m-etf"])
 def test_construction_ends_with_the_budget(name: str) -> None:
     """A clock that says the time is up right away ends the work long before its end."""
-    problem = random_layered_problem(np.random.default_rng(0), 200_000, 8)
+    problem = large_problem()
     ticks = iter(range(10**9))
     evaluator = Evaluator(problem, Budget(seconds=3.0), clock=lambda: float(next(ticks)))
     found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
