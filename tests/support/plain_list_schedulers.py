@@ -24,12 +24,20 @@ class ResidentMemory:
 
     Args:
         problem: what is placed.
-        limits: bytes that each device may keep, shape (n_devices,).
+        limits: bytes that each device may keep, then those of each pool, shape (n_devices +
+            n_pools,).
     """
 
     def __init__(self, problem: Problem, limits: FloatArray | None = None) -> None:
-        graph, classes = problem.unit_graph, problem.colocation
-        self.free = np.array(problem.cluster.memory_bytes if limits is None else limits)
+        graph, classes, cluster = problem.unit_graph, problem.colocation, problem.cluster
+        self.free = np.array(cluster.memory_limits if limits is None else limits)
+        pools = [len(cluster.devices) + at for at in range(len(cluster.shared_pools))]
+        at_pool = dict(zip(cluster.shared_pools, pools, strict=True))
+        # Places of what a device takes from: its own limit, and that of its pool.
+        self._takes_from = [
+            [at, *([at_pool[device.pool]] if device.pool in at_pool else [])]
+            for at, device in enumerate(cluster.devices)
+        ]
         self._sizes = graph.weight_bytes
         self._held = np.zeros((len(self._sizes), problem.n_devices), dtype=np.int64)
         self._weights: list[IntArray] = []
@@ -49,11 +57,11 @@ class ResidentMemory:
 
     def fits(self, group: int, device: int) -> bool:
         """True when the class' weights fit beside those that the device keeps."""
-        return bool(self.needed(group, device) <= self.free[device])
+        return bool(self.needed(group, device) <= self.free[self._takes_from[device]].min())
 
     def add(self, group: int, device: int) -> None:
         """Keep the class' weights on the device."""
-        self.free[device] -= self.needed(group, device)
+        self.free[self._takes_from[device]] -= self.needed(group, device)
         self._held[self._weights[group], device] += 1
 
     def add_first(self, group: int, turns: Sequence[int], allowed: BoolArray) -> int:
@@ -76,7 +84,7 @@ class ResidentMemory:
     def remove(self, group: int, device: int) -> None:
         """Take the class off the device."""
         self._held[self._weights[group], device] -= 1
-        self.free[device] += self.needed(group, device)
+        self.free[self._takes_from[device]] += self.needed(group, device)
 
 
 def classes_in_order(problem: Problem) -> IntArray:
@@ -148,7 +156,7 @@ class _Stream:
     def earliest(self, ready: float, seconds: float, *, insertion: bool) -> float:
         """First start >= ready where the unit fits: in an idle gap, or after the last one."""
         if not insertion or not self.ends:
-            return max(ready, self.ends[-1] if self.ends else 0.0)
+            return max(ready, max(self.ends, default=0.0))
         before = 0.0
         for start, end in zip(self.starts, self.ends, strict=True):
             begin = max(ready, before)
@@ -184,7 +192,13 @@ class ListSchedule:
         self._group_of = problem.colocation.group_of
         self._allowed = problem.allowed_by_class
         self._device_of_class = np.full(problem.colocation.n_groups, -1, dtype=np.int64)
-        self._streams = [[_Stream() for _ in range(d.streams)] for d in problem.cluster.devices]
+        devices = problem.cluster.devices
+        self._streams = [[_Stream() for _ in range(d.streams)] for d in devices]
+        processors = [set(d.processors or (d.name,)) for d in devices]
+        # Devices with a common processor, each with itself: a unit of one keeps all of them busy.
+        self.in_turn = [
+            [at for at, others in enumerate(processors) if mine & others] for mine in processors
+        ]
 
     def candidates(self, unit: int) -> list[int]:
         """Devices that may run the unit now: class, pins, support, resident memory.
@@ -233,7 +247,7 @@ class ListSchedule:
 
     def free_at(self, device: int) -> float:
         """When the device's first stream has nothing more to do."""
-        return min(stream.ends[-1] if stream.ends else 0.0 for stream in self._streams[device])
+        return min(max(stream.ends, default=0.0) for stream in self._streams[device])
 
     def place(self, unit: int, device: int, *, insertion: bool) -> None:
         """Put the unit at its earliest start on the device."""
@@ -244,7 +258,8 @@ class ListSchedule:
         ready, seconds = self.arrival(unit, device), self.seconds(unit, device)
         starts = [s.earliest(ready, seconds, insertion=insertion) for s in self._streams[device]]
         best = int(np.argmin(starts))
-        self._streams[device][best].add(starts[best], starts[best] + seconds)
+        for other in self.in_turn[device]:
+            self._streams[other][best].add(starts[best], starts[best] + seconds)
         self.device_of[unit] = device
         self.start[unit], self.end[unit] = starts[best], starts[best] + seconds
 
@@ -498,7 +513,7 @@ class _EarliestFirst:
         while self.ready.units:
             unit, device = self._next_pair()
             self.schedule.place(unit, device, insertion=False)
-            self.last[device] = unit
+            self.last[self.schedule.in_turn[device]] = unit
             for fresh in self.ready.done(unit):
                 self._note_arrivals(fresh)
         return self.schedule.device_of, self.schedule.order()
@@ -533,17 +548,18 @@ class _EarliestFirst:
         allowed = np.flatnonzero(self.problem.allowed[unit])
         if self.arrival[unit, allowed].max() <= start:
             return start  # urgent
-        return max(start, self._awake_until(last, child, device))
+        return max(start, self._awake_until(last, child))
 
-    def _awake_until(self, last: int, child: int, device: int) -> float:
+    def _awake_until(self, last: int, child: int) -> float:
         graph = self.problem.unit_graph
         shared = [
             tensor
             for tensor in graph.op_outputs.row(last).tolist()
             if child in graph.tensor_consumers.row(tensor)
         ]
-        others = [d for d in range(self.problem.n_devices) if d != device]
-        seconds = [self.schedule.transfer(t, device, other) for t in shared for other in others]
+        source = int(self.schedule.device_of[last])
+        others = [d for d in range(self.problem.n_devices) if d != source]
+        seconds = [self.schedule.transfer(t, source, other) for t in shared for other in others]
         finite = [value for value in seconds if np.isfinite(value)]
         return float(self.schedule.end[last]) + max(finite, default=0.0)
 

@@ -135,7 +135,9 @@ def _check_transfers(
     arrived: dict[tuple[int, int], float] = {}
     busy: dict[int, float] = {}
     graph, own = problem.unit_graph, problem.unit_transfer_seconds
-    for hop in timeline.transfers:
+    host = problem.cluster.host_endpoint
+    # Of hops at one instant, those from the host last: they may carry on what others bring there.
+    for hop in sorted(timeline.transfers, key=lambda hop: (hop.start, hop.end, hop.source == host)):
         assert hop.start >= busy.get(hop.channel, 0.0) - _TOLERANCE, "transfers overlap"
         busy[hop.channel] = hop.end
         ends = hop.source, hop.destination
@@ -147,8 +149,7 @@ def _check_transfers(
             seconds = 0.0  # the copy is part of a unit
         assert abs(hop.end - hop.start - seconds) <= _TOLERANCE * (1 + hop.end), "wrong duration"
         producer = int(graph.tensor_producers[hop.tensor])
-        home = problem.cluster.host_endpoint
-        home = home if producer < 0 else int(placement.device_of[producer])
+        home = host if producer < 0 else int(placement.device_of[producer])
         made = 0.0 if producer < 0 else float(timeline.end[producer])
         at = made if hop.source == home else arrived[hop.tensor, hop.source]
         assert hop.start >= at - _TOLERANCE, "a tensor leaves before it is there"

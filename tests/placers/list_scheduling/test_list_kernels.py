@@ -70,6 +70,17 @@ def large_problem() -> Problem:
     return random_layered_problem(np.random.default_rng(0), 200_000, 8)
 
 
+def in_a_pool(problem: Problem) -> Problem:
+    """Two devices take what they keep from half of the bytes of all weights."""
+    cluster = problem.cluster
+    size = float(problem.graph.weight_bytes.sum()) / 2
+    devices = tuple(
+        replace(device, pool="ram") if at < 2 else device
+        for at, device in enumerate(cluster.devices)
+    )
+    return replace(problem, cluster=replace(cluster, devices=devices, pools={"ram": size}))
+
+
 def as_lists(proposal: Proposal) -> tuple[list[int], list[int] | None]:
     devices, order = proposal
     return devices.tolist(), None if order is None else order.tolist()
@@ -77,9 +88,13 @@ def as_lists(proposal: Proposal) -> tuple[list[int], list[int] | None]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_small_problems_are_planned_as_plain_python_plans_them(name: str) -> None:
-    """Streams, routes through the host, pins, classes, shared weights, too little memory, ties."""
-    for problem in problems(150):
-        expected = METHODS[name](problem, np.array(problem.cluster.memory_bytes))
+    """Streams, routes through the host, pins, classes, shared weights, too little memory, ties.
+
+    Devices share processors, too, and some a pool.
+    """
+    pooled = [in_a_pool(problem) for problem in problems(60)]
+    for problem in [*problems(150), *(one for one in pooled if prove_infeasible(one) is None)]:
+        expected = METHODS[name](problem, np.array(problem.cluster.memory_limits))
         assert first_proposal(name, problem) == as_lists(expected)
 
 
@@ -92,7 +107,7 @@ def test_favourite_children_hold_devices_as_in_plain_python() -> None:
             for unit in range(problem.n_units)
             if len(successors.row(unit)) and rng.random() < 0.7
         }
-        limits = np.array(problem.cluster.memory_bytes)
+        limits = np.array(problem.cluster.memory_limits)
         children = np.full(problem.n_units, -1)
         children[list(favourite)] = list(favourite.values())
         plan = planned_earliest_first(problem, limits, children)
@@ -106,7 +121,7 @@ def test_many_intervals_are_searched_as_plain_python_searches_them(name: str) ->
     for n_devices, n_inputs in ((2, 2), (3, 1), (8, 3)):
         rng = np.random.default_rng(n_devices)
         problem = random_layered_problem(rng, 8 * BLOCK, n_devices, n_inputs)
-        expected = METHODS[name](problem, np.array(problem.cluster.memory_bytes))
+        expected = METHODS[name](problem, np.array(problem.cluster.memory_limits))
         assert first_proposal(name, problem) == as_lists(expected)
 
 
@@ -117,7 +132,7 @@ def test_equal_devices_and_times_leave_ties_as_they_were() -> None:
     seconds.setflags(write=False)
     problem = replace(base, costs=replace(base.costs, seconds=seconds))
     for name, method in METHODS.items():
-        expected = method(problem, np.array(problem.cluster.memory_bytes))
+        expected = method(problem, np.array(problem.cluster.memory_limits))
         assert first_proposal(name, problem) == as_lists(expected), name
 
 
@@ -125,7 +140,7 @@ def test_wishes_are_repaired_as_in_plain_python() -> None:
     rng = np.random.default_rng(11)
     for problem in problems(200):
         wish = rng.integers(-1, problem.n_devices, problem.n_units)
-        limits = np.array(problem.cluster.memory_bytes)
+        limits = np.array(problem.cluster.memory_limits)
         limits[rng.integers(problem.n_devices)] = float(rng.integers(0, 12))
         for given in (None, limits):
             expected = plain.repaired(problem, wish, given)

@@ -62,6 +62,25 @@ def test_fork_join_is_split(name: str) -> None:
     assert solution.value == 11.0
 
 
+@pytest.mark.parametrize("name", ["heft", "peft", "cpop", "m-etf", "m-sct"])
+def test_an_op_waits_for_the_processor_of_another_mode(name: str) -> None:
+    """Two ops of 4 s in f32, 5 s in f16 on the same card and 7 s on the CPU.
+
+    The second begins at 4 on the card, in either mode, and ends at 8 or 9; on the CPU it ends at 7.
+    """
+    builder = GraphBuilder()
+    for op in ("a", "b"):
+        builder.add_op(op, "Op")
+    card = [Device(mode, processors=("card",)) for mode in ("f32", "f16")]
+    seconds = frozen_floats([[4.0, 5.0, 7.0]] * 2)
+    problem = Problem.of_ops(
+        builder.build(), Cluster((*card, Device("cpu")), (), "cpu"), CostTable(seconds)
+    )
+    evaluator = Evaluator(problem, Budget(evaluations=1))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == 7.0
+
+
 def chain(seconds: list[float], held: float, memory: list[float]) -> Problem:
     """Four ops in a row that keep `held` bytes each, `seconds` on the devices cpu and gpu."""
     builder = GraphBuilder()

@@ -51,8 +51,8 @@ class _Devices(NamedTuple):
     """State of the devices."""
 
     stream_end: FloatArray  # (n_streams,): end of the last unit of each stream
-    free: FloatArray  # (n_devices,): when the device's first stream is free
-    last: IntArray  # (n_devices,): last unit, -1 for none
+    free: FloatArray  # (n_devices,): when the first stream is free, or all shared processors are
+    last: IntArray  # (n_devices,): last unit of the device or its processors, -1 for none
 
 
 def planned_earliest_first(
@@ -85,7 +85,7 @@ def planned_earliest_first(
     rank = frozen_floats(mean_upward_ranks(problem) if rank is None else rank)
     children = frozen_ints([] if favourite is None else favourite)
     devices = _Devices(
-        np.zeros(int(tables.stream_ptr[-1])),
+        np.zeros(tables.n_streams),
         np.zeros(problem.n_devices),
         np.full(problem.n_devices, -1, dtype=np.int64),
     )
@@ -335,7 +335,8 @@ def _after_favourite(
             is_urgent = False
     if is_urgent:
         return start
-    return float(max(start, plan.end[last] + longest_way(tables, last, child, device)))
+    way = longest_way(tables, last, child, plan.device_of[last])
+    return float(max(start, plan.end[last] + way))
 
 
 @inlined
@@ -349,17 +350,26 @@ def _plan(
 ) -> None:
     """Put a unit on the first stream of its device that can start it earliest."""
     first, stop = tables.stream_ptr[device], tables.stream_ptr[device + 1]
-    chosen, start = -1, np.inf
-    for stream in range(first, stop):
-        begin = max(ready_at, devices.stream_end[stream])
-        if chosen < 0 or begin < start:
-            chosen, start = stream, begin
+    start = max(ready_at, devices.free[device])
     end = start + tables.seconds[unit, device]
-    devices.stream_end[chosen] = end
-    free = devices.stream_end[first]
-    for stream in range(first + 1, stop):
-        free = min(free, devices.stream_end[stream])
-    devices.free[device], devices.last[device] = free, unit
+    if tables.holds_all[device]:
+        for at in range(first, stop):
+            devices.stream_end[tables.streams[at]] = end
+        for other in range(len(devices.free)):
+            if other == device or tables.excludes[device, other]:
+                devices.free[other] = max(devices.free[other], end)
+                devices.last[other] = unit
+    else:
+        chosen = tables.streams[first]
+        for at in range(first + 1, stop):
+            if max(ready_at, devices.stream_end[chosen]) <= start:
+                break
+            chosen = tables.streams[at]
+        devices.stream_end[chosen] = end
+        free = np.inf
+        for at in range(first, stop):
+            free = min(free, devices.stream_end[tables.streams[at]])
+        devices.free[device], devices.last[device] = free, unit
     plan.device_of[unit], plan.start[unit], plan.end[unit] = device, start, end
 
 
@@ -373,21 +383,26 @@ def _update_starts(
     device: int,
     has_class: bool,
 ) -> None:
-    """Recompute or invalidate the start times on the device just used."""
-    free = devices.free[device]
+    """Recompute or invalidate the start times on the device just used, and on what shares with it.
+
+    Devices share processors, or a pool of memory.
+    """
+    pool_at = memory.weights.pool_at
     for row in range(ready.n_rows[0]):
-        unit = ready.unit[row]
-        if has_class and tables.group_of[unit] == tables.group_of[planned]:
+        unit, at = ready.unit[row], ready.device[row]
+        if at < 0:
+            continue
+        free = devices.free[at]
+        has_less = at == device or (pool_at[at] >= 0 and pool_at[at] == pool_at[device])
+        is_of_class = has_class and tables.group_of[unit] == tables.group_of[planned]
+        if is_of_class or (memory.is_limited and has_less):
             ready.device[row], ready.start[row] = -1, -np.inf
-        elif ready.device[row] == device:
-            if memory.is_limited:
-                ready.device[row], ready.start[row] = -1, -np.inf
-            elif ready.start[row] < free:
-                if free + tables.seconds[unit, device] < ready.second[row]:
-                    ready.start[row] = free
-                else:
-                    ready.start[row] = _earliest(devices, ready, row)
-                    ready.device[row] = -1
+        elif ready.start[row] < free and (at == device or tables.excludes[device, at]):
+            if free + tables.seconds[unit, at] < ready.second[row]:
+                ready.start[row] = free
+            else:
+                ready.start[row] = _earliest(devices, ready, row)
+                ready.device[row] = -1
 
 
 @inlined

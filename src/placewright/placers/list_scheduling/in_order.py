@@ -93,7 +93,7 @@ def planned_in_order(
     """
     tables, preferences = tables or schedule_tables(problem), preferences or Preferences()
     plan, memory = new_plan(problem.n_units), new_free_memory(problem, limits)
-    state = [new_intervals(int(tables.stream_ptr[-1]), problem.n_units)]
+    state = [new_intervals(tables.n_streams, problem.n_units)]
     order, after, wanted = (
         frozen_ints(order),
         read_only_array(preferences.after),
@@ -166,9 +166,11 @@ def plan_some(
         else:
             device = _best_device(tables, intervals, arrival, usable, after, unit)
         take(memory, tables.group_of[unit], device)
-        stream, start = _best_stream(tables, intervals, unit, device, arrival[device])
+        place, start = _best_stream(tables, intervals, unit, device, arrival[device])
         end = start + tables.seconds[unit, device]
-        add_interval(intervals, stream, start, end)
+        stop_at = tables.stream_ptr[device + 1] if tables.holds_all[device] else place + 1
+        for held in range(place, stop_at):
+            add_interval(intervals, tables.streams[held], start, end)
         plan.device_of[unit] = device
         plan.start[unit] = start
         plan.end[unit] = end
@@ -205,12 +207,25 @@ def _best_device(
 def _best_stream(
     tables: ScheduleTables, intervals: Intervals, unit: int, device: int, ready: float
 ) -> tuple[int, float]:
-    """Stream of the device on which the unit starts first, and its start in seconds."""
-    chosen, best = -1, np.inf
-    for stream in range(tables.stream_ptr[device], tables.stream_ptr[device + 1]):
-        start = first_start(intervals, stream, ready, tables.seconds[unit, device])
+    """Place in `streams` of the stream on which the unit starts first, and its start in seconds.
+
+    If the unit holds all of them, that is the first place, and the earliest start on all at once.
+    """
+    first, stop = tables.stream_ptr[device], tables.stream_ptr[device + 1]
+    seconds, chosen, best = tables.seconds[unit, device], -1, np.inf
+    if tables.holds_all[device]:
+        start, agreed = ready, -1
+        while agreed < stop - first:
+            agreed = 0
+            for at in range(first, stop):
+                begin = first_start(intervals, tables.streams[at], start, seconds)
+                agreed += begin == start
+                start = begin
+        return first, start
+    for at in range(first, stop):
+        start = first_start(intervals, tables.streams[at], ready, seconds)
         if chosen < 0 or start < best:
-            chosen, best = stream, start
+            chosen, best = at, start
             if best <= ready:
                 break
     return chosen, best
@@ -230,7 +245,7 @@ class Intervals(NamedTuple):
 
 def new_intervals(n_streams: int, n_units: int) -> Intervals:
     """Idle streams, with space for the first intervals."""
-    n_blocks = n_streams + 2 * n_units // BLOCK + 2
+    n_blocks = 2 * n_streams + 2 * n_units // BLOCK + 2
     return Intervals(
         starts=np.zeros((n_blocks, BLOCK)),
         ends=np.zeros((n_blocks, BLOCK)),
@@ -246,7 +261,7 @@ def grown(intervals: Intervals) -> Intervals:
     """Copy the intervals; double the space for blocks, or for blocks per stream, if it is full."""
     used, most_used = intervals.used.tolist()
     n_blocks, (n_streams, most) = len(intervals.length), intervals.order.shape
-    if used + 1 >= n_blocks:
+    if used + n_streams >= n_blocks:
         n_blocks *= 2
     if most_used + 1 >= most:
         most *= 2
@@ -263,8 +278,8 @@ def grown(intervals: Intervals) -> Intervals:
 
 @inlined
 def has_room(intervals: Intervals) -> bool:
-    """True if there is space for one more interval."""
-    is_free = intervals.used[0] + 1 < len(intervals.length)
+    """True if there is space for one more interval on each stream."""
+    is_free = intervals.used[0] + len(intervals.n_blocks) < len(intervals.length)
     return bool(is_free and intervals.used[1] + 1 < intervals.order.shape[1])
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import inlined, read_only
 from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, problem_arrays
@@ -39,7 +39,11 @@ class ScheduleTables(NamedTuple):
     relay_latency: FloatArray  # (n_endpoints, n_devices)
     relay_per_load: FloatArray  # (n_endpoints, n_devices)
     has_relays: bool
-    stream_ptr: IntArray  # (n_devices + 1,): streams of each device, all of them in a row
+    stream_ptr: IntArray  # (n_devices + 1,)
+    streams: IntArray  # numbers of the streams, or shared processors, that each device computes on
+    holds_all: BoolArray  # (n_devices,): a unit holds all of them, for they are processors
+    excludes: BoolArray  # (n_devices, n_devices): the two share a processor
+    n_streams: int
 
 
 _known: WeakKeyDictionary[Problem, ScheduleTables] = WeakKeyDictionary()
@@ -74,7 +78,6 @@ def _laid_out(problem: Problem) -> ScheduleTables:
     to_host = np.broadcast_to(latency[:, [host]], route.shape)
     per_to_host = np.broadcast_to(per_load[:, [host]], route.shape)
     through = route == VIA_HOST
-    streams = np.minimum(arrays.streams, problem.n_units)
     return read_only(
         ScheduleTables(
             seconds=arrays.seconds,
@@ -95,9 +98,28 @@ def _laid_out(problem: Problem) -> ScheduleTables:
             relay_latency=np.where(through, latency[[host], :], 0.0)[:, :n],
             relay_per_load=np.where(through, per_load[[host], :], 0.0)[:, :n],
             has_relays=bool(through.any()),
-            stream_ptr=np.concatenate([[0], np.cumsum(streams)]).astype(np.int64),
+            **_streams(problem),
+            excludes=problem.cluster.excludes,
         )
     )
+
+
+def _streams(problem: Problem) -> dict[str, Any]:
+    """Streams of devices and processors that they share, by the names of `ScheduleTables`."""
+    users = list(problem.cluster.shared_processors.values())
+    rows, n_streams = [], len(users)
+    for device, spec in enumerate(problem.cluster.devices):
+        held = [at for at, devices in enumerate(users) if device in devices]
+        own = 0 if held else min(spec.streams, problem.n_units)
+        rows.append(held or list(range(n_streams, n_streams + own)))
+        n_streams += own
+    streams = Csr.from_rows(rows)
+    return {
+        "stream_ptr": streams.indptr,
+        "streams": streams.indices,
+        "holds_all": problem.cluster.excludes.any(axis=1),
+        "n_streams": n_streams,
+    }
 
 
 @inlined
