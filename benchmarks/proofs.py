@@ -1,16 +1,15 @@
 """Check the simulator, bounds, `optimal` and `infeasible` on random problems.
 
     python -m benchmarks.proofs [--models event,max-load] [--problems 10000] [--changes 200]
-                                [--mutations 150] [--simulator 2000] [--charged 2000]
+                                [--mutations 150] [--simulator 2000]
                                 [--results docs/results/proofs.json]
 
 Each problem is solved by brute force over all placements and, under `event`, all orders. Every
 method that proves something must agree. The results file is written during the campaign, and the
 same command resumes it. `--changes N` counts, over N problems, those whose best value changes
 without a feature. `--mutations N` breaks each implication of a program in turn, and counts the
-problems until a false claim appears, at most N. `--charged N` asks the methods about N problems
-with energy, price or limits on them. `--simulator N` compares the simulator with plain references
-(`tests/simulation/oracle.py`, `published_oracles.py`,
+problems until a false claim appears, at most N. `--simulator N` compares the simulator with plain
+references (`tests/simulation/oracle.py`, `published_oracles.py`,
 `tests/testing/sequential_truth.py`) on placements of N problems.
 """
 
@@ -21,7 +20,6 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=0, help="of each execution model, in all")
     parser.add_argument("--changes", type=int, default=0, help="problems without each feature")
     parser.add_argument("--mutations", type=int, default=0, help="problems at most for each")
-    parser.add_argument("--charged", type=int, default=0, help="problems with energy or price")
     parser.add_argument("--simulator", type=int, default=0, help="problems of each model")
     parser.add_argument("--results", type=Path, help="JSON file, added to")
     wanted = parser.parse_args()
@@ -50,10 +47,10 @@ def main() -> None:
         count_changes(model, wanted, known)
     if wanted.mutations:
         break_each(models, wanted, known)
-    for batch in (compare_simulator, one_batch, one_charged_batch):
+    for batch in (compare_simulator, one_batch):
         while any([batch(model, wanted, known) for model in models]):
             pass  # by turns, so that all models have as many problems at any time
-    parts = [known.get(part, {}) for part in ("problems", "charged", "simulator")]
+    parts = [known.get(part, {}) for part in ("problems", "simulator")]
     rows = [part.get(model, {}) for part in parts for model in models]
     sys.exit(1 if any(row.get("faults") for row in rows) else 0)
 
@@ -84,39 +81,21 @@ def compare_simulator(model: str, wanted: Any, known: dict[str, Any]) -> bool:
 
 def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
     """Check further problems of an execution model; False if all are done."""
-    from testing.proof_campaign import look_at
+    from testing.proof_campaign import Tally, look_at
 
-    return ask_about("problems", wanted.problems, look_at, model, wanted, known)
-
-
-def one_charged_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
-    """Check further problems with energy, price or limits; False if all are done."""
-    from testing.charged_problems import CHARGED_MODELS
-    from testing.proof_campaign import look_at_charged
-
-    most = wanted.charged if model in CHARGED_MODELS else 0
-    return ask_about("charged", most, look_at_charged, model, wanted, known)
-
-
-def ask_about(
-    part: str, most: int, look: Callable[..., None], model: str, wanted: Any, known: dict[str, Any]
-) -> bool:
-    """Check further problems of a part of the campaign, up to `most`; False if all are done."""
-    from testing.proof_campaign import Tally
-
-    if not most:
+    if not wanted.problems:
         return False
-    row = known.setdefault(part, {}).setdefault(
+    row = known.setdefault("problems", {}).setdefault(
         model,
         {"problems": 0, "without a placement": 0, "core-seconds": 0.0, "methods": {}, "faults": []},
     )
     first = row["problems"]
-    stop = min(first + BATCH, most)
+    stop = min(first + BATCH, wanted.problems)
     if first >= stop:
         return False
     tally, began = Tally(), time.process_time()
     for seed in range(first, stop):
-        look(model, seed, tally)
+        look_at(model, seed, tally)
     row["problems"] = stop
     row["without a placement"] += tally.infeasible
     row["core-seconds"] = round(row["core-seconds"] + time.process_time() - began, 1)

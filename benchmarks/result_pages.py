@@ -300,7 +300,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Claims, with every feature", "proofs-all-features", "make fuzz-proofs",
             "Every bound and status that a method claims on random small problems, compared with "
             "brute force. The share counts the problems that have a placement. Every feature of "
-            "the [simulation rules](../reference/simulation.md) takes part.",
+            "the [simulation rules](../reference/simulation.md) takes part, but for shared "
+            "processors, energy, price and limits on them, which the generator got later.",
             tables.proofs,
         ),
         Section(

@@ -160,6 +160,13 @@ def least_makespan(problem: Problem) -> float:
     return float(_least(told(problem), placements, topological_orders(edge)))
 
 
+def least_of_each(problem: Problem, placements: np.ndarray) -> list[float]:
+    """Of each placement in all orders; inf without any."""
+    model = told(problem)
+    orders = topological_orders(model.edge)
+    return [float(_least(model, row[None, :], orders)) for row in placements]
+
+
 def makespan(problem: Problem, device_of: np.ndarray, order: np.ndarray) -> float:
     """Of one placement in one order; inf where memory or a route is missing."""
     model = told(problem)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from simulation.oracle import Reference
-from testing.charged_problems import charged_problem, charged_value, least_charged
 from testing.event_truth import legal_placements, makespan, told, topological_orders
-from testing.plain_truth import least_value, plain_value
+from testing.plain_truth import charged_value, is_charged, least_value, plain_value
 from testing.proof_methods import METHODS, Claim, faults
 from testing.proof_problems import EVENT, FIFO, drawn_features, features_of, proof_problem
 
@@ -41,12 +40,6 @@ class Tally:
 def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METHODS) -> None:
     """One brute force, and all methods on its problem."""
     ask(f"{model} {seed}", proof_problem(seed, model), least_known(model, seed), tally, methods)
-
-
-def look_at_charged(model: str, seed: int, tally: Tally) -> None:
-    """The same on the problem with energy or price as its objective, or with limits on them."""
-    problem = charged_problem(seed, model)
-    ask(f"charged {model} {seed}", problem, least_charged(problem), tally)
 
 
 def ask(
@@ -99,7 +92,7 @@ def is_worth_it(problem: Problem, claim: Claim) -> bool:
 def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, int, list[str]]:
     """Compare the simulator with the plain reference on random placements of a problem.
 
-    Under `event` half of them have an order; value and peak bytes must be equal to the last bit.
+    Under `event` half of them have an order; seconds and peak bytes must be equal to the last bit.
 
     Returns:
         How many placements were tried and how many are feasible, and a line for each that has
@@ -118,11 +111,12 @@ def disagreements(model: str, seed: int, count: int = 4) -> tuple[int, int, list
             orders = topological_orders(told(problem).edge)
             placement, slack = (
                 Placement.of(device_of, rng.choice(orders) if number % 2 else None),
-                0,
+                1e-9 if is_charged(problem) else 0,
             )
             reference = Reference(problem, placement)
             expected = reference.value()
             peaks = None if reference.is_cut_off else reference.peaks()
+        expected = charged_value(problem, device_of, expected)
         value, measured = simulator.value_and_peaks(placement)
         finite += math.isfinite(expected)
         if value != expected and not math.isclose(value, expected, rel_tol=slack):
@@ -143,7 +137,7 @@ def changes(model: str, seeds: Sequence[int]) -> dict[str, float]:
     for seed in seeds:
         problem = proof_problem(seed, model)
         best = least_value(problem)
-        for name in drawn_features(seed, model):
+        for name in (one for one in drawn_features(seed, model) if one in found):
             other = proof_problem(seed, model, {name})
             if name == FIFO:
                 found[name] += not np.allclose(by_dispatch(problem), by_dispatch(other), 1e-9, 0.0)

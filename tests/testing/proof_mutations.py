@@ -477,7 +477,7 @@ def _add_loads(add: Callable[..., None]) -> None:
             "_exchanges",
             lambda of: lambda self: [[(c, 10.0 * v) for c, v in row] for row in of(self)],
         ),
-        first=1731,  # groups of devices that train: one problem in a hundred
+        first=2480,  # groups of devices that train: one problem in a hundred
     )
     add(
         "classes keep three times the bytes under max-load",

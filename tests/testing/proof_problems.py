@@ -11,9 +11,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from testing.event_truth import legal_placements
+from testing.plain_truth import amount, seconds_of
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
@@ -54,27 +56,33 @@ class Feature:
         later: 0, or the number of the generator of a feature that was added later, so that problems
             of a seed are as before in all else.
         under: chances under single execution models, where they are others.
+        unmoved: execution models that take it, and whose values it must not change.
     """
 
     chance: float
     models: tuple[str, ...]
     later: int = 0
     under: Mapping[str, float] = field(default_factory=dict)
+    unmoved: tuple[str, ...] = ()
+
+    def is_known_under(self, model: str) -> bool:
+        """True if problems of the execution model may have it."""
+        return model in (*self.models, *self.unmoved)
 
 
 # What docs/reference/simulation.md knows, by name. `without` takes these names.
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
-    "shared channels": Feature(0.6, _QUEUES),
+    "shared channels": Feature(0.6, _QUEUES, unmoved=(SUMS,)),
     "routes through the host": Feature(0.85, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
-    "links that do not queue": Feature(0.95, (EVENT,)),
-    "streams": Feature(0.97, _QUEUES),
+    "links that do not queue": Feature(0.95, (EVENT,), unmoved=(SUMS,)),
+    "streams": Feature(0.97, _QUEUES, unmoved=(SUMS,)),
     "dispatch": Feature(0.12, (EVENT, SUMS), under={SUMS: 0.4}),
     "cuts": Feature(0.35, (EVENT, SUMS)),
-    "layouts": Feature(0.42, (EVENT,)),
-    "contention": Feature(0.3, (EVENT,)),
+    "layouts": Feature(0.42, (EVENT,), unmoved=(SUMS,)),
+    "contention": Feature(0.3, (EVENT,), unmoved=(SUMS,)),
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
     "unsupported ops": Feature(0.35, _ALL),
@@ -105,8 +113,14 @@ FEATURES: dict[str, Feature] = {
     FIFO: Feature(0.5, (EVENT,), later=5),
     "messages": Feature(0.5, (SUMS,), later=6),
     "alike ops": Feature(0.5, (SUMS,), later=6),
-    "shared processors": Feature(0.35, (EVENT, LOAD), later=7),
+    "shared processors": Feature(0.35, (EVENT, LOAD), later=7, unmoved=(SUMS,)),
+    "energy": Feature(0.35, (EVENT,), later=8),
+    "price": Feature(0.3, (EVENT,), later=8),  # where energy is not the objective
+    "idle power": Feature(0.8, _QUEUES, later=8),
+    "own joules": Feature(0.7, _QUEUES, later=8),
+    "limited amounts": Feature(0.5, _QUEUES, later=8, under={LOAD: 0.8}),
 }
+CHARGES = ("energy", "price", "idle power", "own joules", "limited amounts")
 
 # Of three devices: two modes of one processor or another, three of one, and two that a third joins.
 _PROCESSORS = (
@@ -147,8 +161,8 @@ class _Draw:
 
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
-        self.model = model
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 8)]
+        self.model, self.seed = model, seed
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 9)]
         drawn = {
             name: bool(
                 (later[one.later - 1] if one.later else rng).random()
@@ -158,7 +172,7 @@ class _Draw:
         }
         absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
         self.has = {
-            name: is_drawn and name not in absent and model in FEATURES[name].models
+            name: is_drawn and name not in absent and FEATURES[name].is_known_under(model)
             for name, is_drawn in drawn.items()
         }
         self.n_ops = int(rng.choice([2, 3, 4, 5, 5, 6, 6, 6]))
@@ -200,6 +214,7 @@ class _Draw:
         self.leave_free(int(later[1].choice([-1, 0, 1, 2])))
         self.messages, self.period = int(later[5].integers(2, 4)), int(later[5].integers(1, 3))
         self.way_of_computing = int(later[6].integers(len(_PROCESSORS)))
+        self.draw_charges(later[7])
 
     def relate(self, drawn: dict[str, bool], without: Collection[str]) -> None:
         """Numbers that follow from others by the features that the problem has."""
@@ -222,12 +237,26 @@ class _Draw:
         users = Counter(name for names in self.processors() for name in names)
         self.one_at_a_time = [
             drawn["shared processors"]
-            and self.model in FEATURES["shared processors"].models
+            and FEATURES["shared processors"].is_known_under(self.model)
             and any(users[name] > 1 for name in names)
             for names in self.processors()
         ]
+        # Energy and price refuse shared processors, even if these are left out.
+        for name in CHARGES if drawn["shared processors"] else ():
+            self.has[name] = False
         if self.model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
             self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
+
+    def draw_charges(self, rng: np.random.Generator) -> None:
+        """Power and price of devices, joules of ops, and what is limited to how much."""
+        n = MOST_DEVICES
+        self.idle_watts = rng.choice([0, 1, 2, 8], n)
+        self.added_watts = rng.choice([0, 1, 4, 16], n)
+        self.price = rng.choice([0, 1, 2, 9], n)
+        self.joules = rng.integers(0, 9, (MOST_OPS, n)) / 2.0
+        self.costs_alike = rng.random() < 0.5
+        self.is_amount_limited = rng.random(3) < [0.4, 0.6, 0.5]
+        self.limited_row, self.limit_share = rng.random(), rng.choice([0.75, 1.0, 1.25], 3)
 
     def leave_free(self, device: int) -> None:
         """No copy occupies the device, which may then have streams; -1 is no device."""
@@ -254,9 +283,11 @@ class _Draw:
             *(self.replica_bandwidth, self.overlaps, self.pays, self.pool),
             *(self.segments, self.segment_ops),
         )
-        for array in of_device:
+        charges = (self.idle_watts, self.added_watts, self.price) if self.costs_alike else ()
+        for array in (*of_device, *charges):
             array[other] = array[one]
-        for array in (self.seconds, self.unsupported, self.is_zero):
+        joules = (self.joules,) if self.costs_alike else ()
+        for array in (self.seconds, self.unsupported, self.is_zero, *joules):
             array[:, other] = array[:, one]
         links = (self.latency, self.bandwidth, self.is_missing, self.host_is_missing)
         for array in (*links, self.queues, self.shares, self.occupant):
@@ -329,7 +360,36 @@ class _Draw:
             else None,
             resident_inputs=resident,
         )
-        return self.in_units(whole)
+        return self.charged(self.in_units(whole))
+
+    def charged(self, problem: Problem) -> Problem:
+        """With energy, price and limits."""
+        has, n_units = self.has, problem.n_units
+        is_limited = has["limited amounts"]
+        joules = self.joules[:n_units, : self.n_devices] if has["own joules"] else None
+        objective = "energy" if has["energy"] else "price" if has["price"] else problem.objective
+        return replace(
+            problem,
+            objective=objective,
+            op_joules=None if joules is None else frozen_floats(joules),
+            limits=self.limits() if is_limited else {},
+        )
+
+    def limits(self) -> dict[str, float]:
+        """Near the amounts of a placement of the problem with all features; some are below all."""
+        whole = proof_problem(self.seed, self.model, {"limited amounts"})
+        rows = legal_placements(whole)
+        rows = np.roll(rows, -int(self.limited_row * len(rows)), axis=0)
+        timed = ((row, seconds_of(whole, row)) for row in rows)
+        row, seconds = next((one for one in timed if one[1] < math.inf), (None, 0.0))
+        limits = {}
+        for at, name in enumerate(("latency", "energy", "price")):
+            if row is None or not self.is_amount_limited[at] or (at == 0 and self.model == LOAD):
+                continue
+            most = amount(whole, name, row, seconds) * self.limit_share[at]
+            if most > 0:
+                limits[name] = float(most)
+        return limits
 
     def pins(self, can_run: np.ndarray) -> dict[int, int]:
         """Some ops where they can run; those of a colocation class together, if they can."""
@@ -473,6 +533,9 @@ class _Draw:
                     max_segments=self.limit(self.segments[d], "numbers of segments"),
                     max_segment_ops=self.limit(self.segment_ops[d], "sizes of segments"),
                     processors=self.processors()[d] if has["shared processors"] else (),
+                    idle_watts=float(self.idle_watts[d]) if has["idle power"] else 0.0,
+                    busy_watts=float(self.added_watts[d] + self.idle_watts[d] * has["idle power"]),
+                    price_per_hour=3600.0 * self.price[d],
                 )
             )
         contention = {"ram": self.factors} if has["contention"] else {}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simulation.oracle import Reference
 from testing.event_truth import least_makespan, legal_placements, makespan, told, topological_orders
-from testing.plain_truth import plain_value
+from testing.plain_truth import least_value, plain_value
 from testing.proof_campaign import Tally, ask, disagreements, look_at
 from testing.proof_mutations import MUTATIONS
 from testing.proof_problems import (
+    CHARGES,
     FEATURES,
     MODELS,
     drawn_features,
@@ -26,7 +29,7 @@ from placewright.testing.brute_force import brute_force
 @pytest.mark.parametrize("model", MODELS)
 def test_the_simulator_equals_the_reference_with_all_features_at_once(model: str) -> None:
     finite, found = 0, list[str]()
-    for seed in range(100 if model == "event" else 50):
+    for seed in range({"event": 125, "max-load": 75}.get(model, 50)):
         _, feasible, different = disagreements(model, seed)
         finite, found = finite + feasible, found + different
     assert found == []
@@ -51,7 +54,7 @@ def test_the_compiled_brute_force_finds_what_the_simulators_finds() -> None:
     for seed in (3, 4, 7, 9, 11, 12):
         problem = proof_problem(seed, "event")
         if problem.n_units <= 5:
-            assert least_makespan(problem) == pytest.approx(brute_force(problem), rel=1e-12)
+            assert least_value(problem) == pytest.approx(brute_force(problem), rel=1e-12)
 
 
 def test_a_problem_without_a_feature_is_the_same_in_all_else() -> None:
@@ -66,12 +69,31 @@ def test_a_problem_without_a_feature_is_the_same_in_all_else() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_what_has_no_effect_changes_no_value(model: str) -> None:
+    idle = {name for name, feature in FEATURES.items() if model in feature.unmoved}
+    for seed in range(20):
+        assert least_value(proof_problem(seed, model)) == least_value(
+            proof_problem(seed, model, idle)
+        )
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_nothing_that_is_claimed_is_false(model: str) -> None:
     tally = Tally()
     for seed in range(8):
         look_at(model, seed, tally)
     assert tally.faults == []
     assert model == "placeto" or tally.counts["auto"]["optimal"] > 0
+
+
+def test_a_limit_that_is_not_kept_is_seen() -> None:
+    """Beside the least value without limits, some problem's `infeasible` or value is false."""
+    tally = Tally()
+    for seed in range(24):
+        problem = proof_problem(seed, "event")
+        if problem.limits:
+            ask("", problem, least_value(replace(problem, limits={})), tally, ("auto",))
+    assert any("false" in fault for fault in tally.faults)
 
 
 def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
@@ -129,7 +151,7 @@ def test_placeto_ends_a_unit_without_seconds_after_the_unit_that_it_waited_for()
 
 def test_a_bound_that_rises_tick_by_tick_ends_with_the_limit_of_work() -> None:
     """The solver's own measure counts the rise as next to nothing, and would let it go on."""
-    tally = Tally()
-    look_at("event", 1521, tally, ("cp-sat",))
+    problem, tally = proof_problem(1521, "event", CHARGES), Tally()
+    ask("", problem, least_value(problem), tally, ("cp-sat",))
     assert tally.faults == []
     assert tally.counts["cp-sat"]["feasible"] == 1
