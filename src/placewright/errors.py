@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _MOST_NEAR = 3  # suggestions
+_SAME_KIND = 0.7  # similarity; "gpu" and "cpu" have less
 _LONGEST_LIST = 150  # characters of a list of names
 Requires = tuple[tuple[str, str], ...]  # optional packages, each with its extra
 
@@ -72,7 +73,15 @@ def near_names(name: str, known: Sequence[str]) -> tuple[str, ...]:
     """The known names, at most three, that are most like a name; upper case does not matter."""
     plain = {other.lower(): other for other in known}
     like = difflib.get_close_matches(name.lower(), plain, n=_MOST_NEAR)
-    return tuple(plain[other] for other in like)
+    return tuple(plain[other] for other in like if _same_kind(name.lower(), other))
+
+
+def _same_kind(name: str, other: str) -> bool:
+    """True unless both have a kind before a colon, and the kinds differ: ``cuda:0``, ``cpu:0``."""
+    kind, colon, _ = name.partition(":")
+    other_kind, other_colon, _ = other.partition(":")
+    both = bool(colon and other_colon)
+    return not both or difflib.SequenceMatcher(None, kind, other_kind).ratio() > _SAME_KIND
 
 
 class UnknownNameError(InputError):

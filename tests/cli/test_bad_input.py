@@ -164,6 +164,11 @@ def test_devices_that_are_not_there(runtime: str, tmp_path: Path, refused: Refus
     (tmp_path / "c.yaml").write_text(cluster)
     assert "'tpu:0'" in refused("m.onnx", "--cluster", "c.yaml", *extra)
     assert "overlap" in refused("m.onnx", "--devices", "cpu,cpu:0", *extra)
+    told = refused("m.onnx", "--devices", "cuda:0", *extra)
+    assert "unknown device 'cuda:0'; available: cpu, cpu:0" in told
+    assert "did you mean cores?" in refused("m.onnx", "--devices", "core", *extra)
+    told = refused("m.onnx", "--devices", "rtx-4090,cpu", *extra)
+    assert "catalogue:gpu-rtx-4090,cpu-desktop takes devices of the catalogue" in told
     assert "names no device" in refused("m.onnx", "--devices", ",", *extra)
 
 

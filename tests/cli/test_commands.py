@@ -187,7 +187,7 @@ def test_memory_that_is_too_small_is_the_answer_no(workload: Path, cli: InProces
         (["place", "chain.json", "--seed", "x"], "--seed"),
         (["place", "chain.json", "-o", "none/plan.json"], "folder 'none'"),
         (["place", "negative.json"], "graph"),
-        (["run", "chain.json"], "has format None"),
+        (["run", "chain.json"], "has no entry `format`"),
         (["simulate", "missing.json"], "does not exist"),
         (["bench", "tarnawski"], "--data"),
         (["nonsense"], "nonsense"),
@@ -231,7 +231,7 @@ def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path, cli: InProces
     assert result.returncode == 0, result.stderr
     unknown = cli("compare", *words, "--devices", "catalogue:9gpu", cwd=tmp_path)
     line = the_line(unknown, 2)
-    assert "unknown catalogue cluster '9gpu'; did you mean 8gpu or" in line
+    assert "unknown cluster or device of the catalogue '9gpu'; did you mean 8gpu or" in line
     assert "available: cpu+gpu" in line
     file = tmp_path / "mixed.yaml"
     file.write_text(

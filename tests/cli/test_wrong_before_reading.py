@@ -51,6 +51,26 @@ def test_a_wrong_name(
     assert named in the_line(cli(command, "m.onnx", *words, "--quiet", cwd=tmp_path), 2)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["rtx4090,cpu"], "did you mean gpu-rtx-4090 or"),
+        (["cpu:0"], "available: cpu-desktop, "),
+        (["4090"], "available: gpu-k80, "),
+        (["rtx-3060", "--memory", "gpu=1GiB"], "'gpu'; available: rtx-3060"),
+        (["rtx-3060", "--context", "10"], "do not fit into it"),
+        (["rtx-3060", "--runtime", "openvino"], "no effect on a language model"),
+    ],
+)
+def test_a_wrong_word_about_a_language_model(
+    words: list[str], told: str, tmp_path: Path, cli: InProcess
+) -> None:
+    """Importing the reader's library takes seconds, so that what needs no model comes first."""
+    (tmp_path / "config.json").write_text("{}")
+    asked = ("place", f"hf:{tmp_path}", "--devices", *words, "--quiet")
+    assert told in the_line(cli(*asked, cwd=tmp_path), 2)
+
+
 def test_a_runtime_that_is_not_installed(
     tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

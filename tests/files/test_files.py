@@ -63,6 +63,8 @@ def plan() -> Plan:
         (parse_bytes, "16GiB", 16 * 2**30),
         (parse_bytes, "1.5 kB", 1500),
         (parse_bytes, 12, 12),
+        (parse_bytes, "4 gb", 4e9),
+        (parse_bytes, "4gib", 4 * 2**30),
         (parse_bytes, "inf", np.inf),
         (parse_seconds, "12us", 12e-6),
         (parse_seconds, "2min", 120),
@@ -134,7 +136,7 @@ def test_cluster_by_hand(tmp_path: Path) -> None:
     [
         ("devices: [", "not valid YAML"),
         ("format: placewright.cluster/9\ndevices: []", "has format 'placewright.cluster/9'"),
-        ("just text", "has format None"),
+        ("just text", "has no entry `format`; this version reads 'placewright.cluster/1'"),
         ("format: placewright.cluster/1\ndevices: [{name: a, memroy: 1}]", "memroy"),
         ("format: placewright.cluster/1\ndevices: []", "at least one device"),
         (
@@ -165,7 +167,7 @@ def test_cluster_by_hand(tmp_path: Path) -> None:
             "links: [{from: a, to: b, bandwidth: -1GB/s}]",
             "expected a bandwidth",
         ),
-        ("a: &a [1]\nb: [*a, *a]", "has format None"),
+        ("a: &a [1]\nb: [*a, *a]", "has no entry `format`"),
     ],
 )
 def test_wrong_cluster_files(tmp_path: Path, content: str, message: str) -> None:

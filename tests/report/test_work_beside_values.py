@@ -53,7 +53,7 @@ def test_the_table_of_a_comparison() -> None:
     assert (row["evaluations"], row["core s"]) == ("20", "4.0")
     assert "auto has the smallest median" in table.headline
     assert "(20 evaluations, 4 core-seconds)" in table.headline
-    assert "(1 evaluations, 0.1 core-seconds)" in table.headline
+    assert "(1 evaluation, 0.1 core-seconds)" in table.headline
 
 
 @pytest.mark.parametrize(
@@ -153,3 +153,12 @@ def test_the_difference_of_two_plans() -> None:
     found = next(line for line in difference_of(first, other).lines() if "core-seconds" in line)
     assert found.startswith("found by random, seed 0, 9 evaluations")
     assert "; the other by single, seed 0, 2 evaluations" in found
+    assert found.endswith("until it had nothing left to try")
+    again = next(line for line in difference_of(first, first).lines() if "core-seconds" in line)
+    assert "the other" not in again
+
+
+def test_two_placers_with_one_value_share_the_first_place() -> None:
+    runs = [Run(name, 0, value, 9, 1.0) for name, value in (("a", 2.0), ("b", 2.0), ("c", 3.0))]
+    table = ComparisonTable("s", tuple(runs), 2.0)
+    assert table.headline == "a and b share the smallest value: 2 s"

@@ -195,7 +195,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"devices": None}, "are needed for a language model"),
     ({"context": 8193}, "8193 tokens is beyond the 8192 of the model"),
     ({"context": 119}, "do not fit into it"),
-    ({"kv": "q3"}, "is f32, f16, bf16, q8_0, q4_0, got 'q3'"),
+    ({"kv": "q3"}, "is one of f32, f16, bf16, q8_0, q4_0, got 'q3'"),
     ({"prompt": "2 k"}, "expects a number of tokens"),
     ({"prompt": 0}, "must be 1 to"),
     ({"micro_batch": 0}, "must be 1 to"),
@@ -325,7 +325,9 @@ def test_tokens_are_refused_for_other_models() -> None:
 
 def test_a_model_that_fits_nowhere_has_a_smallest_change(tmp_path: Path) -> None:
     path = written(tmp_path)
-    with pytest.raises(InfeasibleError, match=r"`memory` cpu=(\d+)MiB fits") as refused:
+    with pytest.raises(
+        InfeasibleError, match=r"more in 'cpu', argument `memory` cpu=\d+MiB"
+    ) as refused:
         pw.place(path, devices=f"{CARD},cpu", memory={CARD: "0B", "cpu": "1GiB"})
     text = str(refused.value)
     size = int(text.split("cpu=")[1].split("MiB")[0])

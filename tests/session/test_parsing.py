@@ -37,6 +37,21 @@ def test_limits_of_several_devices(given: str | list[str]) -> None:
     assert request.memory == {"cpu:0": 1024.0, "cpu:1": 2048.0}
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"memory": "cpu:0=4"}, "argument `memory` 4 is taken as 4 bytes; write 4B"),
+        ({"limits": "latency=4"}, "argument `limits` 4 is taken as 4 seconds; write 4s"),
+        ({"limits": "energy=4"}, "argument `limits` 4 is taken as 4 joules; write 4J"),
+    ],
+)
+def test_an_amount_without_a_unit(
+    said: dict[str, str], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pw.Request("m.onnx", **said)  # type: ignore[arg-type]
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
 def test_the_command_names_its_option(tmp_path: Path) -> None:
     done = placewright("place", "missing.onnx", "--budget", "30", "--total", "9", cwd=tmp_path)
     first, second = done.stderr.splitlines()[:2]

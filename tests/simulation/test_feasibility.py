@@ -162,7 +162,7 @@ def test_ops_left_with_one_device() -> None:
     seconds = [[1, INF], [1, 1], [1, INF]]
     problem = chain([30, 1, 30], (60, 60), tensor=4, seconds=seconds)
     assert proof(problem) == (
-        "the ops that only 'a' may run keep 60 B resident, and one of them needs 4 B for its "
+        "the ops that only 'a' may run keep 60 B in memory, and one of them needs 4 B more for its "
         "inputs and outputs; 'a' is 4 B short"
     )
 
@@ -187,7 +187,7 @@ def test_all_devices_together_too_small() -> None:
     """Four ops of 20 bytes with a tensor of 3 to read and to make: 86 of 45 + 40, 1 short."""
     problem = chain([20] * 4, (45, 40), tensor=3)
     assert proof(problem) == (
-        "all ops keep 80 B resident, and one of them needs 6 B for its inputs and outputs; "
+        "all ops keep 80 B in memory, and one of them needs 6 B more for its inputs and outputs; "
         "'a' and 'b' together are 1 B short"
     )
     assert prove_infeasible(chain([20] * 4, (46, 40), tensor=3)) is None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
 _recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
-_LONGEST_LINE = 299  # characters of an error message
+_LONGEST_LINE = 499  # characters of an error message
 _LONGEST_WORD = 40  # characters; a longer one, such as a path, is cut in its middle
 _LONGEST_HINT = 200  # characters behind its last semicolon
 

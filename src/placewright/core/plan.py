@@ -173,11 +173,22 @@ def _summary(plan: Plan) -> str:
     return "\n".join([*shown, *skipped])
 
 
+_ENDED = {
+    Stop.DONE: "it had nothing left to try",
+    Stop.PROVEN: "it had proven its answer",
+    Stop.EVALUATIONS: "it had used all evaluations",
+    Stop.SECONDS: "its time was up",
+    Stop.CORE_SECONDS: "its core-seconds were used up",
+    Stop.INTERRUPTED: "it was interrupted",
+}
+
+
 def search_text(record: PlacerRecord) -> str:
     """Amount of a search and the reason for its end, as text."""
     work = "" if record.core_seconds is None else f", {record.core_seconds:.3g} core-seconds"
-    ended = "" if record.stop is None else f", ended: {record.stop.value}"
-    return f"{record.name}, seed {record.seed}, {record.evaluations:,} evaluations{work}{ended}"
+    ended = "" if record.stop is None else f", until {_ENDED[record.stop]}"
+    number = f"{record.evaluations:,} evaluation{'s' * (record.evaluations != 1)}"
+    return f"{record.name}, seed {record.seed}, {number}{work}{ended}"
 
 
 def _verdict(plan: Plan) -> str:

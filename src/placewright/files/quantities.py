@@ -14,6 +14,8 @@ _BYTES = {
     **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTP", start=1)},
     "KB": 1000.0,
 }
+# Also "4gb", but not "4Gb" for its gigabits, and no "4G", which is 4GB to some and 4GiB to others.
+_IN_ANY_CASE = {**{unit.lower(): size for unit, size in _BYTES.items()}, **_BYTES}
 _SECONDS = {
     "s": 1.0,
     "": 1.0,
@@ -38,12 +40,14 @@ _OPERATIONS = {
 
 
 def parse_bytes(text: str | float) -> float:
-    """Bytes of a text such as ``"16GiB"``; without a unit, bytes; ``"inf"`` is no limit.
+    """Bytes of a text such as ``"16GiB"`` or ``"16gib"``; without a unit, bytes.
+
+    ``"inf"`` is no limit.
 
     Raises:
         InputError: the text is not a number of bytes >= 0.
     """
-    return _parse(text, _BYTES, "a number of bytes such as 16GiB or 500MiB")
+    return _parse(text, _IN_ANY_CASE, "a number of bytes such as 16GiB, 500MiB or 4GB")
 
 
 def parse_seconds(text: str | float) -> float:

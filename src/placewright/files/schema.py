@@ -41,10 +41,8 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     actual = data.get("format") if isinstance(data, dict) else None
     if actual != expected_format:
         read = " and ".join(f"'{name}'" for name in (expected_format, *others))
-        name = repr(actual)[:_SHOWN]
-        raise FileFormatError(
-            f"file '{shown_name(path)}' has format {name}, this version reads {read}"
-        )
+        has = "no entry `format`" if actual is None else f"format {repr(actual)[:_SHOWN]}"
+        raise FileFormatError(f"file '{shown_name(path)}' has {has}; this version reads {read}")
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -240,8 +240,14 @@ def device_name(name: str) -> str:
     known, plain = _names(), _plain(name)
     if plain in known:
         return known[plain]
-    near = _near_devices(name)[:_NEAR]
-    raise UnknownNameError("catalogue device", name, device_names(), near=near)
+    near = _near_devices(name)
+    kinds = {plain.partition(" ")[0]} if near == () else {_kind_of(other) for other in near}
+    like = [other for other in device_names() if _kind_of(other) in kinds]
+    raise UnknownNameError("catalogue device", name, like or device_names(), near=near[:_NEAR])
+
+
+def _kind_of(name: str) -> str:
+    return name.partition("-")[0]
 
 
 def is_device_name(name: str) -> bool:
@@ -254,7 +260,10 @@ def _near_devices(name: str) -> tuple[str, ...]:
     known, plain = _names(), _plain(name)
     containing = [other for other in known if set(plain.split()) <= set(other.split())]
     like = difflib.get_close_matches(plain, known, n=2 * _NEAR)
-    return tuple(dict.fromkeys(known[found] for found in (*containing, *like)))
+    near = dict.fromkeys(known[found] for found in (*containing, *like))
+    kind = plain.partition(" ")[0]
+    same = tuple(other for other in near if _kind_of(other) == kind)
+    return same if kind in map(_kind_of, device_names()) else tuple(near)
 
 
 @functools.cache
@@ -388,9 +397,9 @@ def catalogue_cluster(
     if isinstance(devices, str):
         if devices not in _document()["clusters"]:
             near = [*difflib.get_close_matches(devices, cluster_names()), *_near_devices(devices)]
-            raise UnknownNameError(
-                "catalogue cluster", devices, cluster_names(), near=tuple(near)[:_NEAR]
-            )
+            known = (*cluster_names(), *device_names())
+            what = "cluster or device of the catalogue"
+            raise UnknownNameError(what, devices, known, near=tuple(near)[:_NEAR])
         known = _document()["clusters"][devices]
         devices, link, peer_link = known["devices"], known["link"], known.get("peer_link")
     members = _devices([device_entry(name) for name in devices], precision)
@@ -411,7 +420,7 @@ def named_cluster(names: Sequence[str]) -> Cluster:
     Raises:
         UnknownNameError: the catalogue lacks a name.
     """
-    entries = [device_entry(_whole_name(name)) for name in names]
+    entries = [device_entry(whole_name(name)) for name in names]
     devices = tuple(
         replace(
             device,
@@ -423,7 +432,13 @@ def named_cluster(names: Sequence[str]) -> Cluster:
     return linked(Cluster(devices, host=cpus[0] if cpus else "host"))
 
 
-def _whole_name(name: str) -> str:
+def whole_name(name: str) -> str:
+    """The name with ``gpu-`` before it if the catalogue has that; ``cpu`` is a desktop's.
+
+    >>> whole_name("rtx-4090")
+    'gpu-rtx-4090'
+    """
+    name = name.strip()
     if name == "cpu":
         return _DESKTOP
     prefixed = f"gpu-{name}"

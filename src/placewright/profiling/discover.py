@@ -285,5 +285,6 @@ def _names(devices: str | Sequence[str], known: Mapping[str, Device]) -> list[st
 
 def _named(known: Mapping[str, Device], name: str) -> Device:
     if name not in known:
-        raise UnknownNameError("device", name, list(known))
+        words = ["cores"] if any(other.startswith("cpu:") for other in known) else []
+        raise UnknownNameError("device", name, [*known, *words])
     return known[name]

@@ -103,7 +103,13 @@ def judge(
         f"interval {least:.2f} to {most:.2f})"
     )
     if chosen == searched:
-        text = f"do not split: the search found '{chosen}' alone, and nothing measured is faster"
+        least_median = min(contender.median for contender in contenders.values())
+        scatter = " beyond the scatter of the rounds"
+        beyond = scatter if contenders[chosen].median > least_median else ""
+        text = (
+            f"do not split: the search found '{chosen}' alone, and nothing measured is faster"
+            f"{beyond}"
+        )
     return Verdict(chosen, False, speedup, (low, high), text, contenders)
 
 

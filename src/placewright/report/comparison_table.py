@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from placewright.report.values import counted
+
 FORMAT = "placewright.comparison/1"
 NEAR = 1.02  # "within 2 % of the best known"
+_TIE = 1e-9  # relative difference of values that are equal but for rounding
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class ComparisonTable:
     def settings_lines(self) -> list[str]:
         """One line for each placer that has hyperparameters."""
         return [
-            f"{name}: {' '.join(f'{key}={value}' for key, value in values.items())}"
+            f"settings of {name}: {' '.join(f'{key}={value}' for key, value in values.items())}"
             for name, values in self.settings.items()
             if values
         ]
@@ -134,13 +137,20 @@ class ComparisonTable:
         """The placer with the smallest median and the next one, with their evaluations."""
         names = [row.placer for row in self.rows]
         texts = [
-            f"{self.text_of(row.median)} ({row.evaluations:.0f} evaluations, {row.seconds:.3g} "
-            "core-seconds)"
+            f"{self.text_of(row.median)} ({counted(round(row.evaluations), 'evaluation')}, "
+            f"{row.seconds:.3g} core-seconds)"
             for row in self.rows
         ]
         if len(names) < 2:
             return f"{names[0]}: {texts[0]}" if names else "no placer ran"
-        return f"{names[0]} has the smallest median: {texts[0]}; next is {names[1]} with {texts[1]}"
+        value = "median" if self._has_seeds else "value"
+        least = [row.placer for row in self.rows if row.median <= self.rows[0].median * (1 + _TIE)]
+        if len(least) > 1:
+            shared = f"{', '.join(least[:-1])} and {least[-1]} share the smallest {value}"
+            return f"{shared}: {self.text_of(self.rows[0].median)}"
+        return (
+            f"{names[0]} has the smallest {value}: {texts[0]}; next is {names[1]} with {texts[1]}"
+        )
 
     def data(self) -> dict[str, Any]:
         """Rows and all runs as a JSON document."""

@@ -70,7 +70,8 @@ class Difference:
         elif self.noise:
             lines.append(f"warning: {self.noise}; both values are by the first plan's numbers")
         searches = [search_text(plan.placer) for plan in (self.first, self.other)]
-        lines.append(f"found by {searches[0]}; the other by {searches[1]}")
+        both = f"found by {searches[0]}"
+        lines.append(both if len(set(searches)) == 1 else f"{both}; the other by {searches[1]}")
         lines.append(f"{self.n_moved} of {self.n_common} ops are on another device")
         if self.only_first or self.only_other:
             lines.append(f"{self.only_first} ops only in the first, {self.only_other} in the other")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,16 +26,27 @@ class Speed:
 
     @property
     def text(self) -> str:
-        """The rate with its range."""
-        within = "" if self.range is None else " ({:.3g} to {:.3g})".format(*self.range)
-        return f"{self.rate:.3g} tokens/s{within}"
+        """The range, with the rate by data sheets; the rate alone if it was measured."""
+        if self.range is None:
+            return f"{rate_text(self.rate)} tokens/s"
+        least, most = map(rate_text, self.range)
+        return f"{least} to {most} tokens/s ({rate_text(self.rate)} by data sheets)"
+
+
+def rate_text(rate: float) -> str:
+    """A rate with three digits and no exponent.
+
+    >>> rate_text(9068.3), rate_text(57.34)
+    ('9,070', '57.3')
+    """
+    return f"{float(f'{rate:.3g}'):,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def speed_lines(phases: Mapping[str, Speed]) -> list[str]:
     """A line with the speed of each phase.
 
     >>> speed_lines({"decode": Speed(12.4, 10.3, (9.8, 15.1))})
-    ['decode 12.4 tokens/s (9.8 to 15.1), 10.3 s']
+    ['decode 9.8 to 15.1 tokens/s (12.4 by data sheets), 10.3 s']
     """
     parts = [
         f"{phase} {speed.text}, {format_duration(speed.seconds)}"
@@ -49,27 +60,30 @@ def proof_line(plan: Plan) -> str:
     """The value with its bound and gap."""
     if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
         return f"together {format_duration(plan.value)}; no bound is proven"
-    by = f" by {plan.bound_method}" if plan.bound_method else ""
     return (
         f"together {format_duration(plan.value)}; by these costs no placement that the engine can "
-        f"express takes less than {format_duration(plan.lower_bound)}{by} (gap {plan.gap:.2%})"
+        f"express takes less than {format_duration(plan.lower_bound)} (gap {plan.gap:.2%})"
     )
 
 
-def memory_lines(plan: Plan, caches: Mapping[str, float]) -> list[str]:
+def memory_lines(plan: Plan, caches: Mapping[str, float], devices: Collection[str]) -> list[str]:
     """For each device: bytes with limit and cache, and the modules that lie there.
+
+    A pool has a line of its own if modules of several columns lie there.
 
     Args:
         caches: device -> bytes of keys, values and states among them.
+        devices: that are no columns of others; one of them without modules has a line, too.
     """
     problem, device_of = plan.problem, plan.placement.device_of
     graph, cluster = problem.graph, problem.cluster
     lines = []
     for device, limit in enumerate(cluster.memory_bytes.tolist()):
         ops = np.flatnonzero(device_of == device).tolist()
-        if not ops:
-            continue
         name = cluster.device_names[device]
+        if not ops:
+            lines += [f"  {name}: nothing"] * (name in devices)
+            continue
         room = "" if math.isinf(limit) else f" of {format_bytes(limit)}"
         cache = caches.get(name, 0.0)
         of_cache = f", {format_bytes(cache)} of it cache" if cache else ""
@@ -79,7 +93,11 @@ def memory_lines(plan: Plan, caches: Mapping[str, float]) -> list[str]:
     for pool, size, limit in zip(
         cluster.shared_pools, cluster.pooled(peaks), cluster.pool_bytes, strict=True
     ):
-        lines.append(f"  {pool}: {format_bytes(float(size))} of {format_bytes(float(limit))}")
+        holders = [device.name for device in cluster.devices if device.pool == pool]
+        used = [name for name in holders if plan.memory[name] > 0]
+        if len(used) > 1:
+            both = " and ".join(used)
+            lines.append(f"  {both}: {format_bytes(float(size))} of {format_bytes(float(limit))}")
     return lines
 
 
@@ -94,7 +112,10 @@ def _modules(graph: ComputationGraph, ops: Iterable[int]) -> list[str]:
             layers.setdefault(part, []).append(int(number))
         else:
             others.append(name)
-    lines = [f"{part} of layers {ranges(numbers)}" for part, numbers in layers.items()]
+    lines = [
+        f"{part} of {'layers' if len(numbers) > 1 else 'layer'} {ranges(numbers)}"
+        for part, numbers in layers.items()
+    ]
     return [*lines, ", ".join(others)] if others else lines
 
 

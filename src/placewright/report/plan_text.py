@@ -45,12 +45,13 @@ def _proven(plan: Plan) -> str:
         return "only one placement exists, because every unit has one possible device"
     if len(choices) == 1:
         return f"all ops move together, so only {choices[0]} placements exist, each on one device"
-    gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
     groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
-    return (
-        f"by these costs no placement{groups} takes less than "
-        f"{value_text(plan.lower_bound, problem.value_unit)}{_by(plan)} (gap {gap}, {plan.status})"
-    )
+    if plan.status == "optimal":
+        return f"proven to be the least{groups}{_by(plan)}"
+    if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
+        return f"no lower bound{groups} is known"
+    bound = value_text(plan.lower_bound, problem.value_unit)
+    return f"lower bound{groups} {bound}{_by(plan)}, gap {plan.gap:.1%}"
 
 
 def plan_lines(plan: Plan, model: str) -> list[str]:
@@ -59,7 +60,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     unit = problem.value_unit
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
-        f"{problem.objective} under '{problem.execution_model.name}'{_dispatch(problem)}",
+        f"{problem.objective} under execution model '{problem.execution_model.name}'"
+        f"{_dispatch(problem)}",
         f"predicted {value_text(plan.value, unit)}; {_proven(plan)}",
     ]
     if len(plan.amounts) > 1:
@@ -67,8 +69,6 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     if calls := calls_of(problem.source):
         lines.append(f"the value is that of the mean call of {calls_text(calls)}; memory fits each")
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
-    if plan.placer.settings:
-        lines.append(f"settings: {plan.placer.settings_text}")
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
     segments = [0] * problem.n_devices
     for device, _ in plan.segments or ():

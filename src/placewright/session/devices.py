@@ -11,7 +11,13 @@ from pathlib import Path
 from placewright.core.cluster import Cluster
 from placewright.core.execution_models import EVENT
 from placewright.core.problem import Problem
-from placewright.errors import FieldError, InputError, MissingExtraError, PlacewrightError
+from placewright.errors import (
+    FieldError,
+    InputError,
+    MissingExtraError,
+    PlacewrightError,
+    UnknownNameError,
+)
 from placewright.execution.framework import (
     Framework,
     MakesSmallModel,
@@ -29,6 +35,7 @@ from placewright.profiling.catalogue import (
     has_data_sheet,
     is_device_name,
     linked,
+    whole_name,
 )
 from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.discover import completed_cluster
@@ -70,7 +77,17 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
     chosen = runtime_named(runtime or default_runtime_name())
     if names is not None and not names.strip(", "):
         raise FieldError("devices", f"names no device, got '{names}'")
-    return discover_devices(names or default_names(runtime), chosen)
+    try:
+        return discover_devices(names or default_names(runtime), chosen)
+    except UnknownNameError as error:
+        listed = ",".join(map(whole_name, (names or "").split(",")))
+        if not all(map(is_device_name, listed.split(","))):
+            raise
+        raise FieldError(
+            "devices",
+            f"{names}: {error}; {CATALOGUE}{listed} takes devices of the catalogue, with costs of "
+            "their data sheets",
+        ) from None
 
 
 def candidates(runtime: str | None = None) -> tuple[str, ...]:

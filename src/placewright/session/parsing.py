@@ -252,6 +252,7 @@ def parse_memory(raw: Any) -> dict[str, float]:
     pairs = _pairs_in_lists(raw, "memory", "DEVICE=2GiB")
     sizes: dict[str, float] = {}
     for device, size in pairs.items():
+        warn_of_bare_number(size, "memory", "bytes", "B")
         try:
             sizes[str(device)] = parse_bytes(size)
         except InputError as error:
@@ -260,6 +261,7 @@ def parse_memory(raw: Any) -> dict[str, float]:
 
 
 _AMOUNTS = {"latency": parse_seconds, "energy": parse_joules, "price": parse_amount}
+_BARE_UNITS = {"latency": ("seconds", "s"), "energy": ("joules", "J")}
 
 
 def parse_limits(raw: Any) -> dict[str, float]:
@@ -277,6 +279,8 @@ def parse_limits(raw: Any) -> dict[str, float]:
     for quantity, amount in pairs.items():
         if quantity not in _AMOUNTS:
             raise UnknownNameError("limited quantity", str(quantity), list(_AMOUNTS))
+        if quantity in _BARE_UNITS:
+            warn_of_bare_number(amount, "limits", *_BARE_UNITS[quantity])
         try:
             limits[quantity] = _AMOUNTS[quantity](amount)
         except InputError as error:
@@ -339,11 +343,11 @@ def parse_duration(raw: Any, field: str) -> float | None:
     return seconds
 
 
-def warn_of_bare_number(raw: Any, field: str) -> None:
-    """Log one warning if a text has no unit: it is read as seconds."""
+def warn_of_bare_number(raw: Any, field: str, unit: str = "seconds", short: str = "s") -> None:
+    """Log one warning if a text has no unit, about the unit in which it is read."""
     if isinstance(raw, str) and _BARE.fullmatch(raw.strip()):
-        number = raw.strip()
-        _LOG.warning("argument `%s` %s is taken as %s seconds; write %ss", *(field, *3 * (number,)))
+        said = (field, raw.strip(), raw.strip(), unit, raw.strip(), short)
+        _LOG.warning("argument `%s` %s is taken as %s %s; write %s%s", *said)
 
 
 def parse_count(raw: Any, field: str) -> int | None:

@@ -37,7 +37,11 @@ from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
 from placewright.session.call_mix import mixed, refuse_calls
 from placewright.session.devices import catalogue_for, cluster_for
-from placewright.session.language.problem import language_problem, refuse_tokens
+from placewright.session.language.problem import (
+    cluster_of_request,
+    language_problem,
+    refuse_tokens,
+)
 from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import (
     Model,
@@ -82,6 +86,8 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     if is_measured:  # a stored problem has an execution model of its own
         _model_asked(request)
     refuse_calls(request, is_measured=is_measured)
+    if is_language:
+        cluster_of_request(request)  # the slower step, reading the model, comes last
     machine = _machine(request, steps) if is_measured else None
     steps.tell("", f"reading {request.name}")
     read = model.read

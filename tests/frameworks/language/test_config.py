@@ -208,7 +208,8 @@ def test_an_empty_folder_has_no_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        ("q4_k_x", "'q4_k_x' is no format; give q4_k_"),
+        ("q4", "did you mean q4_0 or q4_1 or q4_k_s or q4_k_m\\?; available: f32, f16, "),
+        ("q4_k_x", "'q4_k_x' is no format; did you mean q4_k_"),
         ("iq2_xxs", "'iq2_xxs' needs an importance matrix"),
         ("", "'' is no format"),
     ],

@@ -95,8 +95,16 @@ def format_named(name: str) -> str:
         raise FieldError(
             "weights", f"'{name}' needs an importance matrix; give one of {', '.join(FORMATS)}"
         )
-    meant = near_names(known, tuple(FORMATS)) or tuple(FORMATS)
-    raise FieldError("weights", f"'{name:.40}' is no format; give {' or '.join(meant)}")
+    raise FieldError(
+        "weights", f"'{name:.40}' is no format{_meant(known)}; available: {', '.join(FORMATS)}"
+    )
+
+
+def _meant(name: str) -> str:
+    """The formats that were perhaps meant: those that begin with a short name, or are like it."""
+    near = [known for known in FORMATS if name and known.startswith(name)]
+    near = near or list(near_names(name, tuple(FORMATS)))
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def formats_of(shapes: Mapping[str, Shape], sizes: ModelSizes, weights: str) -> dict[str, str]:

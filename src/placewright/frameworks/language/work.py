@@ -53,7 +53,7 @@ def requested_work(
             "fewer",
         )
     if request.cache not in CACHE_FORMATS:
-        raise FieldError("kv", f"is {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
+        raise FieldError("kv", f"is one of {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
     per_sequence = request.prompt + request.generate
     batch = min(request.micro_batch, request.sequences * request.context)  # as engines reserve
     buffers = _buffer_bytes(model, batch, request.context)

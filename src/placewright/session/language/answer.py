@@ -13,6 +13,7 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.errors import PlacewrightError
+from placewright.execution.framework import ReadOptions
 from placewright.execution.token_work import PHASES, Phase, RequestedWork, TokenRequest, Works
 from placewright.frameworks.registry import reader_of_file
 from placewright.profiling.catalogue import entry_of, speed_interval
@@ -26,6 +27,7 @@ _GRAIN = 2.0**20  # bytes, of limits that are tried
 _MARGIN = 2.0**34  # bytes beyond all modules that any engine's buffers stay below
 _STEP = 256  # tokens between contexts that are tried; engines round up to as many
 _MOST_CONTEXT = 1 << 22
+_SMALLER = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")  # weights, largest first
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,16 @@ class TokenAnswer:
 def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
     """The answer as text: request, speed, proof, memory, and the largest context."""
     request, trained = answer.request, ""
-    graph = plan.problem.graph
+    graph, cluster = plan.problem.graph, physical_cluster(plan.problem)
     layers = sum(kind == "Attention" for kind in graph.op_kinds)
     several = f", {request.sequences} sequences at once" if request.sequences > 1 else ""
     lines = [
         f"{model}: {layers} layers with attention in {graph.n_ops} modules; prompt of "
-        f"{request.prompt} tokens, {request.generate} generated, context {request.context} as "
-        f"{request.cache}{several}",
+        f"{request.prompt} tokens, {request.generate} generated, context {request.context}, "
+        f"cache {request.cache}{several}",
         *speed_lines(answer.speeds),
         proof_line(plan),
-        *memory_lines(plan, answer.caches),
+        *memory_lines(plan, answer.caches, cluster.device_names),
     ]
     if (reason := why_inexpressible(plan.problem, plan.placement)) is not None:
         lines.append(f"{ENGINE} cannot express this: {reason}")
@@ -97,7 +99,7 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         )
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")
-    return [*lines, *_costs_lines(physical_cluster(plan.problem))]
+    return [*lines, *_costs_lines(cluster)]
 
 
 def _costs_lines(cluster: Cluster) -> list[str]:
@@ -105,17 +107,20 @@ def _costs_lines(cluster: Cluster) -> list[str]:
     measured = _sources_of_measurements(cluster)
     if measured:
         return [f"costs were measured by `placewright profile`: {'; '.join(measured)}"]
-    described = {
-        device.name: f"{device.name} is {entry_of(device).description} with "
-        f"{format_bytes(device.memory_bytes)}"
-        for device in cluster.devices
-        if device.fingerprint and not math.isinf(device.memory_bytes)
-    }
-    sheets = [f"data sheets: {'; '.join(described.values())}"] if described else []
+    described: dict[str, list[str]] = {}  # what it is -> devices
+    for device in cluster.devices:
+        if device.fingerprint and not math.isinf(device.memory_bytes):
+            sheet = f"{entry_of(device).description} with {format_bytes(device.memory_bytes)}"
+            described.setdefault(sheet, []).append(device.name)
+    each = [
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are each'} {sheet}"
+        for sheet, names in described.items()
+    ]
     return [
-        *sheets,
-        f"costs come from data sheets and rates of {ENGINE}, not from these devices; it keeps a "
-        "part of each memory for itself; nine of ten published speeds lie within such ranges",
+        *([f"data sheets: {'; '.join(each)}"] if each else []),
+        f"costs come from data sheets and published rates of {ENGINE}, not from these devices; "
+        "nine of ten published speeds lie within such ranges",
+        f"{ENGINE} keeps a part of each memory for itself, which the limits above leave out",
     ]
 
 
@@ -185,17 +190,32 @@ def memory_advice(problem: Problem) -> str | None:
     host = [shortage for shortage in found if shortage[1] == cluster.host]
     missing, name, size = min(host or found)
     shorter = largest_context(works, request, cluster, trained)
-    instead = f"; so does argument `context` {shorter}" if shorter else ""
+    smaller = _smaller_weights(problem, request, cluster)
     return (
-        f"argument `memory` {name}={size / _GRAIN:.0f}MiB fits, {format_bytes(missing)} more"
-        f"{instead}"
+        f"it fits with {format_bytes(missing)} more in '{name}', argument `memory` "
+        f"{name}={size / _GRAIN:.0f}MiB"
+        + (f", or with argument `context` {shorter}" if shorter else "")
+        + (f", or with argument `weights` {smaller}" if smaller else "")
     )
+
+
+def _smaller_weights(problem: Problem, request: TokenRequest, cluster: Cluster) -> str:
+    """The largest format of weights for which modules fit; empty if none does or it is given."""
+    assert problem.source is not None
+    reader = reader_of_file(problem.source.path)
+    assert reader is not None
+    for name in _SMALLER:
+        try:
+            works = reader.read(problem.source.path, ReadOptions(weights=name)).works
+        except PlacewrightError:  # a file has the format that it has
+            return ""
+        if works is not None and _packs(works(request), cluster):
+            return name
+    return ""
 
 
 def works_again(problem: Problem) -> tuple[Works | None, int]:
     """Read the model behind a problem again; None if it is gone or has changed."""
-    from placewright.execution.framework import ReadOptions
-
     source = problem.source
     reader = None if source is None else reader_of_file(source.path)
     if source is None or reader is None:

@@ -42,14 +42,26 @@ def language_problem(read: Model, request: Request) -> Problem:
         UnknownNameError: there is no such device.
     """
     assert read.works is not None
-    _refuse_others(request)
-    cluster = _without_pools(devices_of(request))
-    for name, size in request.memory.items():
-        cluster = cluster.with_limit(name, size)
+    cluster = cluster_of_request(request)
     work = read.works(asked_tokens(request, read.trained_context))
     text = json.dumps(cluster_data(cluster), separators=(",", ":"))
     source = replace(work.source, options={**work.source.options, _CLUSTER: text})
     return token_problem(replace(work, source=source), cluster)
+
+
+def cluster_of_request(request: Request) -> Cluster:
+    """The devices of a request with their limits; the model need not be read.
+
+    Raises:
+        FieldError: a field does not fit a language model, or devices are missing.
+        UnknownNameError: there is no such device.
+    """
+    _refuse_others(request)
+    asked_tokens(request)
+    cluster = _without_pools(devices_of(request))
+    for name, size in request.memory.items():
+        cluster = cluster.with_limit(name, size)
+    return cluster
 
 
 def asked_tokens(request: Request, trained_context: int = 0) -> TokenRequest:

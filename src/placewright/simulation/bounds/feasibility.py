@@ -231,9 +231,14 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatA
         resident, widest = float(kept.sizes[held].sum()), float(least[units].max(initial=0.0))
         short = resident + widest - room
         if short > 0:
+            working_set = (
+                f", and one of them needs {format_bytes(widest)} more for its inputs and outputs"
+                if widest > 0
+                else ""
+            )
             return (
-                f"{_ops_confined_to(problem, mask)} keep {format_bytes(resident)} resident, and "
-                f"one of them needs {format_bytes(widest)} for its inputs and outputs; "
+                f"{_ops_confined_to(problem, mask)} keep {format_bytes(resident)} in memory"
+                f"{working_set}; "
                 f"{_devices(problem, mask)} "
                 f"{'is' if mask.sum() == 1 else 'together are'} {format_bytes(short)} short"
                 f"{_pools_of(problem, mask)}"
