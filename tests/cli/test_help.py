@@ -168,3 +168,27 @@ def test_a_long_message_is_cut_between_words() -> None:
     begin, end = error_line(" ".join(words)).removeprefix("placewright: ").split(" ... ")
     assert set(begin.split()) <= set(words)
     assert set(end.split()) <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["place", "m.onnx", "--evaluations", "1.5"],
+            "--evaluations expects a whole number, got '1.5'",
+        ),
+        (["advise", "m.gguf", "--reach", "fast"], "--reach expects a number, got 'fast'"),
+        (["export", "plan.json"], "Missing option '--to'; `placewright export --help` lists"),
+        (["report"], "Missing argument 'PLAN'; `placewright report --help` lists"),
+        (["graph", "."], "folder '.' is no model"),
+        (["graph", "empty.json"], "'empty.json' is no model: it has no `format`"),
+        (["place", "m.onnx", "--cluster", "bad.yaml"], "while parsing a flow mapping at line 1"),
+    ],
+)
+def test_the_line_about_a_wrong_word_says_what_to_give(
+    words: list[str], told: str, tmp_path: Path, cli: InProcess
+) -> None:
+    (tmp_path / "empty.json").write_text("{}")
+    (tmp_path / "bad.yaml").write_text("{bad")
+    (tmp_path / "m.onnx").touch()
+    assert told in the_line(cli(*words, cwd=tmp_path), 2)

@@ -51,6 +51,11 @@ def test_a_wrong_name(
     assert named in the_line(cli(command, "m.onnx", *words, "--quiet", cwd=tmp_path), 2)
 
 
+def test_a_language_model_that_is_not_there(tmp_path: Path, cli: InProcess) -> None:
+    told = the_line(cli("place", "hf:nix", "--quiet", cwd=tmp_path), 2)
+    assert "'hf:nix' does not exist; give a file, zoo:NAME, or hf:FOLDER" in told
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -57,8 +57,7 @@ def test_what_is_ahead_has_what_is_behind_in_its_sum(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO, logger="placewright"):
         steps.expect({KERNELS: 45.0, MACHINE: 0.0, SEARCHING: 8.0}, "5 units")
     expected = (
-        "5 units: about 50 s to 60 s in all "
-        "(until here 7 s, compiling kernels 45 s, search up to 8 s)"
+        "5 units: about 50 s to 60 s in all (so far 7 s, compiling kernels 45 s, search up to 8 s)"
     )
     assert caplog.messages == [expected]
 

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from placewright.simulation import kernel_cache
 
 KERNELS = """
@@ -17,8 +19,10 @@ import os, sys
 from pathlib import Path
 import numba
 from numba.core import event
+from placewright.simulation import kernel_cache
 from placewright.simulation.kernel_cache import keep_kernels, use_folder
 
+kernel_cache._LONG = float("inf")  # no line about time, which depends on the machine
 use_folder(Path(sys.argv[1]))
 numba.config.CACHE_DIR = sys.argv[1]
 
@@ -150,3 +154,18 @@ def test_a_new_version_clears_up(tmp_path: Path) -> None:
     for number in range(4):
         kernel_cache.use_folder(tmp_path / f"simulation-{number:016x}")
     assert len(list(tmp_path.iterdir())) == 4  # this process uses them all
+
+
+def test_one_line_says_that_kernels_are_compiled(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever needs them: the first search of a placer alone was silent for minutes."""
+    monkeypatch.setattr(kernel_cache, "_spent", [0.0])
+    kernel_cache._count(1.5)
+    assert caplog.records == []
+    kernel_cache._count(1.5)
+    kernel_cache._count(1.5)
+    kernel_cache.tell_compiling(40.0)
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
+        "compiling kernels"
+    ]

@@ -180,10 +180,22 @@ def _code_of(error: Exception) -> int:
     )
 
 
+_EXPECTED = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
 def _message_of_typer(error: TyperException) -> str:
     near = getattr(error, "possibilities", None)  # of an unknown option
     if near:
         return f"{error}; did you mean {' or '.join(sorted(near))}?"
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "MissingParameter" and context is not None:  # nor exports Typer it
+        what = error.format_message().rstrip(".")
+        return f"{what}; `{context.command_path} --help` lists what to give"
+    if callable(faults := getattr(error.__cause__, "errors", None)):  # of a number's text
+        fault = faults()[0]
+        expected = _EXPECTED.get(str(fault["type"]).partition("_")[0], "another value")
+        option = error.param.opts[-1] if getattr(error, "param", None) else "an argument"
+        return f"{option} expects {expected}, got '{fault['input']}'"
     return error.format_message() if isinstance(error, typer.BadParameter) else str(error)
 
 

@@ -90,7 +90,10 @@ def _document(file: Path) -> dict[str, Any]:
     value = read_json_object(file)
     for key in _REQUIRED:
         if key not in value:
-            raise FileFormatError(f"workload '{file}' lacks the key '{key}'")
+            raise FileFormatError(
+                f"file '{file}' is no model: it has no `format`, as our files have, and lacks the "
+                f"key '{key}' of a Tarnawski workload"
+            )
     return value
 
 

@@ -34,7 +34,7 @@ def yaml_value(text: str, path: object) -> Any:
     except FileFormatError as error:
         raise FileFormatError(f"file '{shown_name(str(path))}': {error}") from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError, TypeError) as error:
-        line = " ".join(str(error).split())
+        line = " ".join(str(error).replace(' in "<unicode string>",', " at").split())
         raise FileFormatError(f"file '{shown_name(str(path))}' is not valid YAML: {line}") from None
 
 

@@ -131,7 +131,7 @@ class Steps:
         if not self._seconds:
             return
         if elapsed >= 1.0:
-            each.insert(0, f"until here {rough_duration(elapsed)}")
+            each.insert(0, f"so far {rough_duration(elapsed)}")
         whole = elapsed + sum(known.values())
         total = rough_duration(whole)
         least = rough_duration(whole - sum(known.get(name, 0.0) for name in _AT_MOST))

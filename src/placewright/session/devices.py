@@ -185,7 +185,7 @@ def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) 
     def told(at: Progress) -> None:
         if at.ahead is not None:
             ahead = {KERNELS: compiling, MACHINE: at.seconds_left or math.nan}
-            shown.expect(ahead, f"a small model on {', '.join(at.ahead.devices)}")
+            shown.expect(ahead, f"a small model, measured on {', '.join(at.ahead.devices)}")
         shown.tell(MACHINE, f"what a cut costs, {at.what}", at.seconds_left)
 
     if costs.known is None:

@@ -380,7 +380,7 @@ _DEFAULT = "cuts and dispatch cost a pessimistic default"
 def _what(ahead: Ahead) -> str:
     if not ahead.devices:
         return f"{ahead.n_units} units, measured before"
-    return f"{ahead.n_units} units on {', '.join(ahead.devices)}"
+    return f"{ahead.n_units} units, measured on {', '.join(ahead.devices)}"
 
 
 def _check_seconds(ahead: Ahead, objective: Objective) -> float:

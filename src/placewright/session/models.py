@@ -131,6 +131,9 @@ def require_existing(name: str) -> None:
         require_file(name)
 
 
+_WHAT_TO_GIVE = "give a file, zoo:NAME, or hf:FOLDER with the config.json of a language model"
+
+
 def require_file(name: str) -> None:
     """Refuse the name of a file that does not exist, or has a format that nothing here reads.
 
@@ -141,7 +144,7 @@ def require_file(name: str) -> None:
     path = path_in(name)
     if not (path and Path(path).exists()):
         near = _files_like(Path(path))
-        meant = f"did you mean {' or '.join(near)}?" if near else "give a file, or zoo:NAME"
+        meant = f"did you mean {' or '.join(near)}?" if near else _WHAT_TO_GIVE
         raise InputError(f"model '{name}' does not exist; {meant}")
     if path == name:  # no reader's prefix
         require_known_format(Path(path))

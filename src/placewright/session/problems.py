@@ -87,6 +87,8 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         _model_asked(request)
     refuse_calls(request, is_measured=is_measured)
     if is_language:
+        assert isinstance(request.model, str)
+        require_existing(request.model)
         cluster_of_request(request)  # the slower step, reading the model, comes last
     machine = _machine(request, steps) if is_measured else None
     steps.tell("", f"reading {request.name}")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
+import math
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,6 +27,9 @@ from placewright.io.lost_cache import tell_lost_cache
 _KEPT_VERSIONS = 2
 _IN_USE = "in-use"
 _FOLDER = re.compile(r"(?:([a-z]+)-)?[0-9a-f]{16}")
+_LONG = 2.0  # seconds of compiling in this process before a line says so
+_LOG = logging.getLogger(__name__)
+_spent = [0.0]  # seconds of compiling in this process; infinite once a line said so
 _Locator = cast(Any, caching).UserProvidedCacheLocator
 _Implementation = cast(Any, caching).CompileResultCacheImpl
 _FunctionCache = cast(Any, caching).FunctionCache
@@ -49,6 +55,7 @@ class _SharedCache(_FunctionCache):  # type: ignore[misc,valid-type]
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self.lock = _Lock(Path(self._cache_path) / f"{self._impl.filename_base}.lock")
+        self.is_missing = False  # the kernel that was asked for last has to be compiled
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Load compiled code; None, with the lock held, if the kernel has to be compiled."""
@@ -57,6 +64,7 @@ class _SharedCache(_FunctionCache):  # type: ignore[misc,valid-type]
             kernel = self._loaded(signature, context)  # another process may have compiled it
             if kernel is None:
                 self._remove_left_over()
+        self.is_missing = kernel is None
         return kernel
 
     def _loaded(self, signature: Any, context: Any) -> Any:
@@ -126,13 +134,37 @@ def keep_kernels(dispatcher: Any) -> None:
 
     def compile_once(signature: Any) -> Any:
         with global_compiler_lock:  # lock the threads of this process before the file
+            began, shared.is_missing = time.perf_counter(), False
             try:
                 return compile_one(signature)
             finally:
                 shared.lock.release()
+                if shared.is_missing:
+                    _count(time.perf_counter() - began)
 
     dispatcher._cache = shared
     dispatcher.compile = compile_once
+
+
+def tell_compiling(expected: float = math.nan) -> None:
+    """Log one line that kernels are being compiled, and no second one in this process.
+
+    Args:
+        expected: seconds; nan if nobody knows.
+    """
+    known = "minutes on a slow machine" if math.isnan(expected) else f"about {expected:.0f} s"
+    if not math.isinf(_spent[0]):
+        _LOG.warning(
+            "compiling kernels, once for this version: %s; later starts find them on the disk",
+            known,
+        )
+    _spent[0] = math.inf
+
+
+def _count(seconds: float) -> None:
+    _spent[0] += seconds
+    if _LONG < _spent[0] < math.inf:
+        tell_compiling()
 
 
 @cache

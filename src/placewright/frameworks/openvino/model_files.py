@@ -120,7 +120,9 @@ def _check_tflite(path: Path, content: memoryview) -> list[Path]:
 def _saved_model(folder: Path) -> tuple[Path, ...]:
     definition = folder / "saved_model.pb"
     if not definition.is_file():
-        raise FileFormatError(f"folder '{folder}' is no SavedModel: it has no saved_model.pb")
+        raise FileFormatError(
+            f"folder '{folder}' is no model: it has no saved_model.pb of TensorFlow; give a file"
+        )
     files: list[Path] = []
     for parent, folders, names in os.walk(folder):
         linked = [name for name in folders if Path(parent, name).is_symlink()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
 import time
 from dataclasses import replace
@@ -26,9 +25,9 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event.kernel import advance
+from placewright.simulation.kernel_cache import tell_compiling
 from placewright.simulation.layout import hop_seconds, problem_arrays
 
-_LOG = logging.getLogger(__name__)
 _LONG = 5.0  # seconds of compiling that a message announces
 _EVENT = (
     *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
@@ -55,12 +54,7 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
     mark, began = _mark(objective, model), time.perf_counter()
     expected = seconds_to_compile(objective, model)
     if not expected <= _LONG:
-        known = "minutes on a slow machine" if math.isnan(expected) else f"about {expected:.0f} s"
-        _LOG.warning(
-            "compiling the placers' kernels, once for this version: %s; later starts find them on "
-            "the disk",
-            known,
-        )
+        tell_compiling(expected)
     for memory in (np.inf, 44.0):
         problem = _small_problem(objective, model, memory)
         for name in members:
