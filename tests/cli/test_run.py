@@ -63,7 +63,7 @@ def test_a_machine_that_has_changed_its_speed_is_told(
     done = cli("run", "plan.json", cwd=tmp_path)
     for text in (placed.stdout, done.stdout):
         assert " times as long as when " in text
-        assert "now slower or faster: 'cpu:" in text
+        assert "times have changed: 'cpu:" in text
         assert "of what a perfect split could gain" not in text
 
 
@@ -97,6 +97,7 @@ def test_inputs_of_a_file(tmp_path: Path, cli: InProcess) -> None:
         _refused(cli, tmp_path, message)
     (tmp_path / "wrong.npz").write_bytes(b"PK no archive")
     _refused(cli, tmp_path, "file 'wrong.npz' holds no inputs")
+    _refused(cli, tmp_path, "--runs must be >= 1, got 0", "--runs", 0)
     _refused(cli, tmp_path, "--inputs applies to single runs", "--samples", 3)
 
 

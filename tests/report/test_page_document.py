@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from support.page_data import unpacked
 
+from placewright.core.execution_models import Sequential
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.report.page import page_text
+from placewright.report.page import html_table, page_text
 from placewright.report.page_document import document_of, page_graph, plans_document
 from placewright.report.page_graph import MOST_CHILDREN, Node, group_tree, layout_of
 from placewright.report.page_times import device_times, memory_curves, thinned
@@ -166,7 +167,29 @@ def test_models_without_a_timeline_have_a_page_too() -> None:
     assert "does not simulate" in document["what_if"]["why_not"]
     loads = Simulator(problem).loads(plan.placement.device_of).sum(axis=0)
     assert document["plan"]["loads"]["seconds"] == pytest.approx(loads[:2].tolist())
-    assert "no critical path" in page_text(document)
+    page = page_text(document)
+    assert "no timeline, no critical path" in page  # one sentence for three sections
+    for part in ("critical", "idle"):
+        section = page.partition(f'id="{part}-part"')[2].partition("</section>")[0]
+        assert "<table" not in section
+        assert "<p>" not in section
+
+
+def test_a_long_text_that_begins_with_a_number_is_no_number() -> None:
+    """It stays whole on a narrow screen, and no word of it is broken."""
+    rows = [["measured", "114 ms (median of 15 runs, quartiles 18.5 ms apart)"], ["gap", "0.1%"]]
+    assert 'class="number"' not in html_table(["", "time"], rows)
+    assert html_table(["", "time"], [["gap", "0.1%"]]).count('class="number"') == 2
+    name = "block/relu;block/norm;block/conv"
+    assert f'<td class="long">{name}</td>' in html_table(["op"], [[name]])
+
+
+def test_the_page_of_a_language_model_names_its_engine() -> None:
+    problem = replace(layered_plan(20).problem, execution_model=Sequential())
+    plan = plan_for(problem, np.zeros(20, dtype=np.int64))
+    assert "<code>placewright run PLAN --engine llama.cpp</code>" in page_text(
+        document_of(plan, "m")
+    )
 
 
 def test_the_verdict_follows_the_hardware_where_it_was_asked() -> None:

@@ -230,9 +230,12 @@ def test_devices_that_drifted_apart_are_named(
     alone = [pw.Placement.on_one_device(known.n_units, device) for device in (0, 1)]
     first, second = (simulator.value(placement) for placement in alone)
     _, table = checked(plan, monkeypatch, {"cpu:0": 2 * first, "cpu:1": second / 2})
-    assert "now slower or faster: 'cpu:0' 2.00 times, 'cpu:1' 0.50 times as long" in table.verdict
+    assert (
+        "times have changed: 'cpu:0' takes 2.00 times, 'cpu:1' takes 0.50 times as long"
+        in table.verdict
+    )
     _, table = checked(plan, monkeypatch, {"cpu:0": 1.1 * first, "cpu:1": 1.04 * second})
-    assert "now slower or faster: 'cpu:0' 1.10 times as long" in table.verdict
+    assert "times have changed: 'cpu:0' takes 1.10 times as long" in table.verdict
 
 
 def test_an_even_split_that_cannot_be_is_said(

@@ -120,8 +120,7 @@ def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json:
     if as_json:
         print_json(timeline_data(plan, timeline))
         return
-    unit = plan.problem.time_unit
-    columns = ["segment", "device", f"start ({unit})", f"end ({unit})", "first unit", "waited for"]
+    columns = ["segment", "device", "start", "end", "first unit", "waited for"]
     rows = timeline_rows(plan.problem, timeline)
     print_table("Timeline", columns, rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
@@ -225,7 +224,11 @@ def run(
             )
         else:
             result = session.measure(
-                plan, runs=runs or ROUNDS, boundaries=boundaries, inputs=values, timeout=allowed
+                plan,
+                runs=ROUNDS if runs is None else runs,
+                boundaries=boundaries,
+                inputs=values,
+                timeout=allowed,
             )
             _write_text(trace, lambda: session.trace(plan, allowed))
     if is_stream:

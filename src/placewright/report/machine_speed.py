@@ -52,9 +52,9 @@ def speed_note(factors: Mapping[str, float]) -> str:
     """One line that names each device with its own factor; "" if none has changed."""
     if not factors:
         return ""
-    listed = [f"'{name}' {factor:.2f} times" for name, factor in factors.items()]
+    listed = [f"'{name}' takes {factor:.2f} times" for name, factor in factors.items()]
     whose = "its costs were" if len(listed) == 1 else "their costs were"
     return (
-        f"now slower or faster: {', '.join(listed)} as long as when {whose} measured; predictions "
+        f"times have changed: {', '.join(listed)} as long as when {whose} measured; predictions "
         "are off by as much; argument `remeasure` measures again"
     )

@@ -51,6 +51,7 @@ VIEWS = (
 )
 _LEVEL = 6  # of compression: level 9 takes ten times as long and saves a hundredth
 _MOST_ROWS = 40
+_LONG = 16  # characters of a word, or of a number with its unit, that may be broken
 _CAUSE_TEXTS = {
     "input": "waits for an input",
     "channel": "waits for a channel",
@@ -118,7 +119,12 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
             f"{document['objective']} under '{document['execution_model']}'; placed by "
             f"{plan['search']}"
         ),
-        "measured": _measured(plan, document["value_unit"], document.get("file", "PLAN")),
+        "measured": _measured(
+            plan,
+            document["value_unit"],
+            document.get("file", "PLAN"),
+            is_sequential=document["execution_model"] == "sequential",
+        ),
         "devices": _devices(document),
         "critical": _critical(document),
         "idle": _idle(document),
@@ -131,12 +137,20 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """An HTML table of text cells; numbers and their headings are right-aligned."""
+    """An HTML table of text cells; numbers and their headings are right-aligned.
+
+    A column with a number that begins a sentence is text.
+    """
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    numeric = [all(len(text) <= _LONG for text in column if _is_number(text)) for column in cells]
+    over_numbers = [
+        one and _are_numbers(column) for one, column in zip(numeric, cells, strict=True)
+    ]
     head = "".join(
-        f'<th scope="col"{_kind(all_of)}>{escape(name)}</th>'
-        for name, *all_of in zip(columns, *rows, strict=True)
+        f'<th scope="col"{_class(is_number=one)}>{escape(name)}</th>'
+        for name, one in zip(columns, over_numbers, strict=True)
     )
-    body = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(map(_cell, row, numeric)) + "</tr>" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="table"><table>{title}<thead><tr>{head}</tr></thead>'
@@ -144,14 +158,27 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: s
     )
 
 
-def _cell(text: str) -> str:
-    return f"<td{_kind([text])}>{_prose(text)}</td>"
+def _cell(text: str, is_numeric: bool) -> str:
+    is_long = max(map(len, text.split()), default=0) > _LONG
+    kind = _class(is_number=is_numeric and _is_number(text), is_long=is_long)
+    return f"<td{kind}>{_prose(text)}</td>"
 
 
-def _kind(texts: Sequence[str]) -> str:
-    """The class of a cell that begins like a number, or of a heading above mostly such cells."""
-    numbers = [text for text in texts if text[:1].isdigit() or text[:1] in tuple("+-−")]
-    return ' class="number"' if 2 * len(numbers) > len(texts) else ""
+def _is_number(text: str) -> bool:
+    """True if a text begins like a number."""
+    return text[:1].isdigit() or text[:1] in tuple("+-−")
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    """True if most texts begin like numbers."""
+    return 2 * sum(map(_is_number, texts)) > len(texts)
+
+
+def _class(*, is_number: bool, is_long: bool = False) -> str:
+    """The attribute of a cell: a number stays on its line, and a long word may be broken."""
+    if is_number:
+        return ' class="number"'
+    return ' class="long"' if is_long else ""
 
 
 def _prose(text: str) -> str:
@@ -159,11 +186,12 @@ def _prose(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def _measured(plan: dict[str, Any], unit: str, file: str) -> str:
+def _measured(plan: dict[str, Any], unit: str, file: str, *, is_sequential: bool) -> str:
     rows = [["predicted", value_text(plan["value"], unit)]]
     measured = plan["measured"]
     if measured is None:
-        rows.append(["measured", f"not yet: `placewright run {file}`"])
+        engine = " --engine llama.cpp" if is_sequential else ""
+        rows.append(["measured", f"not yet: `placewright run {file}{engine}`"])
     else:
         text = f"{format_duration(measured['median'])} (median of {measured['runs']} runs"
         rows.append(["measured", f"{text}, quartiles {format_duration(measured['iqr'])} apart)"])
@@ -206,8 +234,7 @@ def _critical(document: dict[str, Any]) -> str:
     plan, unit = document["plan"], document["unit"]
     timeline = plan["timeline"]
     if timeline is None:
-        model = document["execution_model"]
-        return f"<p>Execution model '{escape(model)}' has no timeline and no critical path.</p>"
+        return ""
     steps = [_step(document, bool(is_hop), index) for is_hop, index in timeline["critical"]]
     computing = sum(step[4] for step in steps if not step[5])
     total = max(plan["value"], 1e-300)
@@ -246,7 +273,7 @@ def _step(
 def _idle(document: dict[str, Any]) -> str:
     idle, plan, unit = document["plan"]["idle"], document["plan"], document["unit"]
     if idle is None:
-        return "<p>Without a timeline nothing waits.</p>"
+        return ""
     total = max(plan["value"], 1e-300)
     bars, rows = [], []
     for at, device in enumerate(document["devices"]):

@@ -9,6 +9,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.report.values import short_name, value_text
 from placewright.simulation.timeline import Timeline
 
 
@@ -23,13 +24,21 @@ def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
             [
                 str(segment),
                 names[int(timeline.device_of[first])],
-                f"{timeline.start[units].min():.6g}",
-                f"{timeline.end[units].max():.6g}",
-                problem.unit_graph.op_names[first],
-                timeline.waits[first],
+                value_text(float(timeline.start[units].min()), problem.time_unit),
+                value_text(float(timeline.end[units].max()), problem.time_unit),
+                short_name(problem.unit_graph.op_names[first]),
+                _wait_text(timeline.waits[first]),
             ]
         )
     return rows
+
+
+def _wait_text(wait: str) -> str:
+    """An entry of `Timeline.waits` as text: its kind, and the shortened name."""
+    kind, _, name = wait.partition(" ")
+    if name.startswith("graph input"):
+        return name
+    return f"{kind} {short_name(name)}".strip()
 
 
 def load_rows(problem: Problem, loads: FloatArray) -> list[list[str]]:

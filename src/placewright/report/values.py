@@ -6,12 +6,28 @@ import math
 
 from placewright.core.quantities import format_duration
 
+_LONGEST_NAME = 40  # characters of an operator's name in a table
+
 
 def value_text(value: float | None, unit: str) -> str:
     """A value with its unit; seconds and joules get a prefix such as m or µ."""
     if value is None or not math.isfinite(value):
         return "-"
     return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
+
+
+def short_name(name: str) -> str:
+    """A name of at most 40 characters; of a longer one the beginning and the end.
+
+    Names of fused operators hold those of all their parts, and fill a table.
+
+    >>> short_name("block/relu;block/norm;block/conv/BiasAdd;block/conv")
+    'block/relu;block/no...BiasAdd;block/conv'
+    """
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = (_LONGEST_NAME - 3) // 2
+    return f"{name[: _LONGEST_NAME - 3 - end]}...{name[-end:]}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -80,7 +80,7 @@
     state.movedUnits = state.otherMoved;
     const tip = byId("tip");
     const timeline = state.plan.hasTimeline ? new Timeline(state, byId("timeline"), tip) : null;
-    if (!timeline) hideSection("timeline-part", `Execution model '${state.data.execution_model}' has no timeline.`);
+    if (!timeline) hideSection("timeline-part", `Execution model '${state.data.execution_model}' has no timeline, no critical path and no idle time.`);
     const graph = new Graph(state, byId("graph"), tip);
     const details = new Details(state, byId("details"), byId("live"));
     const whatIf = new WhatIf(state, byId("what-if"));
