@@ -47,5 +47,6 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+smartquotes = False  # a quoted word may be pasted into a shell
 pygments_style = "friendly"
 pygments_dark_style = "monokai"

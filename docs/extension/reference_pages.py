@@ -25,7 +25,7 @@ _FILES = """The examples read these files:
 - `problem.json`: a stem of 1 s, two branches of 2 s each (`left`, `right`) and a head of 1 s, on
   two equal devices without transfer times; `other.json` is twice as slow;
 - `cluster.yaml`: a processor and a GPU with 8 GiB."""
-_OPTIONS_HEADER = "| option | default | meaning |\n| --- | --- | --- |\n"
+_OPTION = re.compile(r"(?<!\S)(--[a-z][\w-]*)")  # in a sentence
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -85,21 +85,32 @@ def _parameters(command: Any) -> str:
     name = command.name if command.name not in _BENCH else f"bench {command.name}"
     parts = [f"Usage: `placewright {name} {usage}`"]
     for panel, options in panels_of(command, shows_all=True):
-        rows = "".join(_option_row(each) for each in options)
-        parts.append(f"**{panel}**\n\n{_OPTIONS_HEADER}{rows}")
+        entries = (
+            _option(
+                names_of(each), "required" if each.required else default_of(each), each.help or ""
+            )
+            for each in options
+        )
+        parts.append(f"**{panel}**\n\n{''.join(entries)}".rstrip())
     if examples := EXAMPLES.get(command.name, ()):
         lines = "\n".join(f"placewright {line}" for line in examples)
         parts.append(f"**Examples**\n\n```sh\n{lines}\n```")
     return "\n\n".join(parts)
 
 
-def _option_row(option: Any) -> str:
-    default = "required" if option.required else default_of(option)
-    return f"| `{names_of(option)}` | {_escaped(default)} | {_escaped(option.help or '')} |\n"
+def _option(name: str, default: str, meaning: str) -> str:
+    """An entry of a list of definitions, which fits a narrow screen better than a table."""
+    known = f" (default: {_escaped(default)})" if default not in ("", "required") else ""
+    known = " (required)" if default == "required" else known
+    return f"`{name}`{known}\n: {_escaped(meaning) or 'No description.'}\n\n"
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([|*_<>\[\]{}$])", r"\\\1", text)
+    """Text in Markdown; options are code, since their dashes would become one long dash."""
+    parts = _OPTION.split(text)
+    parts[::2] = [re.sub(r"([|*_<>\[\]{}$])", r"\\\1", part) for part in parts[::2]]
+    parts[1::2] = [f"`{option}`" for option in parts[1::2]]
+    return "".join(parts)
 
 
 def placer_page(name: str) -> str:
@@ -125,15 +136,16 @@ def _summary_of(placer: type[Any]) -> str:
 
 def _option_table(name: str, placer: type[Any]) -> str:
     meanings = attribute_descriptions(placer)
-    rows = [
-        f"| `{field.name}` | `{field.default}` | {_escaped(meanings.get(field.name, ''))} |\n"
-        for field in dataclasses.fields(placer)
-    ]
-    if not rows:
+    fields = dataclasses.fields(placer)
+    if not fields:
         return "None."
-    given = f"Pass an option with `--set-placer {rows[0].split('`')[1]}=VALUE`, or in a table of "
-    given += f"placers as `{name}:{rows[0].split('`')[1]}=VALUE`."
-    return f"{given}\n\n{_OPTIONS_HEADER}{''.join(rows)}"
+    first = fields[0].name
+    given = f"Set an option with `--set-placer {first}=VALUE`, or with "
+    given += f"`--placers {name}:{first}=VALUE`."
+    entries = (
+        _option(f"{one.name}={one.default}", "", meanings.get(one.name, "")) for one in fields
+    )
+    return f"{given}\n\n{''.join(entries)}".rstrip()
 
 
 def attribute_descriptions(documented: type[Any]) -> dict[str, str]:

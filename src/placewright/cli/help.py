@@ -56,7 +56,7 @@ OPTIONS = {
     "--inputs": Shown(MODEL, "FILE", "random values"),
     "--searched": Shown(MODEL),
     "--set": Shown(MODEL, "OP=DEVICE"),
-    "--devices": Shown(LIMITS, "NAMES", "those of the runtime"),
+    "--devices": Shown(LIMITS, "NAMES", "all of the runtime, or the cores of a lone CPU"),
     "--cluster": Shown(LIMITS, "FILE"),
     "--runtime": Shown(LIMITS, "NAME", "the reader's, else the first installed"),
     "--memory": Shown(LIMITS, "DEVICE=BYTES", "what the device has"),

@@ -122,7 +122,15 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     print_bars(plan_bars, plan)
 
 
-@command(isolates=True)
+# Fields that mean something for a language model.
+_OF_ADVICE = (
+    *("devices", "cluster", "memory", "pins", "weights", "kv", "micro_batch", "sequences"),
+    *("prompt", "generate", "context", "placer", "seed", "workers", "ray"),
+    *("budget", "evaluations", "core_seconds", "total"),
+)
+
+
+@command(*_OF_ADVICE, isolates=True)
 def advise(
     request: Request,
     sweep: Annotated[
