@@ -25,7 +25,7 @@ _FILES = """The examples read these files:
 - `problem.json`: a stem of 1 s, two branches of 2 s each (`left`, `right`) and a head of 1 s, on
   two equal devices without transfer times; `other.json` is twice as slow;
 - `cluster.yaml`: a processor and a GPU with 8 GiB."""
-_OPTION = re.compile(r"(?<!\S)(--[a-z][\w-]*)")  # in a sentence
+_OPTION = re.compile(r"(?<![\w`-])(--[a-z][\w-]*)")  # in a sentence
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
