@@ -25,7 +25,7 @@ _FILES = """The examples read these files:
 - `problem.json`: a stem of 1 s, two branches of 2 s each (`left`, `right`) and a head of 1 s, on
   two equal devices without transfer times; `other.json` is twice as slow;
 - `cluster.yaml`: a processor and a GPU with 8 GiB."""
-_OPTION = re.compile(r"(?<![\w`-])(--[a-z][\w-]*)")  # in a sentence
+_CODE = re.compile(r"(`[^`]*`|(?<![\w-])--[a-z][\w-]*)")  # code, or an option in a sentence
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -107,9 +107,9 @@ def _option(name: str, default: str, meaning: str) -> str:
 
 def _escaped(text: str) -> str:
     """Text in Markdown; options are code, since their dashes would become one long dash."""
-    parts = _OPTION.split(text)
+    parts = _CODE.split(text)
     parts[::2] = [re.sub(r"([|*_<>\[\]{}$])", r"\\\1", part) for part in parts[::2]]
-    parts[1::2] = [f"`{option}`" for option in parts[1::2]]
+    parts[1::2] = [code if code.startswith("`") else f"`{code}`" for code in parts[1::2]]
     return "".join(parts)
 
 
