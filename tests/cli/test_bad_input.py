@@ -177,6 +177,7 @@ def test_devices_that_are_not_there(runtime: str, tmp_path: Path, refused: Refus
     [
         (["--runtime", "banana"], "unknown runtime 'banana'"),
         (["--placer", "banana"], "unknown placer 'banana'"),
+        (["--placer", "mine.Greedy"], "'mine.Greedy'; did you mean mine:Greedy? available: "),
         (["--placer", "zero-shot", "--policy", "none.safetensors"], "none.safetensors"),
         (["--placer", "zero-shot", "--policy", "m.onnx"], "m.onnx"),
         (["--placer", "heft", "--policy", "m.onnx"], "takes no policy file"),

@@ -162,3 +162,5 @@ def test_two_placers_with_one_value_share_the_first_place() -> None:
     runs = [Run(name, 0, value, 9, 1.0) for name, value in (("a", 2.0), ("b", 2.0), ("c", 3.0))]
     table = ComparisonTable("s", tuple(runs), 2.0)
     assert table.headline == "a and b share the smallest value: 2 s"
+    quick = ComparisonTable("s", (Run("a", 0, 2.0, 9, 0.0324),), 2.0)
+    assert dict(zip(quick.columns, quick.text_rows()[0], strict=True))["core s"] == "0.032"

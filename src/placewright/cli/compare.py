@@ -49,6 +49,7 @@ def compare(
     """
     from placewright.report.plan_text import limit_warning
     from placewright.report.tables import ShownTable
+    from placewright.report.values import counted
     from placewright.session.pareto import (
         FRONT_COLUMNS,
         ParetoPoint,
@@ -73,7 +74,7 @@ def compare(
     if output is not None:
         print_note(f"wrote {output}")
     shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
-    title = f"{request.name}, {seeds} seed(s)"
+    title = f"{request.name}, {counted(seeds, 'seed')}"
     lines = [*table.legend, *table.settings_lines()]
     tables = [ShownTable("Pareto front", FRONT_COLUMNS, front_rows(front))] if front else []
     write_tables_report(report_file, title, [table.headline, shown, *tables, *lines])

@@ -138,7 +138,9 @@ def placer_class(name: str) -> type[Placer]:
     if name not in REGISTRY:
         path = name if is_path(name) else entry_points().get(name)
         if path is None:
-            raise UnknownNameError("placer", name, placer_names())
+            module, dot, last = name.rpartition(".")
+            near = (f"{module}:{last}",) if dot else ()  # Python's own way to write it
+            raise UnknownNameError("placer", name, placer_names(), near=near)
         return cast("type[Placer]", outside_class(path))
     module, _, attribute = REGISTRY[name].partition(":")
     loaded = getattr(importlib.import_module(f"placewright.placers.{module}"), attribute)

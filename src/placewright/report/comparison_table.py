@@ -113,7 +113,7 @@ class ComparisonTable:
                 if row.runs_near
                 else f"-, 0/{row.runs}",
                 f"{row.evaluations:.0f}",
-                f"{row.seconds:.1f}" if row.seconds < 100 else f"{row.seconds:.0f}",
+                _seconds(row.seconds),
             ]
             for row in self.rows
         ]
@@ -204,6 +204,13 @@ class ComparisonTable:
             evaluations=statistics.median(run.evaluations for run in runs),
             gap=above,
         )
+
+
+def _seconds(seconds: float) -> str:
+    """Seconds with two digits at least, and no zero for few of them."""
+    if 0 < seconds < 1:
+        return f"{seconds:.2g}"
+    return f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
 
 
 def _share(share: float) -> str:
