@@ -38,7 +38,7 @@ def test_an_unknown_rule_of_a_file_is_refused(tmp_path: Path) -> None:
 def test_place_and_simulate_follow_the_rule(tmp_path: Path, cli: InProcess) -> None:
     told = cli("place", *TINY, "--execution-model", "event", "--dispatch", "fifo", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
-    assert "under 'event' (dispatch fifo)" in told.stdout
+    assert "under execution model 'event' (dispatch fifo)" in told.stdout
     plan = pw.read_plan(tmp_path / "plan.json")
     assert plan.problem.execution_model == Event(dispatch="fifo")
     assert pw.Simulator(plan.problem).value(plan.placement) == plan.value

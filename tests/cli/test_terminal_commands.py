@@ -127,4 +127,17 @@ def test_a_long_error_keeps_its_hint() -> None:
     line = error_line(f"no placement is possible: {'a long proof, ' * 30}; {hint}")
     assert line.endswith(f" ... {hint}")
     assert line.startswith("placewright: no placement is possible: a long proof")
-    assert len(line) <= 299
+    assert len(line) <= 499
+
+
+def test_a_line_of_a_few_facts_is_whole() -> None:
+    """The name of a device was cut out of the middle of such a line."""
+    names = " and ".join(f"'accelerator-{at}'" for at in range(8))
+    message = (
+        f"no placement is possible: the ops that only {names} may run keep 60.00 MiB in memory, "
+    )
+    message += (
+        "and one of them needs 4.00 MiB more for its inputs and outputs; 'accelerator-3' is short"
+    )
+    assert error_line(message) == f"placewright: {message}"
+    assert len(message) > 299
