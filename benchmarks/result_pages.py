@@ -75,6 +75,15 @@ def _short(fingerprint: str) -> str:
     return (names or [part for part in parts if not part.isdigit()])[0]
 
 
+def _processor(key: str) -> str:
+    """A machine in words; rows hold the facts of `processor_text` without their names."""
+    facts = [part.strip() for part in key.split(";")]
+    if len(facts) != 6:
+        return key
+    family, model, name, stepping, _, cores = facts
+    return f"{name} (family {family}, model {model}, stepping {stepping}), {cores}"
+
+
 def _provenance(document: Any) -> list[str]:
     """Machines, versions and dates, as far as the rows hold them."""
     rows = [document, *document.get("rows", [])]
@@ -86,6 +95,7 @@ def _provenance(document: Any) -> list[str]:
         dict.fromkeys(str(row[key]) for row in rows if row.get(key) and isinstance(row[key], str))
         for key in ("machine", "version", "date")
     ]
+    known[0] = dict.fromkeys(map(_processor, known[0]))
     names = ("Machine", "Version", "Date")
     shown = [
         f"{name}: {', '.join(values)}." for name, values in zip(names, known, strict=True) if values
