@@ -139,6 +139,8 @@ def test_a_plan_is_printed_on_one_screen() -> None:
     assert "verdict    split over 2 devices" in text
     assert "value      7.75 s predicted" in text
     assert "measured   not yet" in text
+    assert "evaluations, " in text  # the amount and the end of the search are whole
+    assert " ..." not in text
     assert "big" in text
     assert "small" in text
     measured = replace(plan, measured=Measurement(8.0, 0.5, 9, {"big": 7.0}, "big"))

@@ -174,19 +174,19 @@ def _summary(plan: Plan) -> str:
 
 
 _ENDED = {
-    Stop.DONE: "it had nothing left to try",
-    Stop.PROVEN: "it had proven its answer",
-    Stop.EVALUATIONS: "it had used all evaluations",
-    Stop.SECONDS: "its time was up",
-    Stop.CORE_SECONDS: "its core-seconds were used up",
-    Stop.INTERRUPTED: "it was interrupted",
+    Stop.DONE: "nothing left to try",
+    Stop.PROVEN: "proven",
+    Stop.EVALUATIONS: "evaluations used up",
+    Stop.SECONDS: "time used up",
+    Stop.CORE_SECONDS: "core-seconds used up",
+    Stop.INTERRUPTED: "interrupted",
 }
 
 
 def search_text(record: PlacerRecord) -> str:
     """Amount of a search and the reason for its end, as text."""
     work = "" if record.core_seconds is None else f", {record.core_seconds:.3g} core-seconds"
-    ended = "" if record.stop is None else f", until {_ENDED[record.stop]}"
+    ended = "" if record.stop is None else f", {_ENDED[record.stop]}"
     number = f"{record.evaluations:,} evaluation{'s' * (record.evaluations != 1)}"
     return f"{record.name}, seed {record.seed}, {number}{work}{ended}"
 

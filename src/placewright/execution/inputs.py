@@ -139,9 +139,8 @@ def checked_inputs(
             inputs = [None if port.value is not None else next(left) for port in ports]
         if len(inputs) != len(ports):
             names = ", ".join(port.name for port in ports)
-            raise InputError(
-                f"the model has {len(ports)} inputs ({names}), got values for {len(inputs)}"
-            )
+            number = "1 input" if len(ports) == 1 else f"{len(ports)} inputs"
+            raise InputError(f"the model has {number} ({names}), got values for {len(inputs)}")
         values = list(inputs)
     else:
         raise InputError(

@@ -15,7 +15,7 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import FileFormatError, InputError
+from placewright.errors import FieldError, FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
 from placewright.io.json_text import finite, read_json_object
 from placewright.io.written import write_text
@@ -269,8 +269,10 @@ def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
         InputError: no placer or seed is asked for, or a setting is wrong.
         MissingExtraError: a package that a placer needs is not installed.
     """
-    if not names or seeds < 1:
-        raise InputError(f"compare needs placers and seeds >= 1, got {list(names)} and {seeds}")
+    if not names:
+        raise FieldError("placers", "names no placer; give one or several")
+    if seeds < 1:
+        raise FieldError("seeds", f"expects a whole number >= 1, got {seeds}")
     placers = {name: named_placer(name, {}) for name in names}
     for placer in placers.values():
         tell_of_mended(placer.name)

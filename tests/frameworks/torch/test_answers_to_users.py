@@ -57,3 +57,8 @@ def test_a_training_step_has_no_stream() -> None:
 def test_a_granularity_that_does_not_exist(word: str, message: str) -> None:
     with pytest.raises(FieldError, match=message):
         pw.Request(model="m.onnx", granularity=word)
+
+
+def test_a_module_without_example_inputs_is_told_to_bring_them() -> None:
+    with pytest.raises(InputError, match="; give `example_inputs`, one for each"):
+        pw.read(made(Residual))

@@ -188,8 +188,9 @@ def _exported(
             exported: ExportedProgram = torch.export.export(model, given)
             return exported
     except Exception as error:  # tracing runs the module's own code
+        missing = "" if example_inputs else "; give `example_inputs`, one for each argument"
         raise InputError(
-            f"module {type(model).__name__} cannot be exported: {one_line(error)}"
+            f"module {type(model).__name__} cannot be exported: {one_line(error)}{missing}"
         ) from error
 
 
