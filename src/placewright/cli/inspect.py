@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from placewright.report.time_left import Report, Steps
     from placewright.session.problems import OpListing
 
+_MANY_FLOPS = 1e10  # of an op, from which a list has them by the billion
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
@@ -243,16 +245,18 @@ def graph(
 
 def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
     from placewright.core.quantities import format_bytes
-    from placewright.report.values import value_text
+    from placewright.report.values import plain_number, value_text
 
     if as_json:
         print_json({"model": model, **listing.data()})
         return
-    title = ["unit", "MFLOP", "weights", "outputs", "kind", *listing.devices, "op"]
+    is_large = max((op.flops for op in listing.ops), default=0.0) >= _MANY_FLOPS
+    size, unit = (1e9, "GFLOP") if is_large else (1e6, "MFLOP")
+    title = ["unit", unit, "weights", "outputs", "kind", *listing.devices, "op"]
     rows = [
         [
             "-" if op.unit is None else str(op.unit),
-            f"{op.flops / 1e6:.3g}",
+            plain_number(op.flops / size),
             format_bytes(op.weight_bytes) if op.weight_bytes else "-",
             " ".join("x".join(map(str, shape)) or "1" for shape in op.shapes),
             op.kind,

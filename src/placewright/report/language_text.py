@@ -11,6 +11,7 @@ import numpy as np
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_bytes, format_duration
+from placewright.report.values import plain_number
 
 _LAYER = "layers."
 
@@ -28,18 +29,9 @@ class Speed:
     def text(self) -> str:
         """The range, with the rate by data sheets; the rate alone if it was measured."""
         if self.range is None:
-            return f"{rate_text(self.rate)} tokens/s"
-        least, most = map(rate_text, self.range)
-        return f"{least} to {most} tokens/s ({rate_text(self.rate)} by data sheets)"
-
-
-def rate_text(rate: float) -> str:
-    """A rate with three digits and no exponent.
-
-    >>> rate_text(9068.3), rate_text(57.34)
-    ('9,070', '57.3')
-    """
-    return f"{float(f'{rate:.3g}'):,.0f}" if rate >= 100 else f"{rate:.3g}"
+            return f"{plain_number(self.rate)} tokens/s"
+        least, most = map(plain_number, self.range)
+        return f"{least} to {most} tokens/s ({plain_number(self.rate)} by data sheets)"
 
 
 def speed_lines(phases: Mapping[str, Speed]) -> list[str]:

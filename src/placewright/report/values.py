@@ -16,6 +16,15 @@ def value_text(value: float | None, unit: str) -> str:
     return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
 
 
+def plain_number(value: float) -> str:
+    """A number with three digits, and no exponent if it is large.
+
+    >>> plain_number(9068.3), plain_number(57.34)
+    ('9,070', '57.3')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def short_name(name: str) -> str:
     """A name of at most 40 characters; of a longer one the beginning and the end.
 
