@@ -14,7 +14,7 @@ from placewright.core.execution_models import Sequential
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.report.page import html_table, page_text
+from placewright.report.page import _CAUSE_TEXTS, asset, html_table, page_text
 from placewright.report.page_document import document_of, page_graph, plans_document
 from placewright.report.page_graph import MOST_CHILDREN, Node, group_tree, layout_of
 from placewright.report.page_times import device_times, memory_curves, thinned
@@ -173,6 +173,12 @@ def test_models_without_a_timeline_have_a_page_too() -> None:
         section = page.partition(f'id="{part}-part"')[2].partition("</section>")[0]
         assert "<table" not in section
         assert "<p>" not in section
+
+
+def test_each_cause_of_idle_time_has_a_colour() -> None:
+    styles = asset("page.css")
+    for cause in _CAUSE_TEXTS:
+        assert f".cause-{cause.replace(' ', '-')}{{background:" in styles, cause
 
 
 def test_a_long_text_that_begins_with_a_number_is_no_number() -> None:
