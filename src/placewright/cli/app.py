@@ -194,7 +194,8 @@ def _message_of_typer(error: TyperException) -> str:
     if callable(faults := getattr(error.__cause__, "errors", None)):  # of a number's text
         fault = faults()[0]
         expected = _EXPECTED.get(str(fault["type"]).partition("_")[0], "another value")
-        option = error.param.opts[-1] if getattr(error, "param", None) else "an argument"
+        parameter = getattr(error, "param", None)
+        option = "an argument" if parameter is None else parameter.opts[-1]
         return f"{option} expects {expected}, got '{fault['input']}'"
     return error.format_message() if isinstance(error, typer.BadParameter) else str(error)
 
