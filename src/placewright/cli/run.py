@@ -190,7 +190,6 @@ def run(
     from placewright.files.quantities import parse_seconds
     from placewright.session.parsing import warn_of_bare_number
     from placewright.session.plans import read_plan
-    from placewright.session.running import ROUNDS
     from placewright.session.session import Session
 
     is_stream = samples is not None or seconds is not None
@@ -216,6 +215,7 @@ def run(
         raise InputError(
             "--trace and --report apply to single runs; leave out --samples and --seconds"
         )
+    number = {} if runs is None else {"runs": runs}
     with progress("run", hidden=quiet or as_json) as report:
         session = Session(plan, report, latency_limit=request.latency_limit)
         if is_stream:
@@ -224,11 +224,7 @@ def run(
             )
         else:
             result = session.measure(
-                plan,
-                runs=ROUNDS if runs is None else runs,
-                boundaries=boundaries,
-                inputs=values,
-                timeout=allowed,
+                plan, **number, boundaries=boundaries, inputs=values, timeout=allowed
             )
             _write_text(trace, lambda: session.trace(plan, allowed))
     if is_stream:

@@ -74,22 +74,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     """
     request = model.request
     is_measured = _is_measured(request)
-    is_language = _is_language(request)
-    is_sheet = is_language or (not is_measured and _has_data_sheets(request))
-    if request.precision is not None and not is_sheet:
-        raise FieldError(
-            "precision",
-            f"{request.precision}: says in which precision devices of the catalogue compute; name "
-            "such devices, or give devices of this machine an option of their runtime in a cluster "
-            "file",
-        )
-    if is_measured:  # a stored problem has an execution model of its own
-        _model_asked(request)
-    refuse_calls(request, is_measured=is_measured)
-    if is_language:
-        assert isinstance(request.model, str)
-        require_existing(request.model)
-        cluster_of_request(request)  # the slower step, reading the model, comes last
+    _refuse_before_reading(request, is_measured=is_measured)
     machine = _machine(request, steps) if is_measured else None
     steps.tell("", f"reading {request.name}")
     read = model.read
@@ -199,6 +184,33 @@ def resident(problem: Problem, names: Iterable[str]) -> Problem:
     added = inputs_named(list(names), problem.graph, problem.source)
     kept = tuple(sorted({*problem.resident_inputs, *added}))
     return replace(problem, resident_inputs=kept) if added else problem
+
+
+def _refuse_before_reading(request: Request, *, is_measured: bool) -> None:
+    """Refuse what is wrong with a request, whatever its model holds.
+
+    Args:
+        is_measured: see `_is_measured`.
+
+    Raises:
+        InputError: the message names the field.
+    """
+    is_language = _is_language(request)
+    is_sheet = is_language or (not is_measured and _has_data_sheets(request))
+    if request.precision is not None and not is_sheet:
+        raise FieldError(
+            "precision",
+            f"{request.precision}: says in which precision devices of the catalogue compute; name "
+            "such devices, or give devices of this machine an option of their runtime in a cluster "
+            "file",
+        )
+    if is_measured:  # a stored problem has an execution model of its own
+        _model_asked(request)
+    refuse_calls(request, is_measured=is_measured)
+    if is_language:  # whose reading is the slower step
+        assert isinstance(request.model, str)
+        require_existing(request.model)
+        cluster_of_request(request)
 
 
 def _is_language(request: Request) -> bool:
