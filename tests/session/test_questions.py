@@ -29,6 +29,7 @@ from placewright.session.language.questions import (
     Variant,
     advice_lines,
     reach_lines,
+    variants_table,
 )
 from placewright.session.models import load_model
 from placewright.session.parsing import parse_sweep
@@ -204,6 +205,14 @@ def test_lines_say_what_brings_nothing() -> None:
 def test_a_wrong_sweep_is_refused(text: str) -> None:
     with pytest.raises(FieldError, match="expects"):
         parse_sweep(text)
+
+
+def test_a_swept_value_beyond_the_model_is_a_row(model: str) -> None:
+    near, far = questions(model).sweep("context", [4096, 1 << 22])
+    assert near.answer is not None
+    assert far.answer is None
+    assert "is beyond the " in far.reason
+    assert variants_table("t", None, [near, far]).rows[1][1] == "refused"
 
 
 def test_fields_that_cannot_be_swept(model: str) -> None:

@@ -15,6 +15,7 @@ from placewright.core.quantities import format_bytes
 from placewright.errors import FieldError, InfeasibleError, InputError
 from placewright.profiling.catalogue import entry_of
 from placewright.report.tables import ShownTable, table
+from placewright.report.values import plain_number
 from placewright.session.language.answer import TokenAnswer, token_answer
 from placewright.session.language.problem import devices_of
 from placewright.session.request import Request
@@ -35,7 +36,8 @@ class Variant:
     answer: TokenAnswer | None  # speed of the plan; None if nothing fits
     gap: float = 0.0  # proven of the plan
     used: tuple[str, ...] = ()  # devices that hold modules
-    reason: str = ""  # why nothing fits
+    reason: str = ""  # why nothing fits, or why the model refuses a swept value
+    is_infeasible: bool = True  # without an answer: nothing fits
 
     @property
     def decode(self) -> float:
@@ -88,7 +90,7 @@ class Questions:
             raise FieldError("sweep", f"takes 1 to {_MOST_VALUES} values, got {len(values)}")
         changes: list[dict[str, Any]] = [{field: value} for value in values]
         return [
-            self._variant(f"{field} {change[field]}", replace(self._request, **change))
+            self._variant(f"{field} {change[field]}", replace(self._request, **change), field)
             for change in changes
         ]
 
@@ -185,11 +187,15 @@ class Questions:
     def _with(self, name: str, cluster: Cluster) -> Variant:
         return self._variant(name, replace(self._request, cluster=cluster))
 
-    def _variant(self, name: str, request: Request) -> Variant:
+    def _variant(self, name: str, request: Request, swept: str = "") -> Variant:
         try:
             plan = self._place(request)
         except InfeasibleError as fault:
             return Variant(name, None, reason=str(fault))
+        except FieldError as fault:  # of a swept value, such as more context than the model has
+            if fault.field != swept:
+                raise
+            return Variant(name, None, reason=fault.fault, is_infeasible=False)
         answer = token_answer(plan, contexts=False)
         if answer is None:
             raise InputError(f"'{request.name}' is not a language model")
@@ -227,9 +233,9 @@ def variants_table(title: str, base: Variant | None, variants: Sequence[Variant]
 
 def _row(base: Variant | None, variant: Variant) -> list[str]:
     if variant.answer is None:
-        cells = ["does not fit", "-", "-", "-"]
+        cells = ["does not fit" if variant.is_infeasible else "refused", "-", "-", "-"]
     else:
-        texts = [f"{variant.answer.rate(phase):.4g}" for phase in ("decode", "prefill")]
+        texts = [plain_number(variant.answer.rate(phase)) for phase in ("decode", "prefill")]
         cells = [*texts, f"{variant.gap:.2%}", ", ".join(variant.used)]
     if base is not None:
         cells.insert(1, _change(base, variant))
