@@ -190,8 +190,9 @@ def _measured(plan: dict[str, Any], unit: str, file: str, *, is_sequential: bool
     rows = [["predicted", value_text(plan["value"], unit)]]
     measured = plan["measured"]
     if measured is None:
-        engine = " --engine llama.cpp" if is_sequential else ""
-        rows.append(["measured", f"not yet: `placewright run {file}{engine}`"])
+        on_engine = f"`placewright run {file} --engine llama.cpp`"
+        command = on_engine if is_sequential else f"`placewright run {file}`"
+        rows.append(["measured", f"not yet: {command}"])
     else:
         text = f"{format_duration(measured['median'])} (median of {measured['runs']} runs"
         rows.append(["measured", f"{text}, quartiles {format_duration(measured['iqr'])} apart)"])
