@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from testing.proof_problems import proof_problem
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
@@ -13,6 +14,9 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.testing.checker import check_timeline
 
@@ -34,3 +38,14 @@ def test_two_hops_at_one_instant_are_taken() -> None:
     late = replace(timeline, start=timeline.start - 0.5)
     with pytest.raises(AssertionError, match="unit 1 begins before tensor 0"):
         check_timeline(problem, placement, late)
+
+
+@pytest.mark.parametrize("seed", [*range(12), 51, 78, 166, 201, 308, 348])
+def test_timelines_of_problems_with_all_features_are_taken(seed: int) -> None:
+    """Links that do not queue may overlap, and an output may reach the host a second time."""
+    problem = proof_problem(seed, "event")
+    evaluator = Evaluator(problem, Budget(evaluations=50))
+    found = make_placer("local-search").place(problem, evaluator, np.random.default_rng(0))
+    if found.placement is not None:
+        timeline = Simulator(problem).timeline(found.placement)
+        check_timeline(problem, found.placement, timeline)
