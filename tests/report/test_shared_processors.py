@@ -56,6 +56,24 @@ def test_the_terminal_has_a_bar_of_the_processor() -> None:
     assert not any("processor" in line for line in together)
 
 
+def test_processors_without_a_bar_are_counted() -> None:
+    """Nine cards, each with two modes that run an op: eight have a bar."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(18))
+    names = [f"mode {at}" for at in range(18)]
+    problem = Problem.from_costs(
+        graph,
+        np.ones((18, 18)),
+        (0.0, float("inf")),
+        devices=names,
+        processors={name: [f"card {at // 2}"] for at, name in enumerate(names)},
+    )
+    timeline = Simulator(problem).timeline(Placement.of(range(18)))
+    lines = timeline_bars(problem, timeline, 60, plain=True)
+    assert sum(line.startswith("processor card") for line in lines) == 8
+    assert "1 more processors, less busy, are not shown" in lines
+
+
 def test_loads_are_to_the_scale_of_the_busiest_processor() -> None:
     problem = replace(two_modes(), objective="throughput", execution_model=MaxLoad(0))
     loads = Simulator(problem).loads(np.array([0, 1]))

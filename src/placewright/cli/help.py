@@ -178,7 +178,7 @@ class PanelledCommand(TyperCommand):
         return [*arguments, self.options_metavar or ""]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, then parameter panel with its options."""
+        """Write the arguments, then each panel with its options."""
         arguments = [
             (metavar_of(parameter), parameter.help or "") for parameter in _arguments(self)
         ]

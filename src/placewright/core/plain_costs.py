@@ -21,6 +21,7 @@ from placewright.errors import FieldError, GraphError
 _OF_NODE = ("kind", "flops", "weight_bytes", "inputs", "output_bytes")
 _OF_EDGE = ("bytes", "tensor", "is_output")
 _OF_CLUSTER = ("host", "streams", "channels", "pools", "processors")
+_LONGEST_SHOWN = 80  # characters of a wrong value in a message
 
 
 def plain_graph(graph: Any) -> ComputationGraph:
@@ -34,8 +35,8 @@ def plain_graph(graph: Any) -> ComputationGraph:
     makes a graph output of so many bytes.
 
     Raises:
-        GraphError: it is no directed graph, has a cycle, a number is negative or none, or the name
-            of an attribute is nearly one of these. Others are ignored.
+        GraphError: it is no directed graph, has a cycle, a value is negative or no number, or the
+            name of an attribute is nearly one of these. Others are ignored.
     """
     if isinstance(graph, ComputationGraph):
         return graph
@@ -264,11 +265,22 @@ def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None
     return [[str(name) if name else None for name in row] for row in rows]
 
 
-def _filled(name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+def plain_numbers(name: str, given: ArrayLike) -> FloatArray:
+    """Convert an argument to an array of numbers.
+
+    Raises:
+        FieldError: it has a text, a mapping or rows of unequal length.
+    """
     try:
-        values = np.asarray(given, dtype=np.float64)
+        return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise FieldError(name, f"must be numbers, got {given!r}") from None
+        shown = " ".join(repr(given).split())
+        shown = shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]} ..."
+        raise FieldError(name, f"must be numbers, in rows of one length, got {shown}") from None
+
+
+def _filled(name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    values = plain_numbers(name, given)
     if values.shape not in ((), shape):
         raise FieldError(name, f"has shape {values.shape}, expected {shape} or one number")
     return frozen_floats(np.broadcast_to(values, shape))

@@ -37,7 +37,13 @@ from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxL
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.op_patterns import op_named
-from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options, with_processors
+from placewright.core.plain_costs import (
+    plain_cluster,
+    plain_graph,
+    plain_numbers,
+    plain_options,
+    with_processors,
+)
 from placewright.core.processors import require_own_processors
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes
@@ -191,7 +197,7 @@ class Problem:
         """
         of_cluster, of_problem = plain_options(others, [item.name for item in fields(cls)])
         ops = plain_graph(graph)
-        table = np.asarray(seconds, dtype=np.float64)
+        table = plain_numbers("seconds", seconds)
         if table.ndim != 2 or len(table) != ops.n_ops:
             raise CostError(
                 f"seconds has shape {table.shape}, expected ({ops.n_ops}, number of devices)"

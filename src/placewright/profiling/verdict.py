@@ -59,7 +59,6 @@ def judge(
         searched: name of the searched placement: ``"plan"``, or a name of `simplest_first` if the
             search returned that contender.
         splits: names of simpler contenders that use several devices.
-
         most_loss: a contender whose median is longer than the shortest median by more than this
             share is not recommended, even if its rounds scatter.
 

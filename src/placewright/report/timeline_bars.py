@@ -50,7 +50,7 @@ def timeline_bars(
     if timeline.value <= 0:
         return []
     devices, left_out = _busiest(_device_spans(problem, timeline), _MOST_DEVICES)
-    processors = _processor_spans(problem, timeline)[:_MOST_CHANNELS]
+    processors, processors_left_out = _busiest(_processor_spans(problem, timeline), _MOST_CHANNELS)
     channels, channels_left_out = _busiest(_channel_spans(problem, timeline), _MOST_CHANNELS)
     letters = dict(zip((name for name, _ in devices), ascii_lowercase, strict=False))
     others = [*processors, *channels]
@@ -67,7 +67,11 @@ def timeline_bars(
     value = value_text(timeline.value, problem.time_unit)
     lines.append(f"{'critical path':<{room}} {path}".rstrip())
     lines.append(f"{'':<{room}} 0{value:>{cells - 1}}")
-    for number, thing in ((left_out, "devices"), (channels_left_out, "channels")):
+    for number, thing in (
+        (left_out, "devices"),
+        (processors_left_out, "processors"),
+        (channels_left_out, "channels"),
+    ):
         if number:
             lines += wrapped(f"{number} more {thing}, less busy, are not shown", width)
     legend = (

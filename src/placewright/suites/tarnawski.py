@@ -44,8 +44,8 @@ DIGEST = "f0e698fc3f38c1a06401a067502d43d40288500ce971168a3bca7a989444547c"
 FORMAT = "placewright.tarnawski/1"
 REPLICATED = "replicated"  # the best contiguous split in which accelerators may take turns
 
-# Folders of the repository -> our folders; `find_workloads` accepts either.
 _TIMEOUT_SECONDS = 60.0  # of a download
+# Folders of the repository -> our folders; `find_workloads` accepts either.
 _FOLDERS = {
     "throughput-inputs": "throughput",
     "latency-inputs": "latency",

@@ -134,7 +134,7 @@ class _Search:
         self.__post_init__()
 
     def catch_up(self, later: _Search) -> None:
-        """Take over the finished of later turns of the same search, which other processes took."""
+        """Take over what later turns of the same search, in other processes, have finished."""
         if not self._is_before(later):
             self.__post_init__()
         vars(self).update(later.__getstate__())
