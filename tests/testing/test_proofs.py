@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulation.oracle import Reference
 from testing.event_truth import least_makespan, legal_placements, makespan, told, topological_orders
-from testing.plain_truth import least_value, plain_value
+from testing.plain_truth import is_charged, least_value, plain_value
 from testing.proof_campaign import Tally, ask, disagreements, look_at
 from testing.proof_mutations import MUTATIONS
 from testing.proof_problems import (
@@ -86,6 +86,25 @@ def test_nothing_that_is_claimed_is_false(model: str) -> None:
         look_at(model, seed, tally)
     assert tally.faults == []
     assert model == "placeto" or tally.counts["auto"]["optimal"] > 0
+
+
+# Problems with these as objective or limit that take less than two seconds.
+CHARGED = {
+    "event": (13, 41, 50, 53, 56, 60, 74, 77, 91, 104, 109, 118, 120, 129, 143, 146, 158),
+    "max-load": (8, 10, 12, 16),
+}
+
+
+@pytest.mark.parametrize("model", CHARGED)
+def test_nothing_that_is_claimed_of_energy_and_price_is_false(model: str) -> None:
+    """Unlike seconds, they add up over devices."""
+    tally = Tally()
+    for seed in CHARGED[model]:
+        assert is_charged(proof_problem(seed, model))
+        look_at(model, seed, tally)
+    assert tally.faults == []
+    assert 0 < tally.counts["auto"]["infeasible"] < len(CHARGED[model])
+    assert tally.counts["auto"]["optimal"] > 0
 
 
 def test_a_limit_that_is_not_kept_is_seen() -> None:

@@ -335,7 +335,7 @@ def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
     limit = request.limit
     check = None
-    if _wants_check(request):
+    if _wants_check(request) and request.objective not in CHARGED:
         check = PROBING if request.quick else CHECKING
     if limit.seconds is None:
         unknown = f"the search of {_size_of(limit)}"

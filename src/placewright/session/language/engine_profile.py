@@ -106,7 +106,7 @@ def profile_engine(
         alike = len(running.started) == len(servers)
         session = _Session(engine, formats, servers, count, alike)
         cluster = session.measured(report)
-    return keep(cluster, f"{engine.version} {count}")
+    return keep(cluster, f"{engine.version} {count} {_LAYERS}")
 
 
 class _Session:
