@@ -63,7 +63,7 @@ def test_what_is_ahead_is_said_on_standard_error(folder: Path, cli: InProcess) -
     done = cli("place", "m.onnx", *PAIR, "--budget", "1s", cwd=folder)
     assert done.returncode == 0, done.stderr
     ahead = next(line for line in done.stderr.splitlines() if " in all (" in line)
-    assert "units on cpu:0" in ahead
+    assert "units, measured on cpu:0" in ahead
     assert "search up to 1 s" in ahead
     assert "in all (" in ahead
     assert " in all (" not in done.stdout
