@@ -506,9 +506,9 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "tensors, and bytes of weights and caches of each memory, by the engine's own print. "
             "Tokens are greedy ones behind three prompts. In `dense unequal` the second server "
             "is built without AVX2. It may round differently, and the models have random weights, "
-            "so that a near tie may go another way. Other work ran at the same time. Buffers are "
-            "those for activations, as the current formula estimates them without asking the "
-            "engine.",
+            "so that a near tie may go another way. Other work ran at the same time as these, and "
+            "an earlier version measured their devices. Buffers are those for activations, as the "
+            "current formula estimates them without asking the engine.",
             tables.language_models,
         ),
         Section(
