@@ -302,3 +302,23 @@ def test_a_wrong_attribute_is_refused(
     graph.add_edge("a", "b", label="x", **edge)
     with pytest.raises(GraphError, match=message):
         plain_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("links", 3.0, "links: must be a pair"),
+        ("links", (0.0, 1.0, 2.0), "links: must be a pair"),
+        ("pools", {"ram": 5}, "pools: 'ram' must be bytes and names, got 5"),
+        ("pools", 5, "pools: must map names to values"),
+        ("pins", None, "pins: must map names to values"),
+        ("limits", {"latency": "x"}, "limits of latency: must be numbers"),
+        ("op_joules", "x", "op_joules: must be numbers"),
+        ("transfer_seconds", "x", "transfer_seconds: must be numbers"),
+        ("resident_inputs", "x", "resident_inputs: must be numbers"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(field: str, value: Any, message: str) -> None:
+    given = {"links": (0.0, 1.0), field: value}
+    with pytest.raises(FieldError, match=message):
+        pw.Problem.from_costs(networkx.path_graph(3, networkx.DiGraph), np.ones((3, 2)), **given)

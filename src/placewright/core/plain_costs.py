@@ -21,6 +21,8 @@ from placewright.errors import FieldError, GraphError
 _OF_NODE = ("kind", "flops", "weight_bytes", "inputs", "output_bytes")
 _OF_EDGE = ("bytes", "tensor", "is_output")
 _OF_CLUSTER = ("host", "streams", "channels", "pools", "processors")
+_MAPPINGS = ("pins", "limits", "pools", "processors")
+_ARRAYS = ("transfer_seconds", "op_working_bytes", "op_joules")  # of `Problem`
 _LONGEST_SHOWN = 80  # characters of a wrong value in a message
 
 
@@ -159,6 +161,8 @@ def plain_cluster(
     home = called[0] if host is None and called else str(host)
     ends = called if home in called else [*called, home]
     square = (len(ends), len(ends))
+    if not isinstance(links, Sequence | np.ndarray) or len(links) != 2:
+        raise FieldError("links", f"must be a pair, latency and bandwidth, got {_shown(links)}")
     latency, bandwidth = (
         _filled(name, given, square)
         for name, given in zip(("latency", "bandwidth"), links, strict=True)
@@ -218,8 +222,10 @@ def _pool_of(
 ) -> dict[str, str]:
     """Name of the pool of each device that is in one."""
     pool_of: dict[str, str] = {}
-    for pool, (_, members) in pools.items():
-        for device in members:
+    for pool, given in pools.items():
+        if not isinstance(given, Sequence) or len(given) != 2:
+            raise FieldError("pools", f"'{pool}' must be bytes and names, got {_shown(given)}")
+        for device in given[1]:
             if device not in devices:
                 raise FieldError("pools", f"pool '{pool}' names '{device}', which is no device")
             if pool_of.setdefault(device, pool) != pool:
@@ -239,7 +245,7 @@ def plain_options(
         fields: names of all fields of `Problem`.
 
     Raises:
-        FieldError: a name is of neither, or follows from the arrays.
+        FieldError: a name is of neither, or follows from the arrays, or a value is of another kind.
     """
     of_arrays = ("graph", "cluster", "costs", "units")
     of_problem = [name for name in fields if name not in of_arrays]
@@ -247,8 +253,22 @@ def plain_options(
         if name not in (*_OF_CLUSTER, *of_problem):
             known = ", ".join((*_OF_CLUSTER, *of_problem))
             raise FieldError(name, f"is no field of plain costs; known: {known}")
+        is_left_out = options[name] is None and name in _OF_CLUSTER
+        if name in _MAPPINGS and not (isinstance(options[name], Mapping) or is_left_out):
+            raise FieldError(name, f"must map names to values, got {_shown(options[name])}")
     cluster = {name: value for name, value in options.items() if name in _OF_CLUSTER}
     problem = {name: value for name, value in options.items() if name in of_problem}
+    for name in _ARRAYS:
+        if problem.get(name) is not None:
+            problem[name] = frozen_floats(plain_numbers(name, problem[name]))
+    if "resident_inputs" in problem:
+        tensors = plain_numbers("resident_inputs", problem["resident_inputs"])
+        problem["resident_inputs"] = tuple(int(tensor) for tensor in np.atleast_1d(tensors))
+    if "limits" in problem:
+        problem["limits"] = {
+            quantity: plain_numbers(f"limits of {quantity}", amount).tolist()
+            for quantity, amount in problem["limits"].items()
+        }
     if problem.get("objective") == "throughput":
         problem.setdefault("execution_model", MaxLoad())
     if isinstance(problem.get("execution_model"), MaxLoad):
@@ -274,9 +294,15 @@ def plain_numbers(name: str, given: ArrayLike) -> FloatArray:
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        shown = " ".join(repr(given).split())
-        shown = shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]} ..."
-        raise FieldError(name, f"must be numbers, in rows of one length, got {shown}") from None
+        raise FieldError(
+            name, f"must be numbers, in rows of one length, got {_shown(given)}"
+        ) from None
+
+
+def _shown(given: Any) -> str:
+    """A wrong value on one line of a message."""
+    shown = " ".join(repr(given).split())
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]} ..."
 
 
 def _filled(name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
