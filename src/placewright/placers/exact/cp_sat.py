@@ -232,7 +232,8 @@ def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[i
         raise watch.interrupted
     bound = 0.0
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
-        bound = max(0.0, solver.best_objective_bound) * program.unit * (1.0 - 1e-9)
+        best = max(0.0, solver.best_objective_bound - program.float_error)
+        bound = best * program.unit * (1.0 - 1e-9)
     return status, bound
 
 

@@ -48,6 +48,7 @@ class ScheduleProgram(Variables):
     Attributes:
         minimised: in whole units: the makespan, or an amount of `core.charges`.
         unit: size of such a unit.
+        float_error: of the solver's bounds of it, in units.
     """
 
     def __init__(
@@ -76,17 +77,17 @@ class ScheduleProgram(Variables):
         for transfers in self.channels.values():
             self.model.add_no_overlap([self._sent(transfer) for transfer in transfers])
             serve_in_turn(self, transfers, in_order)
-        self.minimised, self.unit = self.makespan, ticks.seconds
+        self.minimised, self.unit, self.float_error = self.makespan, ticks.seconds, 0.0
         rents = self._rents()
         for quantity, charges in problem.charges.items():
             limit = problem.limits.get(quantity, math.inf)
             is_minimised = quantity == problem.objective and quantity in CHARGED
             matters = min(limit, most) if is_minimised else limit
-            amount, unit = self._amount(charges, rents, matters)
+            amount, unit, error = self._amount(charges, rents, matters)
             if math.isfinite(limit):
                 self.model.add(amount <= math.ceil(limit / unit * (1.0 + 2.0 * LIMIT_ROUNDING)))
             if is_minimised:
-                self.minimised, self.unit = amount, unit
+                self.minimised, self.unit, self.float_error = amount, unit, error
         self.model.minimize(self.minimised)
 
     def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
@@ -121,8 +122,13 @@ class ScheduleProgram(Variables):
                     rent.only_enforce_if(literal)
         return rents
 
-    def _amount(self, charges: Charges, rents: list[Any], matters: float) -> tuple[Any, float]:
+    def _amount(
+        self, charges: Charges, rents: list[Any], matters: float
+    ) -> tuple[Any, float, float]:
         """A quantity of `core.charges` in whole units, rounded down, and the size of a unit.
+
+        The third number is the error of the solver's bounds, in units: they are floats, to which it
+        may add and from which it may subtract the largest amount.
 
         Args:
             charges: of the quantity.
@@ -144,7 +150,7 @@ class ScheduleProgram(Variables):
             time * size.down(float(rate))
             for time, rate in zip((*rents, self.makespan), rates.tolist(), strict=True)
         ]
-        return sum(terms), unit
+        return sum(terms), unit, largest / unit * 2.0**-51
 
     def decoded(self, value: Any) -> tuple[IntArray, IntArray]:
         """Device of each unit, and the units by start; `value` returns that of a variable."""
