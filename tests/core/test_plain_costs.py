@@ -313,6 +313,7 @@ def test_a_wrong_attribute_is_refused(
         ("pools", 5, "pools: must map names to values"),
         ("pins", None, "pins: must map names to values"),
         ("limits", {"latency": "x"}, "limits of latency: must be numbers"),
+        ("limits", {"latency": [1, 2]}, "limits of latency: has shape"),
         ("op_joules", "x", "op_joules: must be numbers"),
         ("transfer_seconds", "x", "transfer_seconds: must be numbers"),
         ("resident_inputs", "x", "resident_inputs: must be numbers"),

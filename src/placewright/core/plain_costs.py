@@ -21,7 +21,7 @@ from placewright.errors import FieldError, GraphError
 _OF_NODE = ("kind", "flops", "weight_bytes", "inputs", "output_bytes")
 _OF_EDGE = ("bytes", "tensor", "is_output")
 _OF_CLUSTER = ("host", "streams", "channels", "pools", "processors")
-_MAPPINGS = ("pins", "limits", "pools", "processors")
+_MAPPINGS = ("pins", "limits", "pools")
 _ARRAYS = ("transfer_seconds", "op_working_bytes", "op_joules")  # of `Problem`
 _LONGEST_SHOWN = 80  # characters of a wrong value in a message
 
@@ -266,7 +266,7 @@ def plain_options(
         problem["resident_inputs"] = tuple(int(tensor) for tensor in np.atleast_1d(tensors))
     if "limits" in problem:
         problem["limits"] = {
-            quantity: plain_numbers(f"limits of {quantity}", amount).tolist()
+            quantity: _filled(f"limits of {quantity}", amount, ()).item()
             for quantity, amount in problem["limits"].items()
         }
     if problem.get("objective") == "throughput":
