@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from placewright.errors import AnswerError
-from placewright.workers.ray_nodes import nodes_of
-from placewright.workers.ray_session import connect
+from placewright.workers.ray_hosts import nodes_of
+from placewright.workers.ray_tasks import connect
 from placewright.workers.served import thread_variables
 
 _START_SECONDS = 90.0

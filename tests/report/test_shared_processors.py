@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.report.page import asset, summary_parts
 from placewright.report.page_document import document_of
 from placewright.report.page_times import device_times
-from placewright.report.timeline_bars import load_bars, timeline_bars
+from placewright.report.timeline_text import load_bars, timeline_bars
 from placewright.simulation.model import Simulator
 
 _ASK = """

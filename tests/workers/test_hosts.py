@@ -14,8 +14,14 @@ import placewright as pw
 from placewright.errors import InputError, PlacewrightError, UnknownNameError
 from placewright.session.hosts import discover_on_hosts, profile_on_hosts
 from placewright.session.request import request_of
-from placewright.workers.ray_hosts import RayHost, answers, hosts_of, measuring_actors
-from placewright.workers.ray_nodes import RayNode, nodes_of
+from placewright.workers.ray_hosts import (
+    RayHost,
+    RayNode,
+    answers,
+    hosts_of,
+    measuring_actors,
+    nodes_of,
+)
 
 MODEL = "zoo:rnnlm/tiny"
 QUICK = {"runtime": "onnxruntime", "quick": True, "calibrate": False}

@@ -25,7 +25,7 @@ from placewright.cli.wording import option_of
 from placewright.errors import AnswerError, InputError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 from placewright.session.request import words
-from placewright.workers.ray_session import ADDRESS, ANY, HERE
+from placewright.workers.ray_tasks import ADDRESS, ANY, HERE
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG = 1, 2, 70
 _OPS = "--ops"  # an option of `graph`

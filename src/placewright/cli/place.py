@@ -107,7 +107,7 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
         file: of the plan, for the commands that the verdict advises.
     """
     from placewright.report.plan_text import plan_lines
-    from placewright.report.timeline_bars import plan_bars
+    from placewright.report.timeline_text import plan_bars
     from placewright.report.verdict import verdict_lines
     from placewright.session.language.answer import answer_lines, token_answer
 

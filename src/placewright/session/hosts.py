@@ -26,10 +26,10 @@ from placewright.workers.ray_hosts import (
     answers,
     hosts_of,
     measuring_actors,
+    nodes_of,
     way_between,
 )
-from placewright.workers.ray_nodes import nodes_of
-from placewright.workers.ray_session import connect
+from placewright.workers.ray_tasks import connect
 
 _LOG = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from placewright.errors import FieldError, InputError, UnknownNameError, near_na
 from placewright.files.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
 from placewright.io.written import written_place
 from placewright.profiling.granularity import GRANULARITIES
-from placewright.workers.ray_session import ADDRESS
+from placewright.workers.ray_tasks import ADDRESS
 
 MOST = 64  # plans of one command
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
