@@ -12,7 +12,7 @@ from benchmarks.hardware_report import (
     contender_table,
     equality_table,
 )
-from placewright.profiling.op_class import FITTED_CLASSES
+from placewright.profiling.roofline import FITTED_CLASSES
 
 
 def contenders(record: Mapping[str, Any]) -> Table:

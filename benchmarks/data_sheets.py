@@ -29,8 +29,15 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Cluster, Device
 from placewright.errors import FileFormatError
 from placewright.profiling.catalogue import Fit, catalogue_cluster
-from placewright.profiling.op_class import FITTED_CLASSES, MATMUL, NARROW, TRAFFIC_CLASSES, VECTOR
-from placewright.profiling.roofline import at_peak, roofline_costs
+from placewright.profiling.roofline import (
+    FITTED_CLASSES,
+    MATMUL,
+    NARROW,
+    TRAFFIC_CLASSES,
+    VECTOR,
+    at_peak,
+    roofline_costs,
+)
 
 FORMAT = "placewright.data-sheets/1"
 SOURCE = (

@@ -26,8 +26,8 @@ from placewright.core.graph import ComputationGraph
 from placewright.files.results import ResultsFile
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 from placewright.profiling.catalogue import catalogue_cluster
-from placewright.profiling.op_class import FITTED_CLASSES
 from placewright.profiling.roofline import (
+    FITTED_CLASSES,
     at_peak,
     roofline_costs,
     roofline_interval,

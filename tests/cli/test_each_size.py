@@ -11,7 +11,7 @@ from cli.runner import InProcess
 from model_makers import write_onnx
 
 import placewright as pw
-from placewright.cli.each_size import for_each_size
+from placewright.cli.command import for_each_size
 from placewright.core.solution import Stop
 from placewright.errors import FieldError
 from placewright.session.parsing import each_size, labelled, parse_shapes

@@ -153,7 +153,7 @@ def test_the_cluster_and_the_policy(tmp_path: Path, refused: Refused) -> None:
 
 def test_a_large_problem_is_looked_at_only_where_something_is_replaced(tmp_path: Path) -> None:
     """A new output costs nothing: what is read is not opened twice."""
-    from placewright.files.overwriting import refuse_overwriting
+    from placewright.cli.overwriting import refuse_overwriting
 
     def forbidden() -> object:
         raise AssertionError("looked at")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import placewright as pw
+from placewright.core.costs import plain_graph
 from placewright.core.execution_models import Event, MaxLoad
-from placewright.core.plain_costs import plain_graph
 from placewright.core.plan import Measurement, Plan
 from placewright.errors import CostError, FieldError, GraphError, InputError
 from placewright.testing.problems import random_problem

@@ -13,8 +13,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.resident_inputs import with_resident_inputs
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.profiling.catalogue import catalogue_cluster, fit_named, with_precision
-from placewright.profiling.precision import own_precisions
-from placewright.profiling.roofline import roofline_costs, sheet_lines
+from placewright.profiling.roofline import own_precisions, roofline_costs, sheet_lines
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}
 WIDTH, HIDDEN, VOCABULARY, LAYERS = 4096, 11008, 32000, 32

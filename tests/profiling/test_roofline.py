@@ -30,13 +30,15 @@ from placewright.profiling.catalogue import (
     link_names,
     with_precision,
 )
-from placewright.profiling.op_class import (
+from placewright.profiling.roofline import (
     FITTED_CLASSES,
     narrow_products,
+    roofline_costs,
+    roofline_interval,
+    roofline_problem,
     traffic_of,
     work_of,
 )
-from placewright.profiling.roofline import roofline_costs, roofline_interval, roofline_problem
 
 
 def lookup_graph() -> ComputationGraph:

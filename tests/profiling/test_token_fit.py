@@ -7,7 +7,7 @@ import pytest
 
 from placewright.core.data_sheet import TokenRates
 from placewright.errors import ClusterError
-from placewright.profiling.token_fit import (
+from placewright.profiling.token_costs import (
     ROWS,
     ProbePair,
     dense_table,

@@ -15,8 +15,7 @@ from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.report.plan_text import plan_lines
-from placewright.report.predicted_gain import predicted_gain
-from placewright.report.verdict import verdict_lines
+from placewright.report.verdict import predicted_gain, verdict_lines
 from placewright.session.plans import (
     predicted_plan,
     recommendation_lines,

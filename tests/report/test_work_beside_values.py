@@ -24,7 +24,7 @@ from placewright.report.terminal import column_widths
 from placewright.suites.papers.catalogue import paper_suite
 from placewright.suites.papers.report import suite_report
 from placewright.suites.suite.against_auto import comparisons
-from placewright.suites.suite.profiles import profiles
+from placewright.suites.suite.pictures import profiles
 from placewright.suites.suite.runs import SuiteRow
 from placewright.suites.tarnawski import BenchmarkRow
 from placewright.testing.problems import random_problem

@@ -11,7 +11,7 @@ import pytest
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError
-from placewright.session.pareto import charged_by_energy, pareto_front
+from placewright.session.comparison import charged_by_energy, pareto_front
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import legal_placements
 from placewright.testing.problems import random_problem, with_power

@@ -22,7 +22,7 @@ from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import Interrupted
 from placewright.files.problem_file import write_problem
 from placewright.placers.exact.parts import programs
-from placewright.placers.portfolio import lanes, turn
+from placewright.placers.portfolio import auto, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.deadline import NEVER
@@ -144,7 +144,7 @@ def test_auto_hands_its_incumbent_over(
         (searching, "quick_bounds"),
         (turn, "relaxed_bounds"),
         (programs, "_solver"),
-        (lanes, "make_ready"),
+        (auto, "make_ready"),
     ],
 )
 def test_before_a_bound_and_within_a_proof(

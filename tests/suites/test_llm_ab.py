@@ -24,13 +24,15 @@ from placewright.suites.llm_ab.costs import (
 )
 from placewright.suites.llm_ab.documents import PublishedComparison, Shapes, read_comparisons
 from placewright.suites.llm_ab.judging import (
+    best_rates,
+    columns_beside,
     fitted_constants,
     held_out,
     judge_comparisons,
+    problem_of,
     scored_rows,
 )
 from placewright.suites.llm_ab.models import language_model
-from placewright.suites.llm_ab.optimum import best_rates, columns_beside, problem_of
 
 
 def row_of(parts: dict[str, list[dict[str, Any]]], **more: Any) -> PublishedComparison:

@@ -19,7 +19,7 @@ from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import Case, read_runs
 from placewright.suites.papers import generalisation
-from placewright.suites.papers.catalogue import PAPERS, paper_suite
+from placewright.suites.papers.catalogue import PAPERS, paper_suite, scaled_cases
 from placewright.suites.papers.generalisation import (
     FAMILIES,
     LABELS,
@@ -28,7 +28,6 @@ from placewright.suites.papers.generalisation import (
     family_problem,
     run_transfer,
 )
-from placewright.suites.papers.models import scaled_cases
 from placewright.suites.papers.report import (
     cells_of,
     draw_suite,

@@ -14,14 +14,13 @@ from placewright.files.results import read_rows
 from placewright.suites.learned import workload_cases
 from placewright.suites.random_graphs import random_series_parallel_problem
 from placewright.suites.suite.against_auto import comparisons, figures
-from placewright.suites.suite.pictures import draw_over_time, draw_profiles
+from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles
 from placewright.suites.suite.problems import (
     OF_AUTO,
     SuiteProblem,
     chosen_problems,
     suite_problems,
 )
-from placewright.suites.suite.profiles import profiles
 from placewright.suites.suite.runs import FORMAT, SuiteRow, run_suite
 from placewright.testing.problems import random_problem
 

@@ -152,9 +152,8 @@ def suite(
     from placewright.report.pictures import pyplot
     from placewright.report.tables import profiles_table
     from placewright.session.parsing import parse_names
-    from placewright.suites.suite.pictures import draw_over_time, draw_profiles
+    from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles
     from placewright.suites.suite.problems import chosen_problems, suite_problems
-    from placewright.suites.suite.profiles import profiles
     from placewright.suites.suite.runs import run_suite
     from placewright.suites.tarnawski import untrained_methods
 

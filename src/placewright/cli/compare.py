@@ -50,7 +50,7 @@ def compare(
     from placewright.report.plan_text import limit_warning
     from placewright.report.tables import ShownTable
     from placewright.report.values import counted
-    from placewright.session.pareto import (
+    from placewright.session.comparison import (
         FRONT_COLUMNS,
         ParetoPoint,
         charged_by_energy,

@@ -346,7 +346,7 @@ def _profile_engine(
 ) -> None:
     from placewright.execution.engine.programs import engine_at
     from placewright.files.cluster_file import cluster_data, write_cluster
-    from placewright.report.engine_text import rate_rows
+    from placewright.report.language_text import rate_rows
     from placewright.session.language.engine_profile import formats_of_model, profile_engine
     from placewright.session.models import ModelOfRequest
 

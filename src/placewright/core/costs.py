@@ -1,13 +1,22 @@
-"""The cost table: seconds of each unit on each device."""
+"""The cost table: seconds of each unit on each device; and problems of plain arrays and graphs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from placewright.core.arrays import FloatArray
-from placewright.errors import CostError
+from placewright.core.arrays import FloatArray, frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.execution_models import MaxLoad
+from placewright.core.graph import ComputationGraph
+from placewright.errors import CostError, FieldError, GraphError
 
 LONGEST = 1e300  # seconds or bytes in all: products and sums of a few such are still finite
 
@@ -58,3 +67,297 @@ class CostTable:
     def n_devices(self) -> int:
         """Number of devices."""
         return int(self.seconds.shape[1])
+
+
+_OF_NODE = ("kind", "flops", "weight_bytes", "inputs", "output_bytes")
+_OF_EDGE = ("bytes", "tensor", "is_output")
+_OF_CLUSTER = ("host", "streams", "channels", "pools", "processors")
+_MAPPINGS = ("pins", "limits", "pools")
+_ARRAYS = ("transfer_seconds", "op_working_bytes", "op_joules")  # of `Problem`
+_LONGEST_SHOWN = 80  # characters of a wrong value in a message
+
+
+def plain_graph(graph: Any) -> ComputationGraph:
+    """Convert a NetworkX ``DiGraph``, or a graph with its attributes; ours is returned as it is.
+
+    Nodes are ops in the graph's own order, named by their text, with the attributes `kind`, `flops`
+    and `weight_bytes`. `inputs` of a node, name -> bytes, are graph inputs that it reads; nodes
+    that give the same name read the same one. An edge is a tensor of `bytes`; edges of one node
+    that give the same `tensor` are one tensor, which crosses once to each device, and is a graph
+    output, too, if an edge has `is_output`. A node with `output_bytes`, or without successors,
+    makes a graph output of so many bytes.
+
+    Raises:
+        GraphError: it is no directed graph, has a cycle, a value is negative or no number, or the
+            name of an attribute is nearly one of these. Others are ignored.
+    """
+    if isinstance(graph, ComputationGraph):
+        return graph
+    if not (hasattr(graph, "nodes") and hasattr(graph, "edges") and _is_directed(graph)):
+        raise GraphError(
+            f"a graph is a ComputationGraph or a NetworkX DiGraph, got {type(graph).__name__}"
+        )
+    builder = GraphBuilder()
+    index = _add_ops(builder, graph)
+    tensors: dict[tuple[int, Any], tuple[int, float]] = {}
+    for number, (source, target, attributes) in enumerate(graph.edges(data=True)):
+        _require_spelling(f"edge '{source}' -> '{target}'", attributes, _OF_EDGE)
+        size = _number(f"edge '{source}' -> '{target}'", attributes, "bytes")
+        name = attributes.get("tensor", ("edge", number))
+        key = (index[source], name)
+        if key not in tensors:
+            tensors[key] = builder.add_tensor(index[source], size), size
+        tensor, known = tensors[key]
+        _require_one_size(f"tensor '{name}' of '{source}'", "edge", known, size)
+        builder.connect(tensor, index[target])
+        if attributes.get("is_output", False):
+            builder.mark_output(tensor)
+    read = {op for op, _ in tensors}
+    for node, attributes in graph.nodes(data=True):
+        if index[node] not in read or "output_bytes" in attributes:
+            size = _number(f"node '{node}'", attributes, "output_bytes")
+            builder.add_tensor(index[node], size, is_output=True)
+    return builder.build()
+
+
+def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
+    """Add ops with their weights and graph inputs; node -> op."""
+    index: dict[Any, int] = {}
+    entering: dict[str, tuple[int, float]] = {}
+    for node, attributes in graph.nodes(data=True):
+        _require_spelling(f"node '{node}'", attributes, _OF_NODE)
+        weight = _number(f"node '{node}'", attributes, "weight_bytes")
+        weights = [builder.add_weight(weight)] if weight else []
+        kind, flops = attributes.get("kind", "op"), _number(f"node '{node}'", attributes, "flops")
+        index[node] = builder.add_op(str(node), str(kind), flops=flops, weights=weights)
+        inputs = attributes.get("inputs", {})
+        if not isinstance(inputs, Mapping):
+            raise GraphError(f"inputs of '{node}' are a mapping, name -> bytes, got {inputs!r}")
+        for name in inputs:
+            size = _number(f"inputs of '{node}'", inputs, name)
+            if name not in entering:
+                entering[name] = builder.add_input(size), size
+            tensor, known = entering[name]
+            _require_one_size(f"input '{name}'", "node", known, size)
+            builder.connect(tensor, index[node])
+    return index
+
+
+def _number(what: str, attributes: Mapping[str, Any], name: str) -> float:
+    """Value of an attribute, 0 if there is none; the graph's builder refuses negative ones."""
+    value = attributes.get(name, 0.0)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        raise GraphError(f"{what}: '{name}' must be a number, got {value!r}")
+    return number
+
+
+def _require_one_size(what: str, where: str, known: float, size: float) -> None:
+    if size != known:
+        raise GraphError(f"{what} has {known:g} bytes on one {where} and {size:g} on another")
+
+
+def _require_spelling(what: str, attributes: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse an attribute whose name is nearly a known one."""
+    for name in attributes:
+        near = [] if name in known else get_close_matches(str(name), known, 1, 0.8)
+        if near:
+            raise GraphError(f"{what} has an attribute '{name}'; did you mean '{near[0]}'?")
+
+
+def _is_directed(graph: Any) -> bool:
+    return bool(getattr(graph, "is_directed", lambda: False)())
+
+
+def plain_cluster(
+    n_devices: int,
+    links: tuple[ArrayLike, ArrayLike],
+    memory: ArrayLike | None,
+    names: Sequence[str] | None,
+    *,
+    host: str | None = None,
+    streams: ArrayLike = 1,
+    channels: Any = None,
+    pools: Mapping[str, tuple[float, Sequence[str]]] | None = None,
+) -> Cluster:
+    """Make a cluster with a link between every two devices that have bandwidth.
+
+    A host that is no device is a memory of its own: it has the last row and column of each array of
+    links, whose shape is then (n_devices + 1, n_devices + 1).
+
+    Args:
+        links: seconds of latency and bytes per second of bandwidth, each one number or an array of
+            shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
+        memory: bytes of each device, shape (n_devices,), or one number for all; None is no limit.
+        names: of the devices; None are ``device:0`` ...
+        host: name of the memory where graph inputs start and outputs end; None is the first device.
+        streams: ops that each device runs at once, shape (n_devices,), or one number for all.
+        channels: name of the channel of each link, in the shape of `links`, or one name for all;
+            links of one name wait for each other, and None (or an empty text) is its own channel.
+        pools: memory pool -> bytes and names of the devices that share them.
+
+    Raises:
+        FieldError: a shape does not fit, or a name is used twice.
+        ClusterError: a value is out of range.
+    """
+    called = [f"device:{at}" for at in range(n_devices)] if names is None else list(names)
+    if len(called) != n_devices:
+        raise FieldError("devices", f"names {len(called)} devices, but seconds has {n_devices}")
+    repeated = [name for name in called if called.count(name) > 1]
+    if repeated:
+        raise FieldError("devices", f"names '{repeated[0]}' twice")
+    home = called[0] if host is None and called else str(host)
+    ends = called if home in called else [*called, home]
+    square = (len(ends), len(ends))
+    if not isinstance(links, Sequence | np.ndarray) or len(links) != 2:
+        raise FieldError("links", f"must be a pair, latency and bandwidth, got {_shown(links)}")
+    latency, bandwidth = (
+        _filled(name, given, square)
+        for name, given in zip(("latency", "bandwidth"), links, strict=True)
+    )
+    shared = _shared_channels(channels, square)
+    sizes = _filled("memory", math.inf if memory is None else memory, (n_devices,))
+    at_once = _filled("streams", streams, (n_devices,))
+    if (at_once % 1 != 0).any():
+        raise FieldError("streams", f"are whole numbers, got {at_once.tolist()}")
+    pool_of = _pool_of({} if pools is None else pools, called)
+    devices = [
+        Device(
+            name,
+            kind="accelerator",
+            memory_bytes=size,
+            streams=int(count),
+            pool=pool_of.get(name),
+        )
+        for name, size, count in zip(called, sizes.tolist(), at_once.tolist(), strict=True)
+    ]
+    pairs = [(a, b) for a in range(len(ends)) for b in range(len(ends)) if a != b]
+    between = tuple(
+        Link(ends[a], ends[b], float(latency[a, b]), float(bandwidth[a, b]), shared[a][b])
+        for a, b in pairs
+        if bandwidth[a, b] != 0
+    )
+    shared_bytes = {name: float(size) for name, (size, _) in (pools or {}).items()}
+    return Cluster(tuple(devices), between, host=home, pools=shared_bytes)
+
+
+def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None) -> Cluster:
+    """Name the processors of some devices of a cluster.
+
+    Args:
+        names: device -> processors that compute when it does; others have one of their own.
+
+    Raises:
+        FieldError: there is no such device, or the names are no lists of texts.
+    """
+    given: Any = {} if names is None else names
+    if not isinstance(given, Mapping):
+        raise FieldError("processors", f"must be lists of names by device, got {given!r}")
+    for name, listed in given.items():
+        if name not in cluster.device_index:
+            raise FieldError("processors", f"names '{name}', which is no device")
+        is_list = isinstance(listed, Sequence) and not isinstance(listed, str)
+        if not is_list or not all(isinstance(processor, str) for processor in listed):
+            raise FieldError("processors", f"of '{name}' must be a list of names, got {listed!r}")
+    devices = tuple(
+        replace(device, processors=tuple(given.get(device.name, ()))) for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
+
+
+def _pool_of(
+    pools: Mapping[str, tuple[float, Sequence[str]]], devices: Sequence[str]
+) -> dict[str, str]:
+    """Name of the pool of each device that is in one."""
+    pool_of: dict[str, str] = {}
+    for pool, given in pools.items():
+        if not isinstance(given, Sequence) or len(given) != 2:
+            raise FieldError("pools", f"'{pool}' must be bytes and names, got {_shown(given)}")
+        for device in given[1]:
+            if device not in devices:
+                raise FieldError("pools", f"pool '{pool}' names '{device}', which is no device")
+            if pool_of.setdefault(device, pool) != pool:
+                raise FieldError(
+                    "pools", f"'{device}' is in pools '{pool_of[device]}' and '{pool}'"
+                )
+    return pool_of
+
+
+def plain_options(
+    options: Mapping[str, Any], fields: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the options of `Problem.from_costs` into those of the cluster and of the problem.
+
+    Args:
+        options: values by name.
+        fields: names of all fields of `Problem`.
+
+    Raises:
+        FieldError: a name is of neither, or follows from the arrays, or a value is of another kind.
+    """
+    of_arrays = ("graph", "cluster", "costs", "units")
+    of_problem = [name for name in fields if name not in of_arrays]
+    for name in options:
+        if name not in (*_OF_CLUSTER, *of_problem):
+            known = ", ".join((*_OF_CLUSTER, *of_problem))
+            raise FieldError(name, f"is no field of plain costs; known: {known}")
+        is_left_out = options[name] is None and name in _OF_CLUSTER
+        if name in _MAPPINGS and not (isinstance(options[name], Mapping) or is_left_out):
+            raise FieldError(name, f"must map names to values, got {_shown(options[name])}")
+    cluster = {name: value for name, value in options.items() if name in _OF_CLUSTER}
+    problem = {name: value for name, value in options.items() if name in of_problem}
+    for name in _ARRAYS:
+        if problem.get(name) is not None:
+            problem[name] = frozen_floats(plain_numbers(name, problem[name]))
+    if "resident_inputs" in problem:
+        tensors = plain_numbers("resident_inputs", problem["resident_inputs"])
+        problem["resident_inputs"] = tuple(int(tensor) for tensor in np.atleast_1d(tensors))
+    if "limits" in problem:
+        problem["limits"] = {
+            quantity: _filled(f"limits of {quantity}", amount, ()).item()
+            for quantity, amount in problem["limits"].items()
+        }
+    if problem.get("objective") == "throughput":
+        problem.setdefault("execution_model", MaxLoad())
+    if isinstance(problem.get("execution_model"), MaxLoad):
+        problem.setdefault("objective", "throughput")
+    return cluster, problem
+
+
+def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None]]:
+    """Name of the channel of each link, or None; rows are sources."""
+    names = np.asarray(given, dtype=object)
+    if names.shape not in ((), shape):
+        raise FieldError("channels", f"has shape {names.shape}, expected {shape} or one name")
+    rows = np.broadcast_to(names, shape).tolist()
+    return [[str(name) if name else None for name in row] for row in rows]
+
+
+def plain_numbers(name: str, given: ArrayLike) -> FloatArray:
+    """Convert an argument to an array of numbers.
+
+    Raises:
+        FieldError: it has a text, a mapping or rows of unequal length.
+    """
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FieldError(
+            name, f"must be numbers, in rows of one length, got {_shown(given)}"
+        ) from None
+
+
+def _shown(given: Any) -> str:
+    """A wrong value on one line of a message."""
+    shown = " ".join(repr(given).split())
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]} ..."
+
+
+def _filled(name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    values = plain_numbers(name, given)
+    if values.shape not in ((), shape):
+        raise FieldError(name, f"has shape {values.shape}, expected {shape} or one number")
+    return frozen_floats(np.broadcast_to(values, shape))

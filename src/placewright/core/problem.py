@@ -32,18 +32,19 @@ from placewright.core.charges import (
     unknown,
 )
 from placewright.core.cluster import Cluster, Device
-from placewright.core.costs import LONGEST, CostTable
-from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad, Sequential
-from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
-from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
-from placewright.core.op_patterns import op_named
-from placewright.core.plain_costs import (
+from placewright.core.costs import (
+    LONGEST,
+    CostTable,
     plain_cluster,
     plain_graph,
     plain_numbers,
     plain_options,
     with_processors,
 )
+from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad, Sequential
+from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
+from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.op_patterns import op_named
 from placewright.core.processors import require_own_processors
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes

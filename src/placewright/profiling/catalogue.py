@@ -34,7 +34,7 @@ class Fit:
     precision: str  # of the products that were measured
     least_seconds: float  # at the peak, of the ops that were fitted; smaller ones have no interval
     sizes: tuple[float, ...]  # seconds at the peak at which `efficiency` is known, ascending
-    # class of ops (`op_class.FITTED_CLASSES`) -> share of the peak at each size
+    # class of ops (`roofline.FITTED_CLASSES`) -> share of the peak at each size
     efficiency: Mapping[str, tuple[float, ...]]
     # class -> least and greatest measured seconds over predicted, nine times in ten
     interval: Mapping[str, tuple[float, float]]

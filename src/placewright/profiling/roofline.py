@@ -7,12 +7,16 @@ adds the time to start it. Efficiencies are fitted to measured ops, by class and
 `catalogue.Fit`), if op tables of such devices are public. If not, they are assumed, one for each
 kind of work, and predictions are too low for small ops, which do not fill a device.
 
-Rates and bytes follow the precision of each op's data (see `profiling.precision`).
+Rates and bytes follow the precision of each op's data. Without a wish of the user each op computes
+in the precision of its own data. A device that lacks it takes another: data that this is too narrow
+for is stored narrower, all other data as it is. The device's option ``precision`` is a wish: all
+floating-point data is stored in it then, and weights of integers stay what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,19 +30,177 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.profiling.catalogue import CatalogueDevice, Fit, catalogue_cluster, entry_of
-from placewright.profiling.op_class import (
-    MATMUL,
-    NARROW,
-    TRAFFIC_CLASSES,
-    VECTOR,
-    is_free,
-    narrow_products,
-    plain_kinds,
-    reads_table,
-    traffic_of,
-    work_of,
+
+OPTION = "precision"  # of a device
+WIDTHS = {"f64": 8.0, "f32": 4.0, "tf32": 4.0, "bf16": 2.0, "f16": 2.0, "i8": 1.0}
+_OWN = ("i8", "f16", "bf16", "f32")  # of data, in ascending order of what an op needs
+_RANK = {"i4": 0, "u4": 0, "i8": 0, "u8": 0, "f16": 1, "bf16": 2, "f32": 3, "f64": 3, "": 3}
+_NEUTRAL = -1  # indices and truth values decide nothing
+
+
+def own_precisions(graph: ComputationGraph) -> tuple[str, ...]:
+    """Precision of each op's own data, length n_ops.
+
+    It is the widest of what the op reads; of what it makes, if it reads no numbers but weights.
+    Data of unknown type counts as f32, as do integers of more than 8 bits.
+    """
+    rank = np.array([_RANK.get(dtype, _NEUTRAL) for dtype in graph.tensor_dtypes], dtype=np.int64)
+
+    def widest(ops: IntArray, tensors: IntArray) -> IntArray:
+        found = np.full(graph.n_ops, _NEUTRAL)
+        np.maximum.at(found, ops, rank[tensors])
+        return found
+
+    read = widest(graph.op_inputs.row_of_each(), graph.op_inputs.indices)
+    made = widest(graph.op_outputs.row_of_each(), graph.op_outputs.indices)
+    known = np.where(read == _NEUTRAL, made, read)
+    return tuple(_OWN[at] if at != _NEUTRAL else "f32" for at in known.tolist())
+
+
+def precisions_on(own: tuple[str, ...], device: Device, entry: CatalogueDevice) -> tuple[str, ...]:
+    """Precision in which each op computes on a device, length n_ops.
+
+    Args:
+        device: may have the option ``precision``.
+    """
+    wish = device.options.get(OPTION)
+    of_own = {name: entry.precision(wish or name) for name in dict.fromkeys(own)}
+    return tuple(of_own[name] for name in own)
+
+
+def bytes_on(
+    graph: ComputationGraph, own: tuple[str, ...], device: Device, entry: CatalogueDevice
+) -> tuple[FloatArray, FloatArray]:
+    """Bytes of each tensor, shape (n_tensors,), and of each op's weights, (n_ops,), on a device.
+
+    Args:
+        own: of each op, from `own_precisions`; the type of weights of unknown type.
+        device: may have the option ``precision``.
+    """
+    scale = _scale(device, entry)
+    of_tensor = np.array([scale(dtype or "f32") for dtype in graph.tensor_dtypes])
+    weights, ops = graph.op_weights.indices, graph.op_weights.row_of_each()
+    dtypes = graph.weight_dtypes or ("",) * len(graph.weight_bytes)
+    scales = [
+        scale(dtypes[weight] or own[op])
+        for weight, op in zip(weights.tolist(), ops.tolist(), strict=True)
+    ]
+    sizes = graph.weight_bytes[weights] * np.array(scales, dtype=np.float64)
+    of_weights = np.bincount(ops, weights=sizes, minlength=graph.n_ops)
+    return graph.tensor_bytes * of_tensor, np.asarray(of_weights, dtype=np.float64)
+
+
+def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
+    """Factor by which the bytes of data of a type change on a device."""
+    wish = device.options.get(OPTION)
+    factors: dict[str, float] = {}
+
+    def scale(dtype: str) -> float:
+        if dtype not in factors:
+            factors[dtype] = factor(dtype)
+        return factors[dtype]
+
+    def factor(dtype: str) -> float:
+        if dtype not in WIDTHS or dtype == "i8":
+            return 1.0
+        if wish is not None:
+            return WIDTHS[entry.precision(wish)] / WIDTHS[dtype]
+        wanted = "f32" if dtype == "f64" else dtype
+        computed = entry.precision(wanted)
+        return min(1.0, WIDTHS[computed] / WIDTHS[wanted])
+
+    return scale
+
+
+CONVOLUTION, MATMUL, VECTOR = "convolution", "matmul", "vector"
+NARROW = "narrow"  # products whose smallest extent does not fill the tiles of a kernel
+SOFTMAX, NORMALISATION, LOOKUP, COPY = "softmax", "normalisation", "lookup", "copy"
+TRAFFIC_CLASSES = (VECTOR, SOFTMAX, NORMALISATION, LOOKUP, COPY)
+FITTED_CLASSES = (MATMUL, NARROW, *TRAFFIC_CLASSES)
+_NARROW_EXTENT = 128  # largest smallest extent of a narrow product
+
+# Kinds in lower case and without punctuation.
+_CONVOLUTION = re.compile(
+    r"(group)?conv(olution)?(transpose)?[123]?d?(backprop(data|filter)|backward)?"
 )
-from placewright.profiling.precision import bytes_on, own_precisions, precisions_on
+_MATMUL = re.compile(
+    r"b?mm|addb?mm|baddbmm|matmul|gemm|linear|einsum|(scaleddotproduct.*)"
+    r"|(lstm|gru|rnn)(cell|sequence)?|fusedmatmul|innerproduct"
+)
+_FREE = frozenset(
+    {
+        *("constant", "parameter", "result", "shapeof", "reshape", "squeeze", "unsqueeze", "view"),
+        *("unsafeview", "alias", "detach", "expand", "identity", "flatten", "assign", "readvalue"),
+    }
+)
+_LOOKUP = frozenset({"gather", "embedding", "embeddingbag", "indexselect", "index"})
+_SOFTMAX = re.compile(r"(log)?softmax(backwarddata)?")
+_NORMALISATION = re.compile(
+    r"mvn|l?rn|(native)?(simplified|skip)?(layer|rms|batch|group|instance)"
+    r"norm(alization|inference)?(backward)?"
+)
+_COPY = frozenset(
+    {
+        *("transpose", "permute", "concat", "cat", "slice", "stridedslice", "split", "clone"),
+        *("variadicsplit", "splitwithsizes", "copy", "contiguous", "pad", "constantpadnd"),
+        *("tile", "repeat", "broadcast", "stack", "roll", "depthtospace", "spacetodepth"),
+    }
+)
+
+
+def plain_kinds(graph: ComputationGraph) -> list[str]:
+    """Kind of each op in lower case and without punctuation."""
+    plain = {kind: re.sub(r"[^a-z0-9]", "", kind.lower()) for kind in dict.fromkeys(graph.op_kinds)}
+    return [plain[kind] for kind in graph.op_kinds]
+
+
+def is_free(kind: str) -> bool:
+    """True if ops of a kind only rename or describe data."""
+    return kind in _FREE
+
+
+def reads_table(kind: str) -> bool:
+    """True if ops of a kind read only a part of their table."""
+    return kind in _LOOKUP
+
+
+def work_of(kind: str) -> str:
+    """Class of the arithmetic of ops of a kind: `CONVOLUTION`, `MATMUL` or `VECTOR`."""
+    if _CONVOLUTION.fullmatch(kind):
+        return CONVOLUTION
+    return MATMUL if _MATMUL.fullmatch(kind) else VECTOR
+
+
+def traffic_of(kind: str) -> str:
+    """Class of the memory use of ops of a kind: one of `TRAFFIC_CLASSES`."""
+    if kind in _LOOKUP:
+        return LOOKUP
+    if kind in _COPY:
+        return COPY
+    if _SOFTMAX.fullmatch(kind):
+        return SOFTMAX
+    return NORMALISATION if _NORMALISATION.fullmatch(kind) else VECTOR
+
+
+def narrow_products(graph: ComputationGraph) -> FloatArray:
+    """1 for each op whose smallest extent is at most 128, else 0; shape (n_ops,).
+
+    Only products use it. The extents are rows and columns of the first output, and the length of
+    the sums in it, which follows from the flops. Rows of a product with a
+    weight count over the whole batch.
+    """
+    has_weight = np.diff(graph.op_weights.indptr) > 0
+    narrow = np.zeros(graph.n_ops)
+    for op in range(graph.n_ops):
+        outputs = graph.op_outputs.row(op)
+        shape = graph.tensor_shapes[int(outputs[0])] if len(outputs) else ()
+        elements = float(np.prod(shape)) if shape else 0.0
+        if len(shape) < 2 or elements <= 0:
+            continue
+        rows = elements / shape[-1] if has_weight[op] else shape[-2]
+        inner = graph.op_flops[op] / (2.0 * elements)
+        narrow[op] = min(rows, shape[-1], inner) <= _NARROW_EXTENT
+    return narrow
 
 
 def roofline_problem(
@@ -168,7 +330,7 @@ class AtPeak:
     """Seconds of ops if a device reached its peaks."""
 
     seconds: FloatArray  # the larger term of each op's roofline, shape (n_ops,)
-    # class of each op whose efficiency decides its seconds, one of `op_class.FITTED_CLASSES`; ""
+    # class of each op whose efficiency decides its seconds, one of `FITTED_CLASSES`; ""
     # for convolutions, for products in another precision and for products that their bytes decide
     classes: tuple[str, ...]
 

@@ -37,8 +37,8 @@ from placewright.profiling.streams import (
 )
 from placewright.profiling.verdict import Verdict
 from placewright.report.contender_table import ContenderTable, request_table
-from placewright.report.predicted_gain import predicted_gain
 from placewright.report.time_left import Report, no_report
+from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import (
     STREAM_SAMPLES,
     CallRunner,

@@ -20,8 +20,7 @@ from placewright.core.plan import Plan
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.placements import placement_segments
 from placewright.frameworks.torch.running.runtime import TorchModel
-from placewright.session.call_mix import models_of_calls
-from placewright.session.loaded_calls import LoadedCalls
+from placewright.session.call_mix import LoadedCalls, models_of_calls
 from placewright.session.plans import searched_plan, with_placement
 from placewright.simulation.model import Simulator
 

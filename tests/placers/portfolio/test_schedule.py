@@ -17,10 +17,9 @@ from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Stop
 from placewright.errors import BudgetSpent
-from placewright.placers.portfolio import lanes, schedule, turn
-from placewright.placers.portfolio.auto import Auto
+from placewright.placers.portfolio import auto, schedule, turn
+from placewright.placers.portfolio.auto import Auto, InTurn, Lanes
 from placewright.placers.portfolio.kernels import make_ready
-from placewright.placers.portfolio.lanes import InTurn, Lanes
 from placewright.placers.portfolio.schedule import PortfolioMembers, evaluate_first
 from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker
 from placewright.simulation.evaluator import Evaluator
@@ -79,7 +78,7 @@ def test_there_is_an_incumbent_before_kernels_are_made_ready(
         now[0] += 60.0
         seen.append(evaluator.best_value)
 
-    monkeypatch.setattr(lanes, "make_ready", slow)
+    monkeypatch.setattr(auto, "make_ready", slow)
     evaluator = Evaluator(small(constrained=False), Budget(seconds=3.0), clock=lambda: now[0])
     found = Auto(at_once=1).place(
         evaluator.problem, _ends(evaluator, now), np.random.default_rng(0)

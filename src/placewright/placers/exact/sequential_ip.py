@@ -24,10 +24,11 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
 from placewright.placers.conditions import why_not_time_alone
-from placewright.placers.exact.counted.construction import Messages, constructed
 from placewright.placers.exact.counted.kinds import Symmetry, symmetry_of
 from placewright.placers.exact.counted.program import (
     CountedProgram,
+    Messages,
+    constructed,
     counted_program,
     found_counts,
     found_pairs,

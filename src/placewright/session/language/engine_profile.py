@@ -23,7 +23,7 @@ from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
 from placewright.execution.engine.programs import BENCH, ENGINE, Programs, long
 from placewright.execution.engine.servers import running_servers
-from placewright.profiling.token_fit import (
+from placewright.profiling.token_costs import (
     ROWS,
     ProbePair,
     dense_table,

@@ -28,7 +28,7 @@ from placewright.execution.engine.servers import Servers, running_servers
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
 from placewright.profiling.token_costs import token_problem
 from placewright.profiling.verdict import Verdict, judge
-from placewright.report.engine_text import engine_lines
+from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
 from placewright.session.language.answer import works_again
 from placewright.session.language.engine_contenders import (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placewright.suites.suite.profiles import ratio
+from placewright.suites.suite.pictures import ratio
 from placewright.suites.suite.runs import SuiteRow
 
 AUTO = "auto"
