@@ -26,7 +26,9 @@ from placewright.session import devices
 from tests.prose import FIGURE, Prose, prose_of
 
 ROOT = Path(__file__).parents[1]
-GENERATED = re.compile(r"docs/reference/(commands/|placers/|python-names)")  # by `make site`
+GENERATED = re.compile(
+    r"docs/reference/(commands/|placers/|python-names|catalogue)"
+)  # by `make site`
 DOCUMENTS = sorted(
     path
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from placewright.profiling.catalogue import cluster_names, device_names, link_names
+
 FILE = Path(__file__).parents[1] / "docs" / "extension" / "reference_pages.py"
 
 
@@ -37,3 +39,10 @@ def test_options_in_sentences_are_code(pages: ModuleType) -> None:
     for name, page in pages.command_pages():
         plain = re.sub(r"```.*?```|`[^`]*`", "", page, flags=re.DOTALL)
         assert not re.search(r"--[a-z]", plain), name
+
+
+def test_the_page_of_the_catalogue_has_every_name(pages: ModuleType) -> None:
+    page = pages.catalogue_page()
+    rows = re.findall(r"^\| `(.*?)` \|", page, re.M)
+    assert rows == [*device_names(), *link_names(), *cluster_names()]
+    assert "| `gpu-rtx-4090` | 24 GiB | 1008 GB/s |" in page

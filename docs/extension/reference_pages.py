@@ -1,4 +1,4 @@
-"""Sphinx extension that writes the pages of commands, placers and Python names from the code."""
+"""Sphinx extension that writes pages from the code: commands, placers, Python names, catalogue."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import dataclasses
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 
 import placewright
+from placewright.cli import catalogue
 from placewright.cli.help import EXAMPLES, default_of, metavar_of, names_of, panels_of
 from placewright.placers.registry import placer_class, placer_names
+from placewright.profiling.catalogue import listing
 
 _ATTRIBUTES = r"\n\s*Attributes(?: \(.*\))?:\n"  # such as "Attributes (besides those of Base):"
 _BENCH = ("auto", "learned", "paper", "suite", "tarnawski")
@@ -43,6 +45,7 @@ def _write_pages(app: Sphinx) -> None:
     pages["commands/index.md"] = _index("Commands", [name for name, _ in command_pages()])
     pages["placers/index.md"] = _index("Pages of the placers", placer_names())
     pages["python-names.md"] = python_page()
+    pages["catalogue.md"] = catalogue_page()
     for name, text in pages.items():
         path = reference / name
         path.parent.mkdir(exist_ok=True)
@@ -174,6 +177,35 @@ def python_page() -> str:
         members = "   :members:\n" if kind == "autoclass" else ""
         parts.append(f"## {name}\n\n" + _directive(f".. {kind}:: {path}\n{members}"))
     return "\n\n".join(parts) + "\n"
+
+
+_ABOUT_CATALOGUE = """`placewright devices --catalogue` prints this list, and
+`placewright devices --catalogue rtx` a part of it.
+[Costs without hardware](../how-to/costs-without-hardware.md) explains the rates."""
+
+
+def catalogue_page() -> str:
+    """Markdown of all devices, links and clusters of the catalogue."""
+    found = listing()
+    clusters = (catalogue.cluster_row(*cluster) for cluster in found.clusters.items())
+    parts = [
+        "# Catalogue of devices",
+        _ABOUT_CATALOGUE,
+        *map(_escaped, catalogue.HOW_TO_NAME),
+        "## Devices",
+        _table(catalogue.DEVICE_COLUMNS, map(catalogue.device_row, found.devices)),
+        "## Links",
+        _table(catalogue.LINK_COLUMNS, map(catalogue.link_row, found.links)),
+        "## Clusters",
+        _table(catalogue.CLUSTER_COLUMNS, clusters),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose first column is code."""
+    lines = [columns, ["---"] * len(columns), *([f"`{row[0]}`", *row[1:]] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _directive(text: str) -> str:

@@ -91,14 +91,22 @@ class UnknownNameError(InputError):
         what: kind of the name, as in "placer".
         name: that somebody gave.
         near: names that were perhaps meant; without any, those that are like `name`.
+        listed_by: a command that prints all known names.
     """
 
     def __init__(
-        self, what: str, name: str, known: Sequence[str], *, near: Sequence[str] = ()
+        self,
+        what: str,
+        name: str,
+        known: Sequence[str],
+        *,
+        near: Sequence[str] = (),
+        listed_by: str = "",
     ) -> None:
         near = near or near_names(name, known)
         meant = f"did you mean {' or '.join(near)}? " if near else ""
-        super().__init__(f"unknown {what} '{name}'; {meant}available: {_listed(known)}")
+        rest = f"; `{listed_by}` lists all" if listed_by else ""
+        super().__init__(f"unknown {what} '{name}'; {meant}available: {_listed(known)}{rest}")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""``--ray`` needs no value."""
+"""``--ray`` and ``--catalogue`` need no value."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ from placewright.testing.problems import random_problem
         ("place m --ray local", "place m --ray local"),
         ("place m --ray=x", "place m --ray=x"),
         ("place -- --ray", "place -- --ray"),
+        ("devices --catalogue", "devices --catalogue=*"),
+        ("devices --catalogue --json", "devices --catalogue=* --json"),
+        ("devices --catalogue rtx", "devices --catalogue rtx"),
     ],
 )
 def test_what_follows_is_a_value_where_it_looks_like_one(said: str, meant: str) -> None:

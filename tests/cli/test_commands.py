@@ -44,6 +44,27 @@ def workload(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_catalogue_is_listed_without_measuring(cli: InProcess, tmp_path: Path) -> None:
+    """By data sheet: 24 GiB, 1008 GB/s, 82.6 TFLOPS in f32 and twice that in f16."""
+    lines = cli("devices", "--catalogue", "RTX-4090", cwd=tmp_path).stdout.splitlines()
+    assert lines[1].split()[:7] == ["gpu-rtx-4090", "24", "GiB", "1008", "GB/s", "82.6", "165.2"]
+    assert lines[1].endswith("NVIDIA GeForce RTX 4090")
+    everything = json.loads(cli("devices", "--catalogue", "--json", cwd=tmp_path).stdout)
+    [found] = [one for one in everything["devices"] if one["name"] == "gpu-rtx-4090"]
+    assert (found["kind"], found["memory_bytes"]) == ("gpu", 24 * 2**30)
+    assert found["operations_per_second"]["f32"] == pytest.approx(82.6e12)
+    assert everything["clusters"]["4gpu"] == ["cpu-xeon-e5-2699v3", *["gpu-k80"] * 4]
+    assert "pcie-4-x16" in [link["name"] for link in everything["links"]]
+
+
+def test_a_list_of_names_is_no_cluster_file(cli: InProcess, tmp_path: Path) -> None:
+    done = cli("devices", "--catalogue", "rtx", "-o", "cluster.yaml", cwd=tmp_path)
+    assert "leave out -o" in the_line(done, 2)
+    assert not (tmp_path / "cluster.yaml").exists()
+    wrong = cli("devices", "--catalogue", "rtx-4091", cwd=tmp_path)
+    assert "did you mean gpu-rtx-4090" in the_line(wrong, 2)
+
+
 def test_place_finds_the_best_split_of_a_chain(workload: Path) -> None:
     """Three ops of 4 ms and 40 bytes on two accelerators of 100 bytes: 8 + 1 against 4 + 1."""
     result = placewright(

@@ -62,6 +62,7 @@ def test_each_value_that_can_be_left_out_shows_what_is_taken() -> None:
         "--report",
         "--trace",
         "--ops",
+        "--catalogue",
         "--tensorboard",
         "--isolation-limits",
         "--seconds",

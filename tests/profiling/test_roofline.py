@@ -28,6 +28,7 @@ from placewright.profiling.catalogue import (
     is_device_name,
     link_entry,
     link_names,
+    listing,
     with_precision,
 )
 from placewright.profiling.roofline import (
@@ -133,12 +134,24 @@ def test_rates_are_what_their_formula_gives(name: str) -> None:
     assert dict(entry.peak) == pytest.approx(stated_rates(entry.source), rel=1.5e-3)
 
 
-def test_the_document_names_every_device_link_and_cluster() -> None:
+def test_the_document_names_every_cluster() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "costs-without-hardware.md").read_text()
-    missing = [
-        n for n in (*device_names(), *link_names(), *cluster_names()) if f"`{n}`" not in text
-    ]
-    assert missing == []
+    assert [name for name in cluster_names() if f"`{name}`" not in text] == []
+
+
+def test_a_listing_has_the_entries_that_match() -> None:
+    """By the words of a name, of the vendor's name, or of the name that PyTorch has for it."""
+    everything = listing()
+    assert tuple(device.name for device in everything.devices) == device_names()
+    assert tuple(link.name for link in everything.links) == link_names()
+    assert tuple(everything.clusters) == cluster_names()
+    assert everything.clusters["2gpu"] == ("cpu-xeon-e5-2699v3", "gpu-k80", "gpu-k80")
+    for pattern in ("a100 pcie-40", "NVIDIA A100-PCIE-40GB", "gpu-a100-pcie-40gb"):
+        assert [device.name for device in listing(pattern).devices] == ["gpu-a100-pcie-40gb"]
+    only_links = listing("infiniband")
+    assert (only_links.devices, len(only_links.links), only_links.clusters) == ((), 4, {})
+    with pytest.raises(UnknownNameError, match=r"mean gpu-rtx-4090.* --catalogue` lists"):
+        listing("rtx-4091")
 
 
 def test_integers_keep_their_bytes_when_floats_are_halved() -> None:

@@ -68,6 +68,27 @@ def test_a_constraint_decides() -> None:
     assert "no other device can take it" in found.lines()[0]
 
 
+def test_errors_of_adding_floats_are_no_part_of_a_difference() -> None:
+    """Cuts cost nothing; the end of an op less its start is not its seconds to the last bit."""
+    builder = GraphBuilder()
+    for at in range(12):
+        builder.add_op(f"op{at}", "Op", inputs=[at - 1] if at else [])
+        builder.add_tensor(at, 4.0)
+    cluster = Cluster((Device("d0"), Device("d1")), (Link("d0", "d1"), Link("d1", "d0")))
+    seconds = np.random.default_rng(0).uniform(0.01, 0.1, size=(12, 2))
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(seconds)))
+    plan = plan_for(problem, np.zeros(12, dtype=np.int64))
+    residues = parts_of_value(problem, Simulator(problem), plan.placement)
+    assert residues is not None
+    assert residues["cuts"] != 0.0
+    for at in range(12):
+        found = explain(plan, f"op{at}")
+        [elsewhere] = found.elsewhere
+        assert {name for name, part in elsewhere.parts.items() if part} == {"compute"}
+        assert sum(elsewhere.parts.values()) == pytest.approx(elsewhere.value - found.value)
+        assert "cuts" not in "\n".join(found.lines())
+
+
 def test_an_op_that_is_not_there_is_named() -> None:
     with pytest.raises(GraphError, match="no op 'bb'"):
         explain(plan_for(_chain(), np.array([0, 0, 0])), "bb")

@@ -14,6 +14,7 @@ from placewright.core.costs import CostTable
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.core.source import ModelSource
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import predicted_gain, verdict_lines
 from placewright.session.plans import (
@@ -82,6 +83,30 @@ def test_a_gain_within_the_error_is_no_split_and_the_plan_holds_the_device() -> 
     assert "argument `searched`" in recommendation_lines(held)[0]
     again = searched_plan(held)
     assert again.placement.device_of.tolist() == plan.placement.device_of.tolist()
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "clause"),
+    [
+        (0.985, "predicted to be 1.01 times as fast as 'a' alone, a gain of less than 1%"),
+        (1.5, "predicted to be 0.80 times as fast as 'a' alone; not measured"),
+    ],
+)
+def test_a_split_that_gains_too_little_is_not_said_to_be_unsure(
+    dispatch: float, clause: str
+) -> None:
+    """Both ops on one device take 2 s, and the split 1 s and its dispatch; errors are 0."""
+    plan = plan_with(0.0)
+    devices = tuple(
+        replace(device, dispatch_seconds=dispatch) for device in plan.problem.cluster.devices
+    )
+    cluster = replace(plan.problem.cluster, devices=devices)
+    source = ModelSource("m.onnx", "0" * 64, "onnx", {}, "1")
+    problem = replace(plan.problem, cluster=cluster, source=source)
+    held = predicted_plan(replace(plan, problem=problem, value=1.0 + dispatch))
+    sentence = verdict_lines(held)[0]
+    assert clause in sentence
+    assert "off by" not in sentence
 
 
 def test_what_is_proven_is_proven_of_the_costs() -> None:

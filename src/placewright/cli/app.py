@@ -28,7 +28,8 @@ from placewright.session.request import words
 from placewright.workers.ray_tasks import ADDRESS, ANY, HERE
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG = 1, 2, 70
-_OPS = "--ops"  # an option of `graph`
+# Options of `graph` and `devices` without a field of a request.
+_OPS, _CATALOGUE = "--ops", "--catalogue"
 _VALUE = re.compile(rf"{ANY}|{HERE}|{ADDRESS}")  # of --ray
 
 app = Application(
@@ -114,7 +115,7 @@ def with_bare_options(arguments: Sequence[str]) -> list[str]:
     if it looks like a value.
     """
     bare = {option_of(name): how.bare for name, how in words().items() if how.bare}
-    bare[_OPS] = "*"
+    bare |= {_OPS: "*", _CATALOGUE: "*"}
     completed: list[str] = []
     for at, argument in enumerate(arguments):
         if argument == "--":
@@ -122,6 +123,8 @@ def with_bare_options(arguments: Sequence[str]) -> list[str]:
         following = arguments[at + 1] if at + 1 < len(arguments) else ""
         if argument == _OPS:  # a model may follow
             is_bare = following.startswith(("-", "zoo:")) or Path(following).exists()
+        elif argument == _CATALOGUE:
+            is_bare = following == "" or following.startswith("-")
         else:
             is_bare = argument in bare and not _VALUE.fullmatch(following)
         completed.append(f"{argument}={bare[argument]}" if is_bare else argument)

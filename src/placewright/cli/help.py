@@ -58,6 +58,7 @@ OPTIONS = {
     "--set": Shown(MODEL, "OP=DEVICE"),
     "--devices": Shown(LIMITS, "NAMES", "all of the runtime, or the cores of a lone CPU"),
     "--cluster": Shown(LIMITS, "FILE"),
+    "--catalogue": Shown(LIMITS, "[PATTERN]"),
     "--runtime": Shown(LIMITS, "NAME", "the reader's, else the first installed"),
     "--memory": Shown(LIMITS, "DEVICE=BYTES", "what the device has"),
     "--pin": Shown(LIMITS, "OP=DEVICE"),
@@ -126,7 +127,11 @@ EXAMPLES = {
         "place model.onnx --devices cpu:0,cpu:1 --report plan.html",
         "run plan.json",
     ),
-    "devices": ("devices --runtime openvino", "devices --devices cpu:0,cpu:1 -o cluster.yaml"),
+    "devices": (
+        "devices --runtime openvino",
+        "devices --devices cpu:0,cpu:1 -o cluster.yaml",
+        "devices --catalogue rtx",
+    ),
     "graph": ("graph model.onnx", "graph model.onnx --ops 'layers.0.*'"),
     "profile": (
         "profile model.onnx --devices cpu:0,cpu:1",
@@ -199,7 +204,8 @@ class PanelledCommand(TyperCommand):
         rows = [("--help", "Show this page.")]
         n_more = sum(shown_of(option).is_rare for option in _options(self))
         if n_more and not self.shows_all:
-            rows.append(("--help-all", f"Show {n_more} rarely used options, too."))
+            more = f"{n_more} rarely used option{'s' * (n_more > 1)}"
+            rows.append(("--help-all", f"Show {more}, too."))
         return rows
 
 

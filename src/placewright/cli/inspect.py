@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.catalogue import print_catalogue
 from placewright.cli.command import command, plain_command
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.errors import InputError
 from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ def register(app: typer.Typer) -> None:
 @command("devices", "runtime", "ray", model=None)
 def devices(
     request: Request,
+    catalogue: Annotated[
+        str | None,
+        typer.Option(
+            "--catalogue",
+            help="List devices of data sheets [that match PATTERN], and measure nothing.",
+        ),
+    ] = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -40,8 +49,14 @@ def devices(
     """Show and measure the devices and links of this machine.
 
     Also shows what splitting a model costs, and the devices of each runtime. -o writes the
-    cluster file. With --ray, show the devices of all hosts of a Ray cluster.
+    cluster file. With --ray, show the devices of all hosts of a Ray cluster. With --catalogue,
+    list the names of real devices that --devices takes without having them.
     """
+    if catalogue is not None:
+        if output is not None:
+            raise InputError("--catalogue lists names and writes no cluster file; leave out -o")
+        print_catalogue(catalogue.replace("*", " "), as_json)
+        return
     from placewright.files.cluster_file import cluster_data, write_cluster
     from placewright.report.time_left import Steps
     from placewright.session.devices import devices_by_runtime

@@ -16,10 +16,16 @@ def format_bytes(value: float) -> str:
 
 
 def format_duration(seconds: float, unit: str = "s") -> str:
-    """Seconds, or joules, with a fitting prefix and three digits: ``"12.3 ms"``."""
+    """Seconds, or joules, with a fitting prefix and three digits: ``"12.3 ms"``.
+
+    No clock reads a tenth of a nanosecond; less than half of it is 0.
+
+    >>> format_duration(0.0123), format_duration(-3e-17)
+    ('12.3 ms', '0 ns')
+    """
     if not math.isfinite(seconds):
         return "-"
     for prefix, size in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {prefix}{unit}"
-    return f"{seconds / 1e-9:.3g} n{unit}"
+    return f"{round(seconds / 1e-9, 1) + 0.0:.3g} n{unit}"

@@ -140,7 +140,9 @@ def placer_class(name: str) -> type[Placer]:
         if path is None:
             module, dot, last = name.rpartition(".")
             near = (f"{module}:{last}",) if dot else ()  # Python's own way to write it
-            raise UnknownNameError("placer", name, placer_names(), near=near)
+            raise UnknownNameError(
+                "placer", name, placer_names(), near=near, listed_by="placewright placers"
+            )
         return cast("type[Placer]", outside_class(path))
     module, _, attribute = REGISTRY[name].partition(":")
     loaded = getattr(importlib.import_module(f"placewright.placers.{module}"), attribute)

@@ -23,6 +23,7 @@ _PARTS = ("matmul", "convolution", "vector", "bandwidth")
 _LINK = "pcie-4-x16"  # unless another is named
 _DESKTOP = "cpu-desktop"  # the CPU if no model is named
 _NEAR = 4  # names to suggest
+_LISTED_BY = "placewright devices --catalogue"
 _INSTEAD = ("f16", "bf16", "f32")  # tried in this order if a device lacks the wanted precision
 
 
@@ -174,6 +175,47 @@ def cluster_names() -> tuple[str, ...]:
     return tuple(_document()["clusters"])
 
 
+@dataclass(frozen=True)
+class Listing:
+    """Entries of the catalogue, in its order."""
+
+    devices: tuple[CatalogueDevice, ...]
+    links: tuple[CatalogueLink, ...]
+    clusters: Mapping[str, tuple[str, ...]]  # name -> the catalogue's names of its devices
+
+
+def listing(pattern: str = "") -> Listing:
+    """The entries of the catalogue in whose names every word of a pattern occurs.
+
+    Names of a device are those of the catalogue, the vendor, PyTorch and OpenVINO; case and
+    punctuation do not matter.
+
+    Raises:
+        UnknownNameError: there is no such entry; the message has near names.
+
+    >>> [device.name for device in listing("RTX 40").devices]
+    ['gpu-rtx-4060-ti-16gb', 'gpu-rtx-4070-ti-super', 'gpu-rtx-4090']
+    """
+    document, parts = _document(), _plain(pattern).split()
+
+    def matching(section: str) -> list[str]:
+        entries: Mapping[str, Any] = document[section]
+        texts = {
+            name: _plain(" ".join([name, entry.get("name", ""), *entry.get("aliases", ())]))
+            for name, entry in entries.items()
+        }
+        return [name for name, text in texts.items() if all(part in text for part in parts)]
+
+    found = Listing(
+        tuple(device_entry(name) for name in matching("devices")),
+        tuple(link_entry(name) for name in matching("links")),
+        {name: tuple(document["clusters"][name]["devices"]) for name in matching("clusters")},
+    )
+    if not (found.devices or found.links or found.clusters):
+        device_name(pattern)  # raises
+    return found
+
+
 @functools.cache
 def device_entry(name: str) -> CatalogueDevice:
     """The device called `name`, see `device_name`.
@@ -243,7 +285,9 @@ def device_name(name: str) -> str:
     near = _near_devices(name)
     kinds = {plain.partition(" ")[0]} if near == () else {_kind_of(other) for other in near}
     like = [other for other in device_names() if _kind_of(other) in kinds]
-    raise UnknownNameError("catalogue device", name, like or device_names(), near=near[:_NEAR])
+    raise UnknownNameError(
+        "catalogue device", name, like or device_names(), near=near[:_NEAR], listed_by=_LISTED_BY
+    )
 
 
 def _kind_of(name: str) -> str:
@@ -399,7 +443,8 @@ def catalogue_cluster(
             near = [*difflib.get_close_matches(devices, cluster_names()), *_near_devices(devices)]
             known = (*cluster_names(), *device_names())
             what = "cluster or device of the catalogue"
-            raise UnknownNameError(what, devices, known, near=tuple(near)[:_NEAR])
+            near = near[:_NEAR]
+            raise UnknownNameError(what, devices, known, near=near, listed_by=_LISTED_BY)
         known = _document()["clusters"][devices]
         devices, link, peer_link = known["devices"], known["link"], known.get("peer_link")
     members = _devices([device_entry(name) for name in devices], precision)

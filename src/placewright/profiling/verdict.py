@@ -10,6 +10,7 @@ import numpy as np
 
 from placewright.core.contender_names import PLAN
 
+DO_NOT_SPLIT = "do not split: "  # `place` prints this advice once, above its table
 _LEAST_GAIN = 0.01  # smallest relative gain that is worth a split
 _CLEAR = 0.05  # a reader takes so large a difference for no noise, even if single rounds scatter
 LEAST_FOR_INTERVAL = 6  # extremes of fewer values enclose the median with less than 95 %
@@ -96,9 +97,9 @@ def judge(
         how = "is faster"
     elif share < 1 - _CLEAR:
         how = "is faster in most rounds"
-    advice = "use the simpler split" if chosen in splits else "do not split"
+    advice = "use the simpler split: " if chosen in splits else DO_NOT_SPLIT
     text = (
-        f"{advice}: '{chosen}' {how} (it takes {share:.2f} of the searched placement's time, 95 % "
+        f"{advice}'{chosen}' {how} (it takes {share:.2f} of the searched placement's time, 95 % "
         f"interval {least:.2f} to {most:.2f})"
     )
     if chosen == searched:
@@ -106,7 +107,7 @@ def judge(
         scatter = " beyond the scatter of the rounds"
         beyond = scatter if contenders[chosen].median > least_median else ""
         text = (
-            f"do not split: the search found '{chosen}' alone, and nothing measured is faster"
+            f"{DO_NOT_SPLIT}the search found '{chosen}' alone, and nothing measured is faster"
             f"{beyond}"
         )
     return Verdict(chosen, False, speedup, (low, high), text, contenders)

@@ -198,9 +198,16 @@ def _on_device(
             name, own, value, seconds, violation.message if violation else "infeasible"
         )
     then = None if now is None else parts_of_value(problem, simulator, placement)
-    parts = {part: then[part] - now[part] for part in now} if now and then else {}
+    parts = _changes(now, then) if now and then else {}
     decides = _what_decides(problem, (before, device_of), members, crossing, parts)
     return Elsewhere(name, own, value, seconds, decides, parts)
+
+
+def _changes(now: Mapping[str, float], then: Mapping[str, float]) -> dict[str, float]:
+    """Differences of parts; one that is only the error of adding floats is 0."""
+    least = _SAME * max(sum(now.values()), sum(then.values()))
+    changes = {part: then[part] - now[part] for part in now}
+    return {part: 0.0 if abs(change) <= least else change for part, change in changes.items()}
 
 
 def _what_decides(

@@ -14,6 +14,7 @@ from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.source import ModelSource
+from placewright.report.recommendation import placement_text
 from placewright.report.values import counted, value_text
 from placewright.simulation.model import Simulator
 
@@ -85,8 +86,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     if plan.searched is not None:
         why = "no sure gain" if plan.measured is None else "it was not faster"
         lines.append(
-            f"the search ({plan.placer.name}) found another placement, predicted at "
-            f"{value_text(plan.searched.value, unit)}; {why}; argument `searched` takes it"
+            f"the plan holds {placement_text(plan)}; the search found another placement, predicted "
+            f"at {value_text(plan.searched.value, unit)}; {why}; argument `searched` takes it"
         )
     skipped = [f"left out: {what}" for what in plan.left_out]
     return lines + skipped + left_out_lines(plan)

@@ -21,20 +21,16 @@ _TAKES_SEARCHED = "argument `searched` takes what the search found"
 
 
 def held_text(plan: Plan, default: Sequence[str]) -> list[str]:
-    """Lines about the placement of a plan that was just measured, if it is not the searched one.
+    """Lines about a plan that was just measured, if the runtime's default was recommended.
 
     Args:
-        default: lines of `default_text`, if the runtime's default was recommended.
+        default: lines of `default_text`.
     """
-    measured = plan.measured
-    if measured is None:
+    if plan.measured is None or plan.measured.recommendation != ALL_CORES:
         return []
-    lines = list(default)
-    if measured.recommendation == ALL_CORES and plan.searched is None:
-        lines.append("the plan holds what the search found, the fastest of the placements")
     if plan.searched is not None:
-        lines.append(f"the plan holds {_placement_text(plan)}; {_TAKES_SEARCHED}")
-    return lines
+        return list(default)
+    return [*default, "the plan holds what the search found, the fastest of the placements"]
 
 
 def recommendation_text(
@@ -51,7 +47,7 @@ def recommendation_text(
     measured = plan.measured
     if measured is None and plan.searched is not None:
         return [
-            f"this plan holds {_placement_text(plan)}, because a larger gain was not predicted for "
+            f"this plan holds {placement_text(plan)}, because a larger gain was not predicted for "
             f"sure; {_TAKES_SEARCHED}"
         ]
     if measured is None or measured.recommendation == PLAN:
@@ -70,7 +66,7 @@ def recommendation_text(
         ]
     device = device_of(name, plan.problem.cluster.device_names)
     if plan.searched is not None or is_all_on(plan, device):
-        line = f"this plan holds {_placement_text(plan)}, as recommended when it was measured"
+        line = f"this plan holds {placement_text(plan)}, as recommended when it was measured"
         return [line if plan.searched is None else f"{line}; {_TAKES_SEARCHED}"]
     return [f"{_faster(measured)}; place again for a plan that holds it"]
 
@@ -110,7 +106,7 @@ def _faster(measured: Measurement) -> str:
     )
 
 
-def _placement_text(plan: Plan) -> str:
+def placement_text(plan: Plan) -> str:
     """The placement of a plan that is not the searched one, in words."""
     used = np.unique(plan.placement.device_of).tolist()
     if len(used) > 1:

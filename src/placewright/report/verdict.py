@@ -208,18 +208,19 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
         text += f"where {against} takes {factor:.2f} times as much"
     else:
         text += f"{factor:.2f} times as fast as {against}"
-    if caveat and gain is not None and gain.error is not None:
+    if caveat and gain is not None and gain.error:
         text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
     return PlanVerdict("split", f"{text}; {caveat}{proof}.", _next(plan))
 
 
 def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
-    """Clause for a predicted gain that is smaller than the error of predictions."""
-    error = value_text(gain.error or 0.0, unit)
-    return (
-        f"predicted to be {gain.factor:.2f} times as fast as {against}, and the prediction may be "
-        f"off by {error}"
-    )
+    """Clause for a predicted gain that is too small, or smaller than the error of predictions."""
+    clause = f"predicted to be {gain.factor:.2f} times as fast as {against}"
+    if gain.factor <= 1.0:
+        return clause
+    if gain.factor < 1.0 + gain.least_gain or not gain.error:
+        return f"{clause}, a gain of less than {gain.least_gain:.0%}"
+    return f"{clause}, and the prediction may be off by {value_text(gain.error, unit)}"
 
 
 def _split_beside(plan: Plan) -> str:

@@ -35,7 +35,7 @@ from placewright.profiling.streams import (
     measure_streams,
     sample_error,
 )
-from placewright.profiling.verdict import Verdict
+from placewright.profiling.verdict import DO_NOT_SPLIT, Verdict
 from placewright.report.contender_table import ContenderTable, request_table
 from placewright.report.time_left import Report, no_report
 from placewright.report.verdict import predicted_gain
@@ -318,7 +318,7 @@ def _request_table(
         contenders.searched,
         contenders.left_out,
         (comparison.error, comparison.tolerance),
-        [verdict.text, *held_lines(written)],
+        [verdict.text.removeprefix(DO_NOT_SPLIT), *held_lines(written)],
     )
 
 
@@ -366,7 +366,9 @@ def stream_outcome(plan: Plan, result: StreamResult) -> JudgedContenders:
 
     def table(found: Plan) -> ContenderTable:
         columns, rows = result.table()
-        lines = [*result.lines(), *(held_lines(found) or recommendation_lines(found))]
+        lines = [line.removeprefix(DO_NOT_SPLIT) for line in result.lines()]
+        if found.searched is None:  # else the lines of the plan name both placements
+            lines += held_lines(found) or recommendation_lines(found)
         return ContenderTable("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
 
     written = _written(result.contenders, result.verdict, result.periods)

@@ -203,7 +203,7 @@ def searched_plan(plan: Plan) -> Plan:
 
 
 def held_lines(plan: Plan) -> list[str]:
-    """Lines about the placement of a plan that was just measured, if it is not the searched one."""
+    """Lines about a plan that was just measured, if the runtime's default was recommended."""
     return held_text(plan, _default_lines(plan) if _has_default(plan) else [])
 
 
