@@ -81,7 +81,7 @@ def test_seconds_of_one_device_by_hand() -> None:
     assert seconds_of(alone, Constants("llama.cpp")) == pytest.approx(by_hand)
 
 
-@pytest.mark.parametrize("engine", ["vLLM 0.9", "distributed-llama 0.7"])
+@pytest.mark.parametrize("engine", ["vLLM 0.9", "distributed-llama 0.11"])
 def test_sums_over_devices_by_hand(engine: str) -> None:
     """Shares take half of what each device would; eight sums add a ring or a star each."""
     halves, whole = [part("all", "gpu0", share=0.5), part("all", "gpu1", share=0.5)], SPLIT["A"]

@@ -105,7 +105,7 @@ class ModuleWork:
     products: tuple[Product, ...] = ()  # of each repeat
     # that stay where the module rests and that a repeat needs, all of them
     weight_bytes: float = 0.0
-    cache_bytes: float = 0.0  # that are read, in all repeats
+    cache_bytes: float = 0.0  # that are read, and of a state also written, in all repeats
     score_flops: float = 0.0  # operations of attention on the cache, in all repeats
     kernels: int = 0  # that an engine starts in each repeat
     hidden_bytes: float = 0.0  # of the state that enters, in each repeat

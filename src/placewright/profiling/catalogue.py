@@ -69,6 +69,8 @@ class CatalogueDevice:
     source: str  # of the rates
     # of the device's family; None if nobody has published measurements of such
     fit: Fit | None = None
+    # for a processor to send or take a message of a network; None if only its engine's is known
+    message_seconds: float | None = None
 
     def precision(self, wanted: str) -> str:
         """`wanted` if the device has it, else the most accurate precision that it has."""
@@ -116,6 +118,9 @@ class Between:
     element_bytes: float  # of a number of the hidden state between devices
     link: float  # share of the link's rate that is reached
     collective_seconds: float  # of a sum, besides its bytes
+    # kind of module -> version before which devices exchange slices of it instead of sums
+    slices_before: Mapping[str, tuple[int, int]]
+    head_before: tuple[int, int]  # version before which the first device computes the head alone
 
 
 def speed_interval(engine: str, phase: str) -> tuple[float, float] | None:
@@ -131,8 +136,14 @@ def speed_interval(engine: str, phase: str) -> tuple[float, float] | None:
 def between_devices(engine: str) -> Between:
     """Sums that an engine of the catalogue makes over devices."""
     entry = _document()["engines"][engine]["between"]
+    slices, head = entry.get("slices_before", {}), entry.get("head_before", (0, 0))
     return Between(
-        entry["form"], entry["element_bytes"], entry["link"], entry["collective_us"] * 1e-6
+        entry["form"],
+        entry["element_bytes"],
+        entry["link"],
+        entry["collective_us"] * 1e-6,
+        {kind: (version[0], version[1]) for kind, version in slices.items()},
+        (head[0], head[1]),
     )
 
 
@@ -238,6 +249,7 @@ def device_entry(name: str) -> CatalogueDevice:
         launch_seconds=assumed["launch_us"] * 1e-6,
         source=entry["source"],
         fit=fit_named(entry["fit"]) if "fit" in entry else None,
+        message_seconds=entry["message_us"] * 1e-6 if "message_us" in entry else None,
     )
 
 

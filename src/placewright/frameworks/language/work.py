@@ -142,10 +142,10 @@ def _work(
 
 
 def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, float]:
-    """Bytes of the cache that all repeats of a pass read, and pairs of tokens that they compare."""
+    """Bytes of the cache that a pass moves in all repeats, and pairs of tokens that it compares."""
     block, size = CACHE_FORMATS[request.cache]
     each = cache.elements_per_token * size / block
-    state = cache.state_bytes * of.repeats
+    state = 2.0 * cache.state_bytes * of.repeats  # read, and written again
     whole = request.prompt // request.micro_batch
     if of.phase == "decode":
         pairs = cache.looked_at(request.generate, request.prompt + request.generate)

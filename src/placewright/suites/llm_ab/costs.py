@@ -4,8 +4,10 @@ A *column* is a set of devices with the share of each module that each of them h
 column compute at once; the slowest counts. They sum what they computed once for each module:
 
     ring:  collective + 2 (n - 1) / n x bytes / rate of the slowest link
-    star:  2 x (latency + (n - 1) x (message + bytes / rate)), the first device with each other
-           one: it sends to all before it waits
+    star:  waits x latency + messages x message + bytes / rate, as `sums` counts them
+
+Cards without access to each other's memory sum through that of the host, where each byte is
+written and read: the rate of a ring is then at most bandwidth of the host / (2 n).
 
 A tensor that passes to another column takes latency + message + bytes / rate, each time.
 """
@@ -13,6 +15,7 @@ A tensor that passes to another column takes latency + message + bytes / rate, e
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +29,9 @@ from placewright.profiling.catalogue import (
     CatalogueDevice,
     EngineRates,
     between_devices,
+    device_entry,
     engine_rates,
+    is_device_name,
 )
 from placewright.profiling.token_costs import resident_seconds
 from placewright.suites.llm_ab.documents import (
@@ -38,12 +43,17 @@ from placewright.suites.llm_ab.documents import (
     PublishedComparison,
 )
 from placewright.suites.llm_ab.models import language_model
+from placewright.suites.llm_ab.sums import Exchange, slices, star
 
 Column = tuple[tuple[str, float], ...]  # device and share, by device
 _Item = tuple[str, tuple[tuple[ModuleWork, Pass], ...], Column]
 _Message = tuple[Column, Column, float, int]  # from, to, bytes, and repeats
 SERVED = 64  # sequences at once where a comparison says that there were many
 UNNAMED_CPU = 50e9  # bytes/s of a processor that a comparison does not name
+# Cards of which the driver refuses access to each other's memory over PCIe (its fork
+# tinygrad/open-gpu-kernel-modules exists to allow it), and words of comparisons that say so.
+_GEFORCE = re.compile(r"\bRTX [345]0[5-9]0\b")
+_THROUGH_HOST = ("through the host", "no peer access")
 _PROMPT = 512  # tokens before those that are timed, if none are stated
 _PCIE_LATENCY = 10e-6  # as the catalogue assumes it
 _SUMMED = ("Attention", "FeedForward", "Experts", "SharedExperts")
@@ -102,6 +112,7 @@ class DeviceWay:
 
     latency: float  # seconds
     per_byte: float  # seconds at the nominal rate
+    host_per_byte: float = 0.0  # seconds of the host's memory; 0 if the link does without it
 
     def seconds(self, n_bytes: float, constants: Constants) -> float:
         """Seconds of a message, without its hand-over."""
@@ -124,6 +135,8 @@ class Option:
     devices: Mapping[str, CatalogueDevice] = field(default_factory=dict)
     # pieces of its graph that the engine printed, each with one hand-over; 0 if unknown
     splits: int = 0
+    # kind of module -> numbers that its first products make, if slices of them are exchanged
+    sliced: Mapping[str, float] = field(default_factory=dict)
 
     def timed(self) -> list[tuple[int, Pass]]:
         """Passes that are timed, with their numbers."""
@@ -223,7 +236,7 @@ def module_seconds(
             _share_seconds(option, constants, module, of, device, share) for device, share in column
         )
         if len(column) > 1 and kind in _SUMMED:
-            total += of.repeats * _sum_seconds(option, constants, column, of)
+            total += of.repeats * _sum_seconds(option, constants, kind, column, of)
     return total
 
 
@@ -254,19 +267,37 @@ def _scaled(module: ModuleWork, share: float) -> ModuleWork:
     )
 
 
-def _sum_seconds(option: Option, constants: Constants, column: Column, of: Pass) -> float:
+def _sum_seconds(
+    option: Option, constants: Constants, kind: str, column: Column, of: Pass
+) -> float:
     between, names = constants.between, [device for device, _ in column]
     n_bytes = option.hidden * between.element_bytes * of.tokens
     root, others = names[0], names[1:]
-    message = constants.rates(option.devices[root].kind).message_seconds
     if between.form == "star":
         ways = [option.ways[root, other] for other in others]
-        bytes_seconds = sum(n_bytes * way.per_byte for way in ways) / between.link
-        latency = max(way.latency for way in ways) * constants.message
-        return 2.0 * (latency + len(others) * message + bytes_seconds)
-    slowest = max(option.ways[a, b].per_byte for a in names for b in names if a != b)
+        per_byte = sum(way.per_byte for way in ways) / len(ways) / between.link
+        return _exchange(option, kind, len(names)).seconds(
+            max(way.latency for way in ways) * constants.message,
+            _network_message(option.devices[root], constants),
+            between.element_bytes * of.tokens * per_byte,
+        )
+    pairs = [option.ways[a, b] for a in names for b in names if a != b]
+    slowest = max(max(way.per_byte, len(names) * way.host_per_byte) for way in pairs)
     ring = 2.0 * len(others) / len(names)
     return between.collective_seconds + ring * n_bytes * slowest / between.link
+
+
+def _exchange(option: Option, kind: str, n_devices: int) -> Exchange:
+    if kind in option.sliced:
+        return slices(kind, n_devices, option.hidden, option.sliced[kind])
+    return star(n_devices, option.hidden)
+
+
+def _network_message(device: CatalogueDevice, constants: Constants) -> float:
+    """Seconds that a device works for a message."""
+    if device.message_seconds is None:
+        return constants.rates(device.kind).message_seconds
+    return device.message_seconds * constants.message
 
 
 def message_seconds(
@@ -343,6 +374,7 @@ class _Reader:
         self, row: PublishedComparison, option: OptionFields, plan: PlanFields, work: RequestedWork
     ) -> None:
         self._row, self._option, self._plan, self._work = row, option, plan, work
+        self._engine = engine_family(row.engine, plan.engine_flags or "")
 
     def option(self, replicas: int) -> Option:
         columns = self._columns()
@@ -359,7 +391,7 @@ class _Reader:
             raise NotExpressible(f"it has no device '{missing[0]}'")
         return Option(
             self._option.key,
-            engine_family(self._row.engine, self._plan.engine_flags or ""),
+            self._engine,
             columns,
             replicas,
             self._work,
@@ -367,7 +399,16 @@ class _Reader:
             copies,
             devices,
             self._plan.graph_splits or 0,
+            self._sliced(),
         )
+
+    def _sliced(self) -> dict[str, float]:
+        shapes, version = self._row.model.config, engine_version(self._row.engine)
+        assert shapes is not None
+        width = (shapes.heads + 2 * shapes.kv_heads) * shapes.head_dim
+        widths = {"Attention": width, "FeedForward": shapes.ffn or 0}
+        before = between_devices(self._engine).slices_before
+        return {kind: widths[kind] for kind, first in before.items() if version < first}
 
     def _columns(self) -> tuple[Column, ...]:
         graph = self._work.graph
@@ -391,6 +432,9 @@ class _Reader:
                     f"option {self._option.key} states no whole placement of '{name}'"
                 )
             found.append(column)
+        if engine_version(self._row.engine) < between_devices(self._engine).head_before:
+            head = graph.op_kinds.index("Head")
+            found[head] = ((found[head][0][0], 1.0),)
         return tuple(found)
 
     def _ops(self, part: PartFields) -> Iterator[int]:
@@ -424,7 +468,10 @@ class _Reader:
             return None
         memory = (fields.memory_GB or math.inf) * 1e9
         rates = {"f32" if kind == "cpu" else "f16": peak}
-        return CatalogueDevice(name, "", kind, memory, bandwidth, rates, {}, 0.0, "")
+        found = CatalogueDevice(name, "", kind, memory, bandwidth, rates, {}, 0.0, "")
+        if not is_device_name(fields.name):
+            return found
+        return replace(found, message_seconds=device_entry(fields.name).message_seconds)
 
 
 def bandwidth_of(fields: DeviceFields) -> float:
@@ -462,20 +509,30 @@ def engine_family(engine: str, flags: str) -> str:
     raise NotExpressible(f"the catalogue has no rates of engine '{engine}'")
 
 
+def engine_version(engine: str) -> tuple[float, float]:
+    """First two numbers of an engine's version; infinite ones if it is not stated."""
+    found = re.search(r"\b(\d+)\.(\d+)", engine)
+    return (math.inf, math.inf) if found is None else (int(found[1]), int(found[2]))
+
+
 def ways_between(
     links: Sequence[LinkFields], devices: Sequence[DeviceFields], kind: str | None
 ) -> dict[tuple[str, str], DeviceWay]:
     """The quickest way between every two devices, by small messages; through others if needed."""
-    names = [device.id for device in devices]
+    named = {device.id: device for device in devices}
+    names = list(named)
+    host = max((bandwidth_of(each) for each in devices if each.kind == "cpu"), default=UNNAMED_CPU)
     found = {(name, name): DeviceWay(0.0, 0.0) for name in names}
     pairs: dict[tuple[str, str], list[LinkFields]] = {}
     for link in links:
         pairs.setdefault((min(link.a, link.b), max(link.a, link.b)), []).append(link)
     for (a, b), parallel in pairs.items():
-        named = [link for link in parallel if kind is not None and link.kind.startswith(kind)]
-        chosen = (named or parallel)[0]
+        wanted = [link for link in parallel if kind is not None and link.kind.startswith(kind)]
+        chosen = (wanted or parallel)[0]
         latency = _PCIE_LATENCY if chosen.latency_us is None else chosen.latency_us * 1e-6
-        found[a, b] = found[b, a] = DeviceWay(latency, 1e-9 / chosen.GBps)
+        # each byte is written to the host's memory, and read there
+        staged = 2.0 / host if _is_staged(chosen, [named[a], named[b]]) else 0.0
+        found[a, b] = found[b, a] = DeviceWay(latency, 1e-9 / chosen.GBps, staged)
     for middle in names:
         for a in names:
             for b in names:
@@ -487,3 +544,12 @@ def ways_between(
                     if (a, b) not in found or through.latency < found[a, b].latency:
                         found[a, b] = through
     return found
+
+
+def _is_staged(link: LinkFields, ends: Sequence[DeviceFields]) -> bool:
+    """True if two cards reach each other only through the memory of their host."""
+    if any(end.kind == "cpu" for end in ends):
+        return False
+    if any(words in link.kind for words in _THROUGH_HOST):
+        return True
+    return link.kind.startswith("PCIe") and all(_GEFORCE.search(end.name) for end in ends)

@@ -85,6 +85,7 @@ class DeviceFields(_Read):
 
     id: str
     kind: str
+    name: str = ""
     memory_GB: PositiveFloat | None = None
     bandwidth_GBps: PositiveFloat | None = None
     bandwidth_estimate_GBps: PositiveFloat | None = None
