@@ -1,6 +1,7 @@
 """Counts of the English in documentation pages: sentence lengths, semicolons, openings, words.
 
-``python -m tests.prose $(git ls-files 'docs/*.md')`` prints them.
+``python -m tests.prose docs`` prints them, and ``python -m tests.prose NAME=FOLDER ...`` a table of
+several projects, from the `.md`, `.mdx` and `.rst` files of each folder.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ _PASSIVE = re.compile(
     rf" (?:\w+ed|{_IRREGULAR})\b",
     re.I,
 )
+_NO_PROSE = {"release", "_templates", "commands", "placers", "python-names.md", "catalogue.md"}
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
 _NOT_PROSE = re.compile(r"^\s*(?:#|\||:::|:[\w-]+:|<!--|!\[|\([\w-]+\)=|---\s*$|\[[^\]]+\]:)")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -156,16 +158,61 @@ def _blocks(text: str) -> list[str]:
     return [" ".join(block) for block in blocks if block]
 
 
-def main(paths: Sequence[str]) -> None:
-    """Print the counts of pages, all together."""
-    prose = prose_of(Path(path).read_text() for path in paths)
-    sys.stdout.write(
-        f"{len(prose.sentences)} sentences of {prose.mean_words:.1f} words in the mean, "
-        f"{prose.long:.1%} above {LONG_SENTENCE} words, {prose.semicolons:.1%} with a semicolon, "
-        f"{len(prose.openings)} openings with What or Where, "
-        f"{prose.addressed:.1%} with 'you', {prose.passive:.1%} in the passive, "
-        f"words: {dict(prose.synonyms)}\n"
+def pages_of(folder: Path) -> list[str]:
+    """Texts of the pages in a folder, without release notes and generated pages."""
+    pages = (path for path in sorted(folder.rglob("*")) if path.suffix in (".md", ".mdx", ".rst"))
+    return [
+        _markdown_of(path.read_text()) if path.suffix == ".rst" else path.read_text()
+        for path in pages
+        if not _NO_PROSE & {*path.parts}
+    ]
+
+
+def _markdown_of(text: str) -> str:
+    """Paragraphs and items of a page in reStructuredText, with blank lines between them."""
+    from docutils.core import publish_doctree
+    from docutils.nodes import Text, literal_block, paragraph
+
+    plain = re.sub(r":[\w:+-]+:`[^`]*`", "``code``", text)
+    settings = {"report_level": 5, "halt_level": 5, "file_insertion_enabled": False}
+    tree = publish_doctree(plain, settings_overrides=settings)
+    for block in list(tree.findall(literal_block)):
+        block.parent.remove(block)
+    blocks = (
+        "".join(str(part) for part in block.findall(Text)) for block in tree.findall(paragraph)
     )
+    return "\n\n".join(" ".join(block.split()) for block in blocks)
+
+
+def table_of(projects: Mapping[str, Prose]) -> str:
+    """A table in Markdown with a column for each project."""
+    rows: dict[str, Callable[[Prose], str]] = {
+        "words per sentence, mean": lambda prose: f"{prose.mean_words:.1f}",
+        "sentences above 30 words": lambda prose: f"{prose.long:.1%}",
+        "sentences with a semicolon": lambda prose: f"{prose.semicolons:.1%}",
+        "sentences in the passive": lambda prose: f"{prose.passive:.1%}",
+        "openings with what, where, who": lambda prose: (
+            f"{len(prose.openings) / len(prose.sentences):.1%}"
+        ),
+        'sentences with "you"': lambda prose: f"{prose.addressed:.1%}",
+        "sentences": lambda prose: f"{len(prose.sentences):,}",
+    }
+    lines = [f"| | {' | '.join(projects)} |", f"| --- |{' ---: |' * len(projects)}"]
+    lines += [
+        f"| {name} | {' | '.join(map(text, projects.values()))} |".replace("%", " %")
+        for name, text in rows.items()
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the counts of a folder, or of projects given as NAME=FOLDER."""
+    named = [argument.rpartition("=") for argument in arguments]
+    projects = {name or folder: prose_of(pages_of(Path(folder))) for name, _, folder in named}
+    sys.stdout.write(f"{table_of(projects)}\n")
+    for name, prose in projects.items():
+        if words := dict(prose.synonyms):
+            sys.stdout.write(f"{name} has words that are not to be used: {words}\n")
 
 
 if __name__ == "__main__":

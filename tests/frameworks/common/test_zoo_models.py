@@ -28,7 +28,7 @@ def ir_of(name: str, folder: Path) -> tuple[Path, zoo.ZooModel]:
 
 @pytest.mark.parametrize(
     ("name", "ops", "edges", "raw_ops", "raw_edges"),
-    [  # as docs/reference/models.md lists them; the tiny variants have every layer of the full ones
+    [  # as docs/reference/zoo.md lists them; the tiny variants have every layer of the full ones
         ("inception_v3", 310, 344, 504, 538),
         ("resnet50", 176, 191, 288, 303),
     ],

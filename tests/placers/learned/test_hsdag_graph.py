@@ -114,7 +114,7 @@ def test_conversions_of_half_weights_are_nodes_of_the_file_and_no_groups(
     """The paper's 396 nodes of ResNet-50 count them; a conversion joins its constant's group.
 
     Its 728 nodes of Inception-V3 also count a normalisation of the input
-    (docs/reference/models.md).
+    (docs/results/learned.md).
     """
     file = file_of(name, "tiny", converted)
     compressed = tmp_path / "compressed.xml"
