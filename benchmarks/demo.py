@@ -35,7 +35,7 @@ STEPS = (
     (
         "The same model without limits: is the split still worth it?",
         f"place {PAIR} --quick -o build/free.json",
-        r"[Ss]plit",
+        r"\b[Ss]plit",
     ),
 )
 
