@@ -40,7 +40,7 @@ from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.results import read_rows, write_rows
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import make_placer
-from placewright.profiling.drawn_placements import wandering_placement
+from placewright.profiling.evidence import wandering_placement
 from placewright.profiling.hardware import warm_time
 from placewright.profiling.rounds import Rounds
 from placewright.report.time_left import Counted

@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.drawn_placements import wandering_placement
+from placewright.profiling.evidence import wandering_placement
 from placewright.session.request import Request
 
 # From placements of a few long segments to those of a segment per unit.

@@ -19,7 +19,7 @@ from placewright.execution.placements import placement_segments
 from placewright.files.results import ResultsFile
 from placewright.frameworks.registry import frameworks
 from placewright.io.content import one_line
-from placewright.profiling.drawn_placements import wandering_placement
+from placewright.profiling.evidence import wandering_placement
 from placewright.session.session import Session
 
 FORMAT = "placewright.foreign/1"

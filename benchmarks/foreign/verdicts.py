@@ -14,8 +14,7 @@ import numpy as np
 
 from benchmarks.foreign.process import in_a_process
 from benchmarks.foreign.wheels import WheelModel, located
-from placewright.core.contender_names import PLAN
-from placewright.core.plan import Plan
+from placewright.core.plan import PLAN, Plan
 from placewright.errors import PlacewrightError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import call_runner, taking_turns, whole_model_runner

@@ -13,7 +13,7 @@ from execution.adding import Adding, Unlucky, expected, layered
 
 from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
-from placewright.execution.copies import CopyPerDevice
+from placewright.execution.placements import CopyPerDevice
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops

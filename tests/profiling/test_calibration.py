@@ -12,7 +12,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.profiling.drawn_placements import (
+from placewright.profiling.evidence import (
     earliest_finish_placement,
     wandering_placement,
 )

@@ -11,7 +11,7 @@ from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.requests import Execution
-from placewright.profiling.drawn_placements import drawn_placement
+from placewright.profiling.evidence import drawn_placement
 from placewright.profiling.segment_fit import SegmentRow, segment_rows
 from placewright.profiling.stream_calibration import (
     fitted_problem,

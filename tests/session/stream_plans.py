@@ -10,12 +10,11 @@ import numpy as np
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.contender_names import PLAN
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
-from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.plan import PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.profiling.streams import StreamRound

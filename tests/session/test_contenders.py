@@ -15,9 +15,9 @@ from support.branching_model import branching_model
 import placewright as pw
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.contender_names import PLAN, contender_of, device_of
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
+from placewright.core.plan import PLAN, contender_of, device_of
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.frameworks.openvino.reader import read_openvino

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placewright.core.contender_names import COPIES, MODE, PLAN
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
-from placewright.core.plan import PlacerRecord
+from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError, InputError

@@ -17,8 +17,7 @@ from placewright.core.solution import Budget
 from placewright.placers.exact.cp_sat import CpSat, all_in_turn
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.maxload_ip import MaxloadIp
-from placewright.placers.exact.parts.programs import part_programs
-from placewright.placers.exact.parts.search import search_parts
+from placewright.placers.exact.parts.programs import part_programs, search_parts
 from placewright.placers.exact.schedule_program.model import ScheduleProgram
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.exact.sequential_ip import SequentialIp

@@ -1,9 +1,14 @@
-"""A plan: a placement plus all that is needed to use it again."""
+"""A plan: a placement plus all that is needed to use it again.
+
+Contenders of a plan have names in tables, reports and plan files. Users choose the names of
+devices, and a device may be called `plan`. A contender of ours and a device that runs everything
+never have the same name: a device with one of our names is marked.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
 
@@ -11,11 +16,38 @@ import numpy as np
 
 from placewright.core.calls import calls_of, calls_text
 from placewright.core.charges import CHARGED, amounts_text
-from placewright.core.contender_names import PLAN, contender_of
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.core.solution import HistoryPoint, Solution, Status, Stop
+
+PLAN = "plan"  # the placement that the search found, or that a plan holds
+SEARCHED = "searched"  # the placement that the search found, if a plan holds another
+ALL_CORES = "all cores"  # the runtime's own default
+EVEN_SPLIT = "even split"
+COPIES = "one copy per device"
+CORES = "one copy per core"
+MODE = "throughput mode"
+LOWER_BOUND = "lower bound"  # a row beside the contenders
+UNSPLIT_STREAMS = (COPIES, CORES, MODE)  # for streams; no placement can express them
+
+_OURS = (PLAN, SEARCHED, ALL_CORES, EVEN_SPLIT, LOWER_BOUND, *UNSPLIT_STREAMS)
+_MARK = "device:"
+
+
+def contender_of(device: str) -> str:
+    """Name of the contender that runs everything on a device: the device's, marked if it is ours.
+
+    >>> contender_of("cpu:0"), contender_of("plan")
+    ('cpu:0', 'device:plan')
+    """
+    return f"{_MARK}{device}" if device in _OURS or device.startswith(_MARK) else device
+
+
+def device_of(contender: str, devices: Sequence[str]) -> int | None:
+    """The device that runs everything in a contender; None for other contenders."""
+    return next((at for at, name in enumerate(devices) if contender_of(name) == contender), None)
+
 
 WIDTH, LINES = 80, 24  # of the text of a plan
 _DEVICES = 12

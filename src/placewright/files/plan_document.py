@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.execution_models import ModelName
+from placewright.core.plan import PLAN, SEARCHED, contender_of
 from placewright.core.problem import Objective
 from placewright.core.solution import Status, Stop
 from placewright.errors import FileFormatError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from placewright.errors import InputError
 
@@ -16,6 +17,7 @@ _BYTES = {
 }
 # Also "4gb", but not "4Gb" for its gigabits, and no "4G", which is 4GB to some and 4GiB to others.
 _IN_ANY_CASE = {**{unit.lower(): size for unit, size in _BYTES.items()}, **_BYTES}
+_PER_SECOND = {f"{unit}/s": size for unit, size in _BYTES.items() if unit} | {"": 1.0}
 _SECONDS = {
     "s": 1.0,
     "": 1.0,
@@ -39,79 +41,28 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def parse_bytes(text: str | float) -> float:
-    """Bytes of a text such as ``"16GiB"`` or ``"16gib"``; without a unit, bytes.
+def _parser(units: dict[str, float], expected: str) -> Callable[[str | float], float]:
+    """A function from a text, or a number in the unit of its name, to that number.
 
-    ``"inf"`` is no limit.
-
-    Raises:
-        InputError: the text is not a number of bytes >= 0.
+    It raises InputError for a text that is not `expected` >= 0. ``"inf"`` is no limit.
     """
-    return _parse(text, _IN_ANY_CASE, "a number of bytes such as 16GiB, 500MiB or 4GB")
+
+    def parse(text: str | float) -> float:
+        return _parse(text, units, expected)
+
+    return parse
 
 
-def parse_seconds(text: str | float) -> float:
-    """Seconds of a text such as ``"12us"``; without a unit, seconds.
-
-    Raises:
-        InputError: the text is not a duration >= 0.
-    """
-    return _parse(text, _SECONDS, "a duration such as 30s, 2min or 12us")
-
-
-def parse_bandwidth(text: str | float) -> float:
-    """Bytes per second of a text such as ``"24GB/s"``; without a unit, bytes per second.
-
-    Raises:
-        InputError: the text is not a bandwidth >= 0.
-    """
-    units = {f"{unit}/s": factor for unit, factor in _BYTES.items() if unit} | {"": 1.0}
-    return _parse(text, units, "a bandwidth such as 24GB/s")
-
-
-def parse_operations(text: str | float) -> float:
-    """Operations per second of a text such as ``"101 TFLOPS"``; a number is operations per second.
-
-    Raises:
-        InputError: the text is not a rate >= 0.
-    """
-    return _parse(text, _OPERATIONS, "operations per second such as 101 TFLOPS or 24 TOPS")
-
-
-def parse_watts(text: str | float) -> float:
-    """Watts of a text such as ``"65 W"``; a number is watts.
-
-    Raises:
-        InputError: the text is not a power >= 0.
-    """
-    return _parse(text, _WATTS, "a power such as 65 W or 800 mW")
-
-
-def parse_joules(text: str | float) -> float:
-    """Joules of a text such as ``"3 mJ"``; a number is joules.
-
-    Raises:
-        InputError: the text is not an energy >= 0.
-    """
-    return _parse(text, _JOULES, "an energy such as 3J, 20mJ or 0.1Wh")
-
-
-def parse_hourly_price(text: str | float) -> float:
-    """Price per hour of a text such as ``"0.35/h"``, in any currency; a number is per hour.
-
-    Raises:
-        InputError: the text is not a price >= 0.
-    """
-    return _parse(text, _PRICES, "a price such as 0.35/h or 0.0001/s")
-
-
-def parse_amount(text: str | float) -> float:
-    """A number without a unit.
-
-    Raises:
-        InputError: the text is not a number >= 0.
-    """
-    return _parse(text, {"": 1.0}, "a number such as 1e-6")
+parse_bytes = _parser(_IN_ANY_CASE, "a number of bytes such as 16GiB, 500MiB or 4GB")
+parse_seconds = _parser(_SECONDS, "a duration such as 30s, 2min or 12us")
+parse_bandwidth = _parser(_PER_SECOND, "a bandwidth such as 24GB/s")  # bytes per second
+parse_operations = _parser(  # per second
+    _OPERATIONS, "operations per second such as 101 TFLOPS or 24 TOPS"
+)
+parse_watts = _parser(_WATTS, "a power such as 65 W or 800 mW")
+parse_joules = _parser(_JOULES, "an energy such as 3J, 20mJ or 0.1Wh")
+parse_hourly_price = _parser(_PRICES, "a price such as 0.35/h or 0.0001/s")  # in any currency
+parse_amount = _parser({"": 1.0}, "a number such as 1e-6")
 
 
 def _parse(text: str | float, units: dict[str, float], expected: str) -> float:

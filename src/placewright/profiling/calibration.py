@@ -29,13 +29,13 @@ from placewright.execution.placements import placement_segments, whole_model_run
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.deadline import NEVER, Deadline
-from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     NOTHING,
     PLACEMENTS,
     Evidence,
     Trial,
+    drawn_placement,
     fitted,
 )
 from placewright.profiling.hardware import LONG_SECONDS, warm_time

@@ -31,7 +31,7 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.calibration import without_limits
 from placewright.profiling.deadline import NEVER, Deadline
-from placewright.profiling.drawn_placements import drawn_placement
+from placewright.profiling.evidence import drawn_placement
 from placewright.profiling.measure import Ahead
 from placewright.profiling.segment_fit import (
     SegmentRow,

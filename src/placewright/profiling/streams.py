@@ -11,10 +11,9 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.execution.copies import CopyPerDevice
 from placewright.execution.members import Members
 from placewright.execution.output_check import OutputCheck
-from placewright.execution.placements import whole_model_runner
+from placewright.execution.placements import CopyPerDevice, whole_model_runner
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.core.contender_names import PLAN
+from placewright.core.plan import PLAN
 
 DO_NOT_SPLIT = "do not split: "  # `place` prints this advice once, above its table
 _LEAST_GAIN = 0.01  # smallest relative gain that is worth a split

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.core.contender_names import (
+from placewright.core.plan import (
     ALL_CORES,
     EVEN_SPLIT,
     LOWER_BOUND,
     PLAN,
+    Plan,
     contender_of,
 )
-from placewright.core.plan import Plan
 from placewright.report.machine_speed import drifted, speed_note
 
 _COLUMNS = ("contender", "predicted", "measured", "spread", "prediction error")

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placewright.core.contender_names import (
+from placewright.core.plan import (
     ALL_CORES,
     EVEN_SPLIT,
     PLAN,
     UNSPLIT_STREAMS,
+    Measurement,
+    Plan,
     device_of,
 )
-from placewright.core.plan import Measurement, Plan
 from placewright.core.quantities import format_duration
 
 _TAKES_SEARCHED = "argument `searched` takes what the search found"

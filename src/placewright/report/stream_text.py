@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.contender_names import PLAN
+from placewright.core.plan import PLAN
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.machine_speed import speed_note

@@ -9,9 +9,8 @@ import numpy as np
 
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
-from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan
+from placewright.core.plan import PLAN, SEARCHED, Plan, contender_of
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError

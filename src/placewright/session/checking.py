@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.contender_names import PLAN, SEARCHED
 from placewright.core.placement import Placement
-from placewright.core.plan import Measurement, Plan
+from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
 from placewright.execution.comparing import Comparison, compare_outputs

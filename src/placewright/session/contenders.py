@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from placewright.core.cluster import Device
-from placewright.core.contender_names import (
+from placewright.core.placement import Placement
+from placewright.core.plan import (
     ALL_CORES,
     COPIES,
     CORES,
@@ -25,11 +26,10 @@ from placewright.core.contender_names import (
     MODE,
     PLAN,
     UNSPLIT_STREAMS,
+    Plan,
     contender_of,
     device_of,
 )
-from placewright.core.placement import Placement
-from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.errors import InfeasibleError

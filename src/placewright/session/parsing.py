@@ -16,7 +16,7 @@ import numpy as np
 from placewright.core.calls import Call
 from placewright.core.charges import check_limits
 from placewright.core.data_sheet import PRECISIONS
-from placewright.core.execution_models import DISPATCH_RULES, Dispatch
+from placewright.core.execution_models import DISPATCH_RULES
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
@@ -25,7 +25,9 @@ from placewright.io.written import written_place
 from placewright.profiling.granularity import GRANULARITIES
 from placewright.workers.ray_tasks import ADDRESS
 
+_LOG = logging.getLogger(__name__)
 MOST = 64  # plans of one command
+_BARE = re.compile(r"(\d+\.?\d*|\.\d+)")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
@@ -88,10 +90,6 @@ def labelled(path: Path, label: str) -> Path:
     return path.with_name(f"{path.stem}-{plain}{path.suffix}")
 
 
-_LOG = logging.getLogger(__name__)
-_BARE = re.compile(r"(\d+\.?\d*|\.\d+)")
-
-
 def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
     """A mapping, or ``KEY=VALUE`` texts; the last ``=`` separates, as op names may hold one.
 
@@ -123,21 +121,6 @@ def parse_choice(raw: Any, field: str, choices: Sequence[str]) -> str:
 def parse_granularity(raw: Any) -> str:
     """Size of units: one of `GRANULARITIES`."""
     return parse_choice(raw, "granularity", GRANULARITIES)
-
-
-def parse_state(raw: Any) -> dict[str, str]:
-    """Output name -> input name of values that stay from call to call."""
-    return parse_pairs(raw, "state", "OUTPUT=INPUT")
-
-
-def parse_pins(raw: Any) -> dict[str, str]:
-    """Op name -> device name."""
-    return parse_pairs(raw, "pins", "OP=DEVICE")
-
-
-def parse_settings(raw: Any) -> dict[str, str]:
-    """Hyperparameter of a placer -> its value as text."""
-    return parse_pairs(raw, "settings", "KEY=VALUE")
 
 
 def parse_shapes(raw: Any) -> dict[str, tuple[int, ...]]:
@@ -289,37 +272,23 @@ def parse_limits(raw: Any) -> dict[str, float]:
     return limits
 
 
+_KNOWN = {"objective": OBJECTIVES, "precision": PRECISIONS, "dispatch": DISPATCH_RULES}
+
+
+def parse_known(raw: Any, field: str) -> Any:
+    """One of the objectives, precisions of data sheets or rules of dispatch; None is the default.
+
+    Raises:
+        UnknownNameError: there is no such name.
+    """
+    if raw is not None and raw not in _KNOWN[field]:
+        raise UnknownNameError(field, str(raw), _KNOWN[field])
+    return raw
+
+
 def parse_objective(raw: Any) -> Objective:
-    """One of the objectives; None is latency.
-
-    Raises:
-        UnknownNameError: there is no such objective.
-    """
-    if raw is not None and raw not in OBJECTIVES:
-        raise UnknownNameError("objective", str(raw), OBJECTIVES)
-    return cast(Objective, raw or "latency")
-
-
-def parse_precision(raw: Any) -> str | None:
-    """One of the precisions of data sheets; None is that of the data.
-
-    Raises:
-        UnknownNameError: there is no such precision.
-    """
-    if raw is not None and raw not in PRECISIONS:
-        raise UnknownNameError("precision", str(raw), PRECISIONS)
-    return cast(str | None, raw)
-
-
-def parse_dispatch(raw: Any) -> Dispatch | None:
-    """One of the rules of dispatch; None is the problem's own.
-
-    Raises:
-        UnknownNameError: there is no such rule.
-    """
-    if raw is not None and raw not in DISPATCH_RULES:
-        raise UnknownNameError("dispatch", str(raw), DISPATCH_RULES)
-    return cast("Dispatch | None", raw)
+    """One of the objectives; None is latency."""
+    return cast(Objective, parse_known(raw, "objective") or "latency")
 
 
 def parse_duration(raw: Any, field: str) -> float | None:

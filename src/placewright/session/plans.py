@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placewright.core.contender_names import ALL_CORES, UNSPLIT_STREAMS
 from placewright.core.execution_models import Event
 from placewright.core.op_patterns import by_op
 from placewright.core.placement import Placement
-from placewright.core.plan import PlacerRecord, Plan, Searched
+from placewright.core.plan import ALL_CORES, UNSPLIT_STREAMS, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InfeasibleError

@@ -8,11 +8,13 @@ value. Nothing heavy is imported before a request is made, so that `--help` is q
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from placewright.errors import FieldError, InputError, near_names
 from placewright.workers.opened import require_processes
@@ -24,10 +26,6 @@ if TYPE_CHECKING:
     from placewright.core.problem import Objective, Samples
     from placewright.core.solution import Budget
     from placewright.placers.registry import Placer
-import inspect
-from dataclasses import MISSING
-from functools import wraps
-from typing import TypeVar, cast
 
 Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
@@ -192,7 +190,7 @@ class Request:
     )
     dispatch: Dispatch | None = said(
         "Let a device without an order begin the ready op of highest rank (rank) or the first one "
-        "(fifo), under event.", checked=_parsing("parse_dispatch"),
+        "(fifo), under event.", checked=_parsing("parse_known", "dispatch"),
     )  # fmt: skip
     optimizer: str = said("Train with sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd")
     colocate_backward: bool = said("Keep each backward op with its forward op.", False, kind=bool)
@@ -220,7 +218,7 @@ class Request:
     )
     settings: Mapping[str, str] = said(
         "Set a hyperparameter of the placer; repeatable.", {}, kind=list, word="set-placer",
-        checked=_parsing("parse_settings"),
+        checked=_parsing("parse_pairs", "settings", "KEY=VALUE"),
     )  # fmt: skip
     policy: Path | None = said(
         "Apply a trained policy (.safetensors).",
@@ -288,7 +286,7 @@ class Request:
         {},
         kind=list,
         word="pin",
-        checked=_parsing("parse_pins"),
+        checked=_parsing("parse_pairs", "pins", "OP=DEVICE"),
     )
     shapes: Mapping[str, tuple[int, ...]] = said(
         "Set the shape of an input or pattern (x=1,3,224,224) or an open dimension (n=128); "
@@ -306,7 +304,7 @@ class Request:
     )  # fmt: skip
     state: Mapping[str, str] = said(
         "Keep an output for the next call, as in new_keys_*=keys_*; repeatable.", {}, kind=list,
-        checked=_parsing("parse_state"),
+        checked=_parsing("parse_pairs", "state", "OUTPUT=INPUT"),
     )  # fmt: skip
     granularity: str = said(
         "Move single ops, whole modules or whole layers.", "op",
@@ -336,7 +334,7 @@ class Request:
     )
     precision: str | None = said(
         "Compute in f32, tf32, bf16, f16 or i8 on devices of the catalogue or with a peak.",
-        checked=_parsing("parse_precision"),
+        checked=_parsing("parse_known", "precision"),
     )  # fmt: skip
     check: bool | None = said(
         "Run the placement and simpler ones on the hardware before the verdict.", kind=bool

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from placewright.core.calls import calls_of, calls_text
-from placewright.core.contender_names import PLAN
 from placewright.core.execution_models import Event
-from placewright.core.plan import Measurement, Plan
+from placewright.core.plan import PLAN, Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.contender_names import (
+from placewright.core.placement import Placement
+from placewright.core.plan import (
     PLAN,
     UNSPLIT_STREAMS,
+    Plan,
 )
-from placewright.core.placement import Placement
-from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError, PlacewrightError
@@ -38,6 +38,7 @@ from placewright.profiling.streams import (
 )
 from placewright.profiling.verdict import Verdict
 from placewright.report.stream_text import measured_stream_lines, measured_stream_table
+from placewright.report.verdict import STREAM_SAMPLES
 from placewright.session.contenders import Contenders, judged
 from placewright.session.models import loaded_model, require_model
 from placewright.session.plans import plan_of
@@ -57,7 +58,6 @@ _LEAST_EVALUATIONS, _MOST_EVALUATIONS = 50, 300  # of improving
 _MEASURED = 3  # candidates
 _ROUNDS = 7
 _SAMPLES = 20
-_STREAM_SAMPLES = 24
 
 
 def require_streamable(plan: Plan) -> None:
@@ -250,7 +250,7 @@ def stream_memory(plan: Plan, model: LoadedModel, in_flight: int) -> dict[str, t
 def played_period(problem: Problem, placement: Placement) -> float:
     """Seconds per sample of a placement's stream; inf if it has none."""
     try:
-        return Simulator(problem).stream(placement, samples=_STREAM_SAMPLES).steady.period
+        return Simulator(problem).stream(placement, samples=STREAM_SAMPLES).steady.period
     except InfeasibleError:
         return float("inf")
 
@@ -337,7 +337,7 @@ def _in_flight(simulator: Simulator, placement: Placement) -> int | None:
 
 def _period(simulator: Simulator, placement: Placement, in_flight: int | None) -> float:
     try:
-        stream = simulator.stream(placement, samples=_STREAM_SAMPLES, in_flight=in_flight)
+        stream = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight)
     except InfeasibleError:
         return float("inf")
     return stream.steady.period
@@ -387,7 +387,7 @@ def _fastest(problem: Problem, split: Sequence[Placement], model: LoadedModel) -
         runners = {}
         most = 1
         for at, placement in enumerate(split):
-            in_flight = Simulator(problem).stream(placement, samples=_STREAM_SAMPLES).in_flight
+            in_flight = Simulator(problem).stream(placement, samples=STREAM_SAMPLES).in_flight
             runners[str(at)] = stack.enter_context(
                 stream_runner(problem, placement, model, in_flight=in_flight)
             )

@@ -15,8 +15,7 @@ from memory_use import peak_bytes
 torch = pytest.importorskip("torch")
 
 from placewright.errors import FileFormatError  # noqa: E402
-from placewright.frameworks.torch.pt2.file import load_program  # noqa: E402
-from placewright.frameworks.torch.pt2.spliced_file import SplicedFile  # noqa: E402
+from placewright.frameworks.torch.pt2.file import SplicedFile, load_program  # noqa: E402
 
 
 @settings(max_examples=100)

@@ -8,10 +8,9 @@ import torch
 from support import training_loops
 
 from placewright.execution.runtime import whole_segment
-from placewright.frameworks.torch.running.portable import portable
 from placewright.frameworks.torch.running.runtime import TorchModel
 from placewright.frameworks.torch.running.script import compiled_script, script_text
-from placewright.frameworks.torch.running.segments import StateWrites, segment_module
+from placewright.frameworks.torch.running.segments import StateWrites, portable, segment_module
 from placewright.session.models import loaded_model
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default

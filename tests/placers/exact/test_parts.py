@@ -21,8 +21,12 @@ from placewright.core.problem import Problem
 from placewright.placers.exact.parts import problems, programs
 from placewright.placers.exact.parts.bound import articulation_units, parts_bound
 from placewright.placers.exact.parts.problems import Part
-from placewright.placers.exact.parts.programs import part_programs
-from placewright.placers.exact.parts.search import PartsFound, search_parts, solve_parts
+from placewright.placers.exact.parts.programs import (
+    PartsFound,
+    part_programs,
+    search_parts,
+    solve_parts,
+)
 from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from placewright.placers.learned.shared.encoders import perceptron
-from placewright.placers.learned.shared.entropy_bonus import joint_bonus, usage_entropy
+from placewright.placers.learned.shared.learning_scope import joint_bonus, usage_entropy
 from placewright.placers.learned.shared.searching import JointSettings
 
 LOGITS = st.tuples(st.integers(1, 6), st.integers(1, 5)).flatmap(

@@ -17,8 +17,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import BudgetSpent, MissingExtraError
-from placewright.placers.exact.parts.programs import PartPrograms, part_programs
-from placewright.placers.exact.parts.search import search_parts
+from placewright.placers.exact.parts.programs import PartPrograms, part_programs, search_parts
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import RELAXATION, relaxed_bounds

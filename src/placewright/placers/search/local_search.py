@@ -27,7 +27,7 @@ from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.baselines.random_search import random_placements
 from placewright.placers.conditions import ForEveryProblem
-from placewright.placers.fewer_segments import with_fewer_segments
+from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.placers.search.neighbourhood import Moves, moves_of, order_by_priority, shifted

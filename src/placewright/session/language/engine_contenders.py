@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.contender_names import EVEN_SPLIT, PLAN, contender_of
 from placewright.core.placement import Placement
-from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.plan import EVEN_SPLIT, PLAN, PlacerRecord, Plan, contender_of
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError, RuntimeFailure

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.contender_names import PLAN
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan
+from placewright.core.plan import PLAN, Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, RuntimeFailure
 from placewright.execution.engine.printed import printed_places, session_tokens

@@ -17,9 +17,12 @@ from placewright.placers.learned.shared.encoders import (
     Logits,
     perceptron,
 )
-from placewright.placers.learned.shared.entropy_bonus import joint_bonus
 from placewright.placers.learned.shared.group_inputs import JointSpace
-from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
+from placewright.placers.learned.shared.learning_scope import (
+    clipped_step,
+    joint_bonus,
+    learning_scope,
+)
 from placewright.placers.learned.shared.monitoring import EarlyStop
 from placewright.placers.learned.shared.returns import (
     MovingAverage,

@@ -1,7 +1,8 @@
-"""The context of a search that learns (random state, scalars), and a step down the gradient."""
+"""A search that learns: random state and scalars, a step down the gradient, an entropy bonus."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from placewright.placers.learned.shared.monitoring import Scalars, scalars_to
-from placewright.placers.learned.shared.sampling import torch_scope
+from placewright.placers.learned.shared.sampling import entropy, torch_scope
+from placewright.placers.learned.shared.searching import JointSettings
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -39,3 +41,33 @@ def clipped_step(
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(policy.parameters(), clip_norm)
     optimiser.step()
+
+
+def joint_bonus(settings: JointSettings, placer_entropy: Tensor, log_groups: Tensor) -> Tensor:
+    """Entropy bonus, to be subtracted from the loss of a grouper and a placer; a scalar.
+
+    With weights u of `usage_entropy` and -g of the mean entropy of a node, u >= g, it is
+    g I + (u - g) H, the mutual information I of node and group and the entropy H of usage: nodes
+    are drawn to groups of their own and each to one.
+
+    Args:
+        placer_entropy: of the placer, mean over groups and samples; a scalar.
+        log_groups: log-probabilities of each node's group, shape (nodes, groups).
+    """
+    return (
+        settings.entropy_weight * placer_entropy
+        + settings.grouper_entropy_weight * entropy(log_groups).mean()
+        + settings.usage_entropy_weight * usage_entropy(log_groups)
+    )
+
+
+def usage_entropy(log_groups: Tensor) -> Tensor:
+    """Entropy in nats of the group of a node drawn at random; a scalar.
+
+    ln(groups) if all groups are equally likely, 0 if all nodes are in one. Unlike `entropy` of each
+    node, it requires no node to be undecided.
+
+    Args:
+        log_groups: log-probabilities of each node's group, shape (nodes, groups).
+    """
+    return entropy(torch.logsumexp(log_groups, dim=0) - math.log(len(log_groups)))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from placewright.placers.learned.shared.extra import require_packages
+from placewright.placers.learned.shared.searching import require_packages
 
 
 class Scalars(Protocol):

@@ -12,11 +12,23 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires
+from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.conditions import ForEveryProblem
-from placewright.placers.learned.shared.extra import require_packages
 from placewright.simulation.evaluator import Evaluator
+
+
+def require_packages(*packages: str) -> None:
+    """Raise early, by name, if an optional package is missing.
+
+    Raises:
+        MissingExtraError: one of `packages` cannot be imported.
+    """
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise MissingExtraError(package, "learned", "this learned placer") from error
 
 
 @dataclass(frozen=True, kw_only=True)
