@@ -90,7 +90,7 @@ def _parts(problem: Problem) -> Claim | None:
     if prove_infeasible(problem) is not None:  # as every placer asks first
         return Claim(0.0, "infeasible")
     evaluator = Evaluator(problem)
-    search_parts(problem, evaluator, 1.0, part_programs(problem))
+    search_parts(problem, evaluator, part_programs(problem))
     best, is_closed = evaluator.best, evaluator.is_closed
     return Claim(
         evaluator.lower_bound,

@@ -172,29 +172,23 @@ class ConcurrentRunner:
             raise answer
         return answer
 
-    def run_many(
-        self, requests: Sequence[Sequence[HostArray]], *, keep_tensors: bool = False
-    ) -> list[Execution]:
+    def run_many(self, requests: Sequence[Sequence[HostArray]]) -> list[Execution]:
         """Execute requests, as many at a time as may be in flight; return executions in order."""
-        return list(self.stream(requests, keep_tensors=keep_tensors))
+        return list(self.stream(requests))
 
-    def stream(
-        self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
-    ) -> Iterator[Execution]:
+    def stream(self, requests: Iterable[Sequence[HostArray]]) -> Iterator[Execution]:
         """Execute requests as `outcomes` does; the first failure closes the runner.
 
         Raises:
             RuntimeFailure: a segment failed; the message names it.
         """
-        for outcome in self.outcomes(requests, keep_tensors=keep_tensors):
+        for outcome in self.outcomes(requests):
             if isinstance(outcome, RuntimeFailure):
                 self.close()
                 raise outcome
             yield outcome
 
-    def outcomes(
-        self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
-    ) -> Iterator[Outcome]:
+    def outcomes(self, requests: Iterable[Sequence[HostArray]]) -> Iterator[Outcome]:
         """Execute requests as they come; yield their executions or failures in order.
 
         With F in flight, request k + F is taken from `requests` only when the caller has fetched
@@ -211,7 +205,7 @@ class ConcurrentRunner:
 
         def start(place: int, inputs: Sequence[HostArray]) -> None:
             slot = free.popleft()
-            slot.inputs, slot.boundary = self._values(inputs), {} if keep_tensors else None
+            slot.inputs, slot.boundary = self._values(inputs), None
             place_of[self._launch(slot, finished).number] = place
 
         def wait() -> tuple[int, Outcome]:

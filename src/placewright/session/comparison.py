@@ -1,6 +1,7 @@
 """Several placers on one problem: same evaluator, same budget, several seeds, results on disk.
 
-Also the Pareto front of latency and energy: placements that no other one beats in both."""
+Also the Pareto front of latency and energy: placements that no other one beats in both.
+"""
 
 from __future__ import annotations
 

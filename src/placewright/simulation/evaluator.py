@@ -350,14 +350,10 @@ class Evaluator:
                 self._known.lower_bound, self._known.bound_method = lower_bound, method
 
     @contextmanager
-    def share(self, fraction: float, *, seconds_only: bool = False) -> Iterator[None]:
-        """Within the block, the budget ends when `fraction` in (0, 1] of what is left is used.
-
-        With `seconds_only` all evaluations that are left may be used.
-        """
-        queries = 1.0 if seconds_only else fraction
+    def share(self, fraction: float) -> Iterator[None]:
+        """Within the block, the budget ends when `fraction` in (0, 1] of what is left is used."""
         with self.at_most(
-            max(1.0, queries * self.remaining_evaluations),
+            max(1.0, fraction * self.remaining_evaluations),
             max(0.0, fraction * self.remaining_seconds),
         ):
             yield

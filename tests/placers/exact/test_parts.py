@@ -274,7 +274,7 @@ def test_seconds_bound_no_joules() -> None:
     cluster = replace(problem.cluster, devices=devices)
     charged = replace(problem, cluster=cluster, objective="energy")
     evaluator = Evaluator(charged)
-    search_parts(charged, evaluator, 1.0, part_programs(charged))
+    search_parts(charged, evaluator, part_programs(charged))
     assert evaluator.lower_bound <= brute_force(charged) < 1.0
 
 

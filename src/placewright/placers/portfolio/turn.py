@@ -155,7 +155,7 @@ class TurnTaker:
                 evaluator.offer_bound(bound.value, bound.method)
             return evaluator.solution()
         if turn.member == PARTS:
-            search_parts(problem, evaluator, 1.0, self._parts)
+            search_parts(problem, evaluator, self._parts)
             return evaluator.solution()
         placer = make_placer(turn.member, turn.settings)
         if reason := placer.why_not(problem):

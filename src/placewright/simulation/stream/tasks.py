@@ -65,7 +65,6 @@ class SampleTasks:
     hops: dict[tuple[int, int], list[int]]
     entry: int  # task in which a host that is a device sends graph inputs, or `NO_TASK`
     exit: int  # task in which it receives graph outputs, or `NO_TASK`
-    server_of_device: IntArray  # first server of each device, shape (n_devices,)
 
 
 def why_no_stream(problem: Problem) -> str | None:
@@ -138,9 +137,7 @@ class _Builder:
             for tensor in segment.outputs:
                 self._add_hops(tensor, segment.device, sending[index])
         leave = self._exit(segments, received.get(len(segments), 0.0), sending)
-        return SampleTasks(
-            self._tables(), segments, tuple(made), self.hops, entry, leave, self.device_server
-        )
+        return SampleTasks(self._tables(), segments, tuple(made), self.hops, entry, leave)
 
     def _transfers(
         self, segments: tuple[Segment, ...], segment_of: IntArray

@@ -9,51 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 from placewright.errors import InputError, UnknownNameError
 
 # Called with an operator's name in torch.ops.aten, its overload and its arguments.
 Emit = Callable[..., Any]
-
-
-class Optimizer(Protocol):
-    """An update rule with its settings."""
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate of a step that is told no other."""
-        ...
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of the state tensors of each parameter, in the shape of the parameter; ``step`` is
-        a scalar. All start at zero."""
-        ...
-
-    def scalars(self, learning_rate: float) -> dict[str, float]:
-        """Numbers that the updates of a step read, by name: they follow the learning rate."""
-        ...
-
-    def update(
-        self,
-        emit: Emit,
-        parameter: Any,
-        gradient: Any,
-        state: Sequence[Any],
-        scalars: Mapping[str, Any],
-    ) -> tuple[Any, ...]:
-        """Emit the operators of a parameter's update.
-
-        Args:
-            emit: ``emit("mul", "Tensor", a, b)`` adds one ATen call and returns its value.
-            state: values of `slots`.
-            scalars: values of `scalars`, tensors without dimensions.
-
-        Returns:
-            The new parameter, then the new value of each slot.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,11 +34,12 @@ class Sgd:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """See `Optimizer.slots`."""
+        """Names of the state tensors of each parameter, in the shape of the parameter; ``step`` is
+        a scalar. All start at zero."""
         return ("momentum",) if self.momentum else ()
 
     def scalars(self, learning_rate: float) -> dict[str, float]:
-        """See `Optimizer.scalars`."""
+        """Numbers that the updates of a step read, by name: they follow the learning rate."""
         return {"learning_rate": learning_rate}
 
     def update(
@@ -88,7 +50,16 @@ class Sgd:
         state: Sequence[Any],
         scalars: Mapping[str, Any],
     ) -> tuple[Any, ...]:
-        """See `Optimizer.update`."""
+        """Emit the operators of a parameter's update.
+
+        Args:
+            emit: ``emit("mul", "Tensor", a, b)`` adds one ATen call and returns its value.
+            state: values of `slots`.
+            scalars: values of `scalars`, tensors without dimensions.
+
+        Returns:
+            The new parameter, then the new value of each slot.
+        """
         if self.weight_decay:
             gradient = emit("add", "Tensor", gradient, parameter, alpha=self.weight_decay)
         rate = scalars["learning_rate"]
@@ -122,11 +93,11 @@ class Adam:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """See `Optimizer.slots`."""
+        """See `Sgd.slots`."""
         return ("average", "average_of_squares", "step")
 
     def scalars(self, learning_rate: float) -> dict[str, float]:
-        """See `Optimizer.scalars`."""
+        """See `Sgd.scalars`."""
         return {"learning_rate": learning_rate}
 
     def update(
@@ -137,7 +108,7 @@ class Adam:
         state: Sequence[Any],
         scalars: Mapping[str, Any],
     ) -> tuple[Any, ...]:
-        """See `Optimizer.update`."""
+        """See `Sgd.update`."""
         average, squares, step = state
         parameter, gradient = self._decayed(emit, parameter, gradient, scalars)
         step = emit("add", "Tensor", step, 1)
@@ -178,7 +149,7 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
     def scalars(self, learning_rate: float) -> dict[str, float]:
-        """See `Optimizer.scalars`."""
+        """See `Sgd.scalars`."""
         decay = {"remaining": 1 - learning_rate * self.weight_decay} if self.weight_decay else {}
         return {"learning_rate": learning_rate, **decay}
 
@@ -194,7 +165,7 @@ class AdamW(Adam):
 class StepRule:
     """An optimizer, and what happens to the gradients before it."""
 
-    optimizer: Optimizer  # makes new parameters
+    optimizer: Sgd | Adam  # makes new parameters
     # largest norm of all gradients together, as ``clip_grad_norm_``; 0 sets no limit
     clip: float = 0.0
     accumulate: int = 1  # steps whose mean gradient makes one update
@@ -206,7 +177,7 @@ class StepRule:
             raise InputError(f"optimizer: accumulate must be >= 1, got {self.accumulate}")
 
 
-OPTIMIZERS: Mapping[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+OPTIMIZERS: Mapping[str, type[Sgd | Adam]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 
 
 def rule_of(text: str) -> StepRule:

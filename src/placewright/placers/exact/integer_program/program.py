@@ -72,7 +72,6 @@ def solve(
     start: FloatArray | None = None,
     seconds: float = math.inf,
     max_nodes: int | None = None,
-    cutoff: float = math.inf,
     presolve: bool = True,
     is_over: Callable[[], bool] = lambda: False,
 ) -> MipResult:
@@ -83,7 +82,6 @@ def solve(
         seconds: wall-clock limit; inf is none.
         max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so
             that runs repeat.
-        cutoff: solutions above it are discarded.
         presolve: False skips it. HiGHS reads the clock only between rounds of presolve.
         is_over: asked ten times a second whether to end soon, as where another limit is met.
 
@@ -108,8 +106,6 @@ def solve(
         solver.setOptionValue("mip_max_nodes", max_nodes)
     if not presolve:
         solver.setOptionValue("presolve", "off")
-    if math.isfinite(cutoff):
-        solver.setOptionValue("objective_bound", cutoff)
     solver.passModel(_model(highspy, program))
     if start is not None:
         known = np.flatnonzero(np.isfinite(start)).astype(np.int32)

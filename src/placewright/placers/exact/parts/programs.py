@@ -266,16 +266,13 @@ _KEPT = 0.98  # share of the seconds, which leaves time to evaluate the last pla
 _MOST_UNITS = 300  # larger parts are not solved
 
 
-def search_parts(
-    problem: Problem, evaluator: Evaluator, share: float, parts: PartPrograms | None
-) -> None:
+def search_parts(problem: Problem, evaluator: Evaluator, parts: PartPrograms | None) -> None:
     """Offer the bounds of parts; evaluate the combined solutions, with and without the order.
 
-    The bounds are seconds, so that nothing is done if energy or price is minimised.
+    The bounds are seconds, so that nothing is done if energy or price is minimised. Without a limit
+    in seconds the solver's own measure of work ends it, so that the answer repeats.
 
     Args:
-        share: of the remaining seconds; without a limit in seconds the solver's own measure of
-            work ends it, so that the answer repeats.
         parts: programs of the parts, which store results; None if there are none.
     """
     if problem.objective in CHARGED:
@@ -283,7 +280,7 @@ def search_parts(
     evaluator.offer_bound(parts_bound(problem), _METHOD)
     if parts is None or evaluator.is_closed or evaluator.remaining_seconds <= 0:
         return
-    ends = evaluator.seconds + _KEPT * share * evaluator.remaining_seconds
+    ends = evaluator.seconds + _KEPT * evaluator.remaining_seconds
     has_clock = math.isfinite(evaluator.remaining_seconds)
 
     def try_placement(device_of: IntArray, order: IntArray) -> None:
