@@ -28,7 +28,7 @@ from placewright.profiling.evidence import LEAST_TRIALS, Evidence
 from placewright.profiling.measure import ProgressCallback
 from placewright.profiling.store import CostStore
 
-VERSION = "machine costs/1"
+VERSION = "machine costs/2"
 _PROBED_BYTES = 2 * 1024 * 1024
 _PROBED_ROUNDS = 7
 _DRIFTS = (1.5, 2.0, 4.0)  # ratios that probes of one machine do not reach

@@ -33,7 +33,7 @@ from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.rounds import Rounds, scatter_of
 from placewright.profiling.store import CostStore
 
-_VERSION = "in-situ/5"  # part of the keys; change it with the way of measuring
+_VERSION = "in-situ/6"  # part of the keys; change it with the way of measuring
 _REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model one more)
 _ROUNDS_BEFORE_AHEAD = 3  # of each device, from which the rest is predicted
 _SHORT_SECONDS = 0.01  # of a run; a longer one soon fills the caches itself

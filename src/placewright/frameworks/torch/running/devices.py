@@ -169,7 +169,9 @@ def prepared_caller(device: Device) -> Iterator[None]:
     if is_cuda:
         _use_same_kernels()
     try:
-        with without_optimization(), torch.cuda.device(native) if is_cuda else nullcontext():
+        # To begin the mode here is cheaper than in each segment.
+        on_card = torch.cuda.device(native) if is_cuda else nullcontext()
+        with torch.inference_mode(), without_optimization(), on_card:
             yield
     finally:
         torch.set_num_threads(threads)  # each segment sets its device's

@@ -79,16 +79,20 @@ class ScriptedFunction:
     def __init__(self, segment: SegmentModule) -> None:
         self._function = compiled_script(script_text(segment.module, segment.n_inputs))
 
-    def state_box(self, tensors: Sequence[torch.Tensor], draws: Draws | None = None) -> Any:
-        """A list that the interpreter takes without converting it."""
-        return torch._C.ScriptList(list(tensors))
+    def state_box(
+        self, tensors: Sequence[torch.Tensor], draws: Draws | None = None
+    ) -> _ScriptedState:
+        """Lists that the interpreter takes without converting them."""
+        return _ScriptedState(script_list([]), script_list(tensors))
 
-    def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
+    def run(self, entering: list[torch.Tensor], state: _ScriptedState) -> list[torch.Tensor]:
         """Pass the tensors to the interpreter, which drops each after its last use."""
-        box = torch._C.ScriptList(entering)
+        box = state.entering
+        box.clear()  # it has tensors of a run that failed
+        box.extend(entering)
         entering.clear()
         try:
-            return self._function(box, state)
+            return self._function(box, state.tensors)
         except Exception as error:  # operators raise any type
             raise _failure(error) from error
 
@@ -175,6 +179,22 @@ class CompiledFunction:
             return list(self._function(*arguments))
         except Exception as error:  # operators raise any type
             raise _failure(error) from error
+
+
+@dataclass
+class _ScriptedState:
+    """Lists of the interpreter. A new one takes as long as some operators, so they are kept."""
+
+    entering: Any  # empty between two runs, see `script_text`
+    tensors: Any
+
+
+def script_list(tensors: Sequence[torch.Tensor]) -> Any:
+    """Make a list that TorchScript's interpreter takes without converting it."""
+    made = torch._C.ScriptList([torch.empty(0)])  # the type of an empty list would be unknown
+    made.clear()
+    made.extend(list(tensors))
+    return made
 
 
 @dataclass

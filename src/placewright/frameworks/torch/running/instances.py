@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +129,8 @@ class TorchInstance:
 
     def _call(self, entering: list[torch.Tensor]) -> list[torch.Tensor]:
         segment, state = self.segment, self.segment.state
-        with torch.inference_mode():
+        is_begun = torch.is_inference_mode_enabled()
+        with nullcontext() if is_begun else torch.inference_mode():
             results = segment.function.run(entering, self._state)
             for (name, _), value in zip(
                 segment.writes.held, results[segment.n_outputs :], strict=True

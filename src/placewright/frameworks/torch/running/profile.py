@@ -12,7 +12,11 @@ import torch
 
 from placewright.core.arrays import FloatArray
 from placewright.execution.runtime import OpSegment, median_seconds
-from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
+from placewright.frameworks.torch.running.functions import (
+    SegmentFunction,
+    script_list,
+    segment_function,
+)
 from placewright.frameworks.torch.running.instances import DeviceState
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved
 from placewright.frameworks.torch.running.nodes import NodeMap
@@ -142,13 +146,12 @@ class OpTimer:
 def _empty_call_seconds() -> float:
     """Median seconds of a call that computes nothing."""
     function = compiled_script(_EMPTY)
-    tensor, state = torch.zeros(1), torch._C.ScriptList([torch.zeros(1)])
+    tensor, state, box = torch.zeros(1), script_list([torch.zeros(1)]), script_list([])
     seconds = []
     for _ in range(31):
         entering = [tensor]
         start = time.perf_counter()
-        box = torch._C.ScriptList(entering)
-        entering.clear()
+        box.append(entering.pop())
         function(box, state)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
