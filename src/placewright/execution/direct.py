@@ -163,7 +163,8 @@ class Copy:
         self._tensors = RequestTensors(model, segments, Members.of(devices))
         self._numbers = itertools.count()
         self._idle: list[Slot] = []
-        self._model, self._device = model, devices[segments[0].device]
+        self._device = devices[segments[0].device]
+        self._preparing = model if isinstance(model, PreparesCallers) else None
         locks = [threading.Lock() if takes_turns else nullcontext() for _ in devices]
         self._turns = [locks[segment.device] for segment in segments]
         self._keeps_state = isinstance(model, KeepsState) and model.keeps_state
@@ -214,8 +215,7 @@ class Copy:
         return self._tensors.execution(request)
 
     def _prepared(self) -> AbstractContextManager[None]:
-        model = self._model
-        return model.prepared(self._device) if isinstance(model, PreparesCallers) else nullcontext()
+        return self._preparing.prepared(self._device) if self._preparing else nullcontext()
 
 
 def whole_copies(model: LoadedModel, devices: Sequence[Device]) -> list[Copy]:

@@ -115,6 +115,8 @@ class Slot:
     tensors: dict[Place, NativeTensor] = field(default_factory=dict)  # (tensor, memory) -> value
     # tensor -> value of every tensor that left a segment; None if not requested
     boundary: dict[int, NativeTensor] | None = None
+    # whether an instance queues its work, see `RunsAsynchronously`
+    is_asynchronous: bool = False
 
     def reset_state(self) -> None:
         """Give the state of all instances its initial value."""
@@ -134,7 +136,9 @@ def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:
     for row in compiled:
         made = {id(x): x.instance() for x in {id(x): x for x in row}.values()}
         instances.append([made[id(x)] for x in row])
-    return Slot(instances)
+    # Asked once: a look at the type of each instance in each request takes longer than its cut.
+    queues = any(isinstance(made, RunsAsynchronously) for row in instances for made in row)
+    return Slot(instances, is_asynchronous=queues)
 
 
 @dataclass(eq=False)
@@ -224,21 +228,17 @@ class RequestTensors:
 
     def settle(self, done: RequestProgress) -> None:
         """Wait for queued segments; their real spans replace those of queueing."""
-        if self.mover is None:
+        if self.mover is None or not done.slot.is_asynchronous:
             return
-        queued = False
         for index, segment in enumerate(self.segments):
             instance = self._instance(done, index, segment)
             if isinstance(instance, RunsAsynchronously):
-                span = instance.settled_span()
-                if span is not None:
-                    done.spans[index] = (span[0] - done.start, span[1] - done.start)
-                    queued = True
-        if queued:
-            for tensor in self.outputs:
-                if (value := done.slot.tensors.get((tensor, self.routes.host))) is not None:
-                    self.mover.arrived(value)
-            done.arrival = time.perf_counter() - done.start
+                begin, end = instance.settled_span()
+                done.spans[index] = (begin - done.start, end - done.start)
+        for tensor in self.outputs:
+            if (value := done.slot.tensors.get((tensor, self.routes.host))) is not None:
+                self.mover.arrived(value)
+        done.arrival = time.perf_counter() - done.start
 
     def run_segment(self, request: RequestProgress, index: int) -> None:
         """Run a segment and send its outputs on; tensors without further readers are dropped."""

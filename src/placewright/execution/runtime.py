@@ -230,11 +230,8 @@ def moved_from_host(
 class RunsAsynchronously(Protocol):
     """An instance whose `run` may return before its device is done."""
 
-    def settled_span(self) -> tuple[float, float] | None:
-        """Wait for the last run; return its start and end in ``time.perf_counter`` seconds.
-
-        The result is None if `run` itself took that time.
-        """
+    def settled_span(self) -> tuple[float, float]:
+        """Wait for the last run; return its start and end in ``time.perf_counter`` seconds."""
         ...
 
 

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 from torch_programs import inference_program
 
+from placewright.errors import RuntimeFailure
 from placewright.execution.runner import ConcurrentRunner
 from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.running.functions import ScriptedFunction, SteppedFunction
 from placewright.frameworks.torch.running.runtime import TorchRuntime
+from placewright.frameworks.torch.running.segments import SegmentModule
 from placewright.frameworks.torch.training.step import read_training
 from placewright.testing.runtime_contract import random_segments
 
@@ -118,3 +120,17 @@ def test_attention_without_dropout_can_be_trained() -> None:
     program = read_training(module, (x,)).program
     loss = program.module(*program.state.values(), x)[0]
     assert float(loss) == pytest.approx(float(module(x).detach()), rel=1e-5)
+
+
+def test_a_failed_run_leaves_nothing_to_the_next() -> None:
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    added = graph.call_function(aten.add.Tensor, (x, y))
+    added.meta["val"] = torch.zeros(2)
+    graph.output([added])
+    module = torch.fx.GraphModule({}, graph)
+    function = ScriptedFunction(SegmentModule(module, n_inputs=2, state=()))
+    state = function.state_box([])
+    with pytest.raises(RuntimeFailure):
+        function.run([torch.ones(2), torch.ones(3)], state)
+    assert function.run([torch.ones(2), torch.ones(2)], state)[0].tolist() == [2.0, 2.0]

@@ -88,12 +88,12 @@ class ScriptedFunction:
     def run(self, entering: list[torch.Tensor], state: _ScriptedState) -> list[torch.Tensor]:
         """Pass the tensors to the interpreter, which drops each after its last use."""
         box = state.entering
-        box.clear()  # it has tensors of a run that failed
         box.extend(entering)
         entering.clear()
         try:
             return self._function(box, state.tensors)
         except Exception as error:  # operators raise any type
+            box.clear()
             raise _failure(error) from error
 
 

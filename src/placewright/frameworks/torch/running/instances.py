@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -87,7 +86,7 @@ class TorchSegment:
                 "a run changes the model's state, so that the next one must wait for it; run one "
                 "request at a time"
             )
-        return TorchInstance(self)
+        return TorchInstance(self) if self.lane is None else QueuedInstance(self, self.lane)
 
     def state_values(self) -> Mapping[str, HostArray]:
         """Name -> present value of the state that this segment changes."""
@@ -110,8 +109,6 @@ class TorchInstance:
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
         """Compute the outputs; a list of inputs is emptied, so that each dies at its last use."""
-        if self.segment.lane is not None:
-            return self._queue(self.segment.lane, inputs)
         entering = [on_host(value) for value in inputs]
         if isinstance(inputs, list):
             inputs.clear()
@@ -141,7 +138,17 @@ class TorchInstance:
                 state.write_held(name)
         return results
 
-    def _queue(self, lane: Lane, inputs: Sequence[Any]) -> list[torch.Tensor]:
+
+class QueuedInstance(TorchInstance):
+    """An executable copy whose work an accelerator queues."""
+
+    def __init__(self, segment: TorchSegment, lane: Lane) -> None:
+        super().__init__(segment)
+        self._lane = lane
+
+    def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
+        """Queue the work; a list of inputs is emptied, so that each dies at its last use."""
+        lane = self._lane
         begin, end = lane.event(timed=True), lane.event(timed=True)
         with lane.module.stream(lane.compute):
             entering = [lane.received(value) for value in inputs]
@@ -153,11 +160,6 @@ class TorchInstance:
         self._span = (begin, end)
         return outputs
 
-    def settled_span(self) -> tuple[float, float] | None:
-        """Wait for the last run; return its start and end in ``time.perf_counter`` seconds.
-
-        The result is None on the processor, where `run` itself takes that time.
-        """
-        if self.segment.lane is None:
-            return None
-        return self.segment.lane.settled([self._span])[0]
+    def settled_span(self) -> tuple[float, float]:
+        """Wait for the last run; return its start and end in ``time.perf_counter`` seconds."""
+        return self._lane.settled([self._span])[0]
