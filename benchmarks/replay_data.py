@@ -1,10 +1,14 @@
 """Convert measurements of others to files for `placewright replay`.
 
     python -m benchmarks.replay_data hope FOLDER PHONE -o phone.json [--without nasnet-mobile]
+        [--copies FOLDER2] [--note WORDS]
     python -m benchmarks.replay_data csv FOLDER -o data.json
 
 `hope` reads a checkout of the repository summerspringwei/DAG-Scheduler at the parent of its commit
-2799224e. The repository has no license: keep the converted file to yourself. `csv` reads four files
+2799224e, and copy times in a checkout of commit feb699a, which stored the measured latency. Later
+commits overwrote those of the phone redmi by smaller ones, and kept one file as ``….with-copy``.
+The repository has no license: keep the converted file to yourself.
+`csv` reads four files
 of a folder: ``ops.csv`` (op, then a column of seconds for each device; an empty cell if it cannot
 run there), ``edges.csv`` (from, to, bytes; rows with one `tensor` share a copy), ``copies.csv``
 (from, to, bytes, seconds) and ``plans.csv`` (plan, op, device, measured; `*` is every op).
@@ -38,19 +42,28 @@ def main() -> None:
     parser.add_argument("phone", nargs="?", help="of hope, such as redmi")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--without", default="", help="models, separated by commas")
+    parser.add_argument("--copies", type=Path, help="checkout with copy times, if not FOLDER")
+    parser.add_argument("--note", default="", help="words for the title, on what was taken")
     wanted = parser.parse_args()
     if wanted.kind == "hope":
         if wanted.phone is None:
             parser.error("hope needs a PHONE, such as redmi")
-        document = of_hope(wanted.folder, wanted.phone, wanted.without.split(","))
+        without = wanted.without.split(",")
+        document = of_hope(wanted.folder, wanted.phone, without, wanted.copies)
     else:
         document = of_csv(wanted.folder)
+    document["title"] += f", {wanted.note}" if wanted.note else ""
     wanted.output.write_text(json.dumps(document))
     read_replay(wanted.output)
 
 
-def of_hope(folder: Path, phone: str, without: list[str]) -> dict[str, Any]:
-    """Plans of a phone of HOPE whose measured latency, placement and times are all there."""
+def of_hope(
+    folder: Path, phone: str, without: list[str], copies_in: Path | None = None
+) -> dict[str, Any]:
+    """Plans of a phone of HOPE whose measured latency, placement and times are all there.
+
+    Copy times come from the checkout `copies_in`; without it from `folder`, too.
+    """
     copies: dict[str, list[tuple[float, float]]] = {"cpu": [], "gpu": []}
     cases = []
     for model in MODELS:
@@ -59,7 +72,8 @@ def of_hope(folder: Path, phone: str, without: list[str]) -> dict[str, Any]:
         if model in without or not times.exists():
             continue
         seconds = {name: [float(x) / 1e6 for x in rest[:4]] for name, *rest in _words(times, 5)}
-        for shape, to_gpu, to_cpu in _words(at / phone / f"{model}-{phone}-data-trans.csv", 3):
+        measured = f"mnn/models/{model}/{phone}/{model}-{phone}-data-trans.csv"
+        for shape, to_gpu, to_cpu in _words((copies_in or folder) / measured, 3):
             copies["cpu"].append((_bytes(shape), float(to_gpu) / 1e6))
             copies["gpu"].append((_bytes(shape), float(to_cpu) / 1e6))
         edges = _hope_edges(at / f"{model}-info.txt", seconds)
@@ -79,7 +93,7 @@ def of_hope(folder: Path, phone: str, without: list[str]) -> dict[str, Any]:
     return {
         "format": REPLAY_FORMAT,
         "title": f"HOPE, {phone}",
-        "source": "https://github.com/summerspringwei/DAG-Scheduler, parent of 2799224e",
+        "source": "https://github.com/summerspringwei/DAG-Scheduler",
         "license": "none",
         "devices": ["cpu", "gpu"],
         "copies": [{"from": a, "to": b, "samples": copies[a]} for a, b in ends],

@@ -215,7 +215,7 @@ def replays(document: Any) -> Table:
     return columns, [
         [
             row["title"],
-            "chose the rule" if row["chose"] else "judges it",
+            row["use"],
             str(row["plans"]),
             f"{rule} (chosen)" if rule == document["rule"] else rule,
             f"{found['median']:.1%}",
@@ -226,6 +226,39 @@ def replays(document: Any) -> Table:
         for row in document["rows"]
         for rule, found in row["rules"].items()
     ]
+
+
+def groups_of_replays(document: Any) -> Table:
+    """Errors under the chosen rule, by model, CPU threads and kind of plan."""
+    columns = ["measurements", "group", "plans", "median error", "lowest", "highest"]
+    return columns, [
+        [
+            row["title"],
+            f"{label} {value}",
+            str(found["plans"]),
+            f"{found['median']:.1%}",
+            f"{found['low']:+.1%}",
+            f"{found['high']:+.1%}",
+        ]
+        for row in document["rows"]
+        if row["use"] != "other data of the first"
+        for label, groups in row["groups"].items()
+        for value, found in groups.items()
+    ]
+
+
+def replays_held_out(document: Any) -> Table:
+    """Errors of each model under the rule that the other models choose."""
+    columns = ["model", "copies occupy, by the others", "plans", "median error", "lowest"]
+    rows = [[row["model"], row["rule"], *_errors(row["errors"])] for row in document["held_out"]]
+    together = [error for row in document["held_out"] for error in row["errors"]]
+    return [*columns, "highest"], [*rows, ["all", "", *_errors(together)]]
+
+
+def _errors(errors: list[float]) -> list[str]:
+    """Number, median of the amounts, lowest and highest."""
+    middle = statistics.median(map(abs, errors))
+    return [str(len(errors)), f"{middle:.1%}", f"{min(errors):+.1%}", f"{max(errors):+.1%}"]
 
 
 def zero_shot(document: Any) -> Table:

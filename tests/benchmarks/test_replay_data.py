@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks.replay_data import of_csv, of_hope
+from benchmarks.replays import held_out
 from placewright.files.replay_file import read_replay
+from placewright.report.replay_text import Replay, ReplayedPlan
 
 
 def test_csv_tables(tmp_path: Path) -> None:
@@ -54,3 +58,25 @@ def test_a_tree_like_that_of_hope(tmp_path: Path) -> None:
         ("gpu alone", 10e-3),
     ]
     assert document.copies[1].samples == [(12.0, 8e-6), (36.0, 10e-6)]
+    earlier = tmp_path / "earlier"
+    times = earlier / at.relative_to(tmp_path) / "p" / "inception-v3-p-data-trans.csv"
+    times.parent.mkdir(parents=True)
+    times.write_text("1,3 70.0 80.0\n")
+    document = of_hope(tmp_path, "p", [], earlier)
+    assert document["copies"][0]["samples"] == [(12.0, 70e-6)]
+    assert document["cases"] == json.loads(path.read_text())["cases"]
+
+
+def test_the_plans_of_a_model_have_no_say_in_its_own_rule() -> None:
+    """`nobody` fits the third model alone, which is judged by what the two others choose."""
+    plans = tuple(
+        ReplayedPlan("case", {"model": model}, "plan", 1.0, values, is_split=True)
+        for model, values in (
+            ("a", {"nobody": 0.8, "receiver": 0.9, "sender": 0.9, "both": 1.1}),
+            ("b", {"nobody": 0.7, "receiver": 0.8, "sender": 0.8, "both": 0.95}),
+            ("c", {"nobody": 1.0, "receiver": 1.2, "sender": 1.2, "both": 1.3}),
+        )
+    )
+    rows = held_out([Replay("title", "", "", (), plans)])
+    assert [row["rule"] for row in rows] == ["nobody", "nobody", "both"]
+    assert rows[2]["errors"] == [pytest.approx(0.3)]
