@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from placewright.cli.inspect import _print_cluster
@@ -16,6 +19,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.processors import sets_at_once
 from placewright.errors import ClusterError, FieldError
 from placewright.files.cluster_file import read_cluster, write_cluster
 from placewright.profiling.discover import completed_cluster
@@ -42,6 +46,26 @@ def test_a_device_without_names_has_a_processor_of_its_own_name() -> None:
         [True, False, False, True],
         [True, True, True, False],
     ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sets_that_compute_at_once_are_those_that_brute_force_finds(seed: int) -> None:
+    """Sets without an excluded pair to which no device can be added; each is found once."""
+    rng = np.random.default_rng(seed)
+    n, share = int(rng.integers(0, 8)), rng.random()
+    upper = np.triu(rng.random((n, n)) < share, 1)
+    excludes = upper | upper.T
+    order = rng.permutation(n).tolist()
+
+    def fits(members: Sequence[int]) -> bool:
+        return not any(excludes[a, b] for a in members for b in members)
+
+    all_sets = [one for k in range(n + 1) for one in combinations(range(n), k) if fits(one)]
+    largest = [one for one in all_sets if not any(set(one) < set(other) for other in all_sets)]
+    found = list(sets_at_once(excludes, order))
+    assert sorted(tuple(sorted(one)) for one in found) == sorted(largest)
+    places = [[order.index(device) for device in one] for one in found]
+    assert places == sorted(places)
 
 
 def test_a_cluster_file_keeps_them(tmp_path: Path) -> None:

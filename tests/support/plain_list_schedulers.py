@@ -481,6 +481,7 @@ def m_topo(problem: Problem, limits: FloatArray) -> Proposal:
     sizes = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
     kinds = [device.kind for device in problem.cluster.devices]
     filling = [d for d, kind in enumerate(kinds) if kind != "cpu"] or list(range(len(kinds)))
+    filling = _one_for_each_processor(problem, filling)
     others = [d for d in range(len(kinds)) if d not in filling]
     turns = [[*filling[at:], *filling[:at], *others] for at in range(len(filling))]
     share = sizes.sum() / len(filling) + sizes.max()
@@ -495,6 +496,19 @@ def m_topo(problem: Problem, limits: FloatArray) -> Proposal:
         filled[device] += sizes[group]
         device_of_class[group] = device
     return classes.expand(device_of_class), None
+
+
+def _one_for_each_processor(problem: Problem, devices: list[int]) -> list[int]:
+    """Those of few processors first; a device that can run nothing is the last choice."""
+    names = [set(d.processors or (d.name,)) for d in problem.cluster.devices]
+    able = problem.allowed.any(axis=0)
+    taken: set[str] = set()
+    chosen = []
+    for device in sorted(devices, key=lambda d: (not able[d], len(names[d]))):
+        if not taken & names[device]:
+            taken |= names[device]
+            chosen.append(device)
+    return sorted(chosen)
 
 
 class _EarliestFirst:

@@ -7,7 +7,7 @@ processors they compute on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +60,41 @@ def pairs_that_exclude(devices: Sequence[Computes]) -> BoolArray:
         found[np.ix_(users, users)] = True
     np.fill_diagonal(found, False)
     return frozen_bools(found)
+
+
+def sets_at_once(excludes: BoolArray, devices: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every largest set of devices that may compute at once: no two share a processor.
+
+    A device can be added to none of the sets. Those with devices that come first in `devices` come
+    first; without shared processors there is one set, of all devices.
+
+    Args:
+        excludes: true for two devices with a common processor, (n, n).
+        devices: to choose from, in order of preference.
+
+    Examples:
+        >>> both_on_one = np.array([[False, True, False], [True, False, False], [False] * 3])
+        >>> list(sets_at_once(both_on_one, [1, 0, 2]))
+        [(1, 2), (0, 2)]
+    """
+    yield from _grown((), list(devices), [], excludes)
+
+
+def _grown(
+    chosen: tuple[int, ...], left: list[int], passed: list[int], excludes: BoolArray
+) -> Iterator[tuple[int, ...]]:
+    """Sets with the chosen devices and some of those left, to which none passed over fits."""
+    if not left and not passed:
+        yield chosen
+    while left and all(excludes[device, left].any() for device in passed):
+        first, left = left[0], left[1:]
+        yield from _grown(
+            (*chosen, first),
+            [device for device in left if not excludes[first, device]],
+            [device for device in passed if not excludes[first, device]],
+            excludes,
+        )
+        passed = [*passed, first]
 
 
 def check_processors(devices: Sequence[Computes], contended: Collection[str]) -> None:

@@ -204,3 +204,28 @@ def test_settings_are_checked(name: str) -> None:
     setting = "imbalance" if name == "mt-kahypar" else "assignments"
     with pytest.raises(InputError, match=setting):
         make_placer(name, {setting: "0"})
+
+
+@pytest.mark.parametrize("name", [*NAMES, "even-split", "m-topo"])
+@pytest.mark.parametrize("second", ["mode", "pair"])
+def test_modes_of_a_card_share_the_share_of_the_card(name: str, second: str) -> None:
+    """Eight equal ops, two cards: as many for each, however many devices compute on them.
+
+    The third device is another mode of the first card, or a pair of both.
+    """
+    if name in NAMES:
+        pytest.importorskip(NAMES[name])
+    problem = chain(8, 3, (1.0, 1.0, 1.0), ("gpu", "gpu", "gpu"))
+    used = ("card", "other") if second == "pair" else ("card",)
+    own = (("card",), ("other",), used)
+    devices = tuple(
+        replace(device, processors=names)
+        for device, names in zip(problem.cluster.devices, own, strict=True)
+    )
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    solution = solve(name, problem)
+    assert solution.placement is not None
+    counts = np.bincount(solution.placement.device_of, minlength=3)
+    # m-topo fills a device up to its share and one op more
+    assert sorted(counts.tolist()) == ([0, 3, 5] if name == "m-topo" else [0, 4, 4])
+    assert counts[1] > 0

@@ -1,14 +1,19 @@
-"""Contiguous split of one topological order: each device gets the same share of the work."""
+"""Contiguous split of one topological order: each device gets the same share of the work.
+
+Of devices that share a processor one gets a share; see `devices_at_once`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray, frozen_bools
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_bools
 from placewright.core.problem import Problem
+from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
@@ -63,10 +68,36 @@ def contiguous_split(problem: Problem, share: str) -> IntArray:
     order = problem.unit_graph.topological_order
     total = size.sum()
     middle = (np.cumsum(size[order]) - size[order] / 2) / (total if total > 0 else 1.0)
-    ends = np.cumsum(fractions) / fractions.sum()
+    chosen = np.array(_sharing(problem))
+    ends = np.cumsum(fractions[chosen]) / fractions[chosen].sum()
     device_of = np.empty(problem.n_units, dtype=np.int64)
-    device_of[order] = np.minimum(np.searchsorted(ends, middle), problem.n_devices - 1)
+    device_of[order] = chosen[np.minimum(np.searchsorted(ends, middle), len(chosen) - 1)]
     return device_of
+
+
+def _sharing(problem: Problem) -> tuple[int, ...]:
+    """Devices that get a share: all, but one of those with a common processor."""
+    if problem.cluster.excludes.any():
+        return next(devices_at_once(problem))
+    return tuple(range(problem.n_devices))
+
+
+def devices_at_once(problem: Problem, usable: BoolArray | None = None) -> Iterator[tuple[int, ...]]:
+    """Sets of usable devices that may compute at once, each in ascending order.
+
+    The first has devices of few processors and, of those, fast ones.
+    """
+    mask = np.ones(problem.n_devices, dtype=np.bool_) if usable is None else usable
+    able = mask & problem.allowed.any(axis=0)
+    devices = np.flatnonzero(able if able.any() else mask).tolist()
+    speeds, specs = device_speeds(problem), problem.cluster.devices
+
+    def preference(device: int) -> tuple[int, float, int]:
+        return max(1, len(specs[device].processors)), -float(speeds[device]), device
+
+    devices.sort(key=preference)
+    for found in sets_at_once(problem.cluster.excludes, devices):
+        yield tuple(sorted(found))
 
 
 def device_speeds(problem: Problem) -> FloatArray:

@@ -5,9 +5,9 @@ the share of a device is (total bytes / devices) + the largest unit, where a uni
 weights and outputs.
 
 Departures from the paper: theirs are equal GPUs, so a CPU beside accelerators takes only units that
-they cannot run (support, pins, memory); a colocation class goes where its first unit goes; a device
-whose memory cannot take a class is skipped; a graph without any bytes is filled by mean seconds
-instead.
+they cannot run (support, pins, memory), and devices that share a processor count as one, whose
+others take what the first cannot; a colocation class goes where its first unit goes; a device whose
+memory cannot take a class is skipped; a graph without any bytes is filled by mean seconds instead.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
 from placewright.placers.conditions import ForEveryProblem
@@ -58,7 +59,11 @@ def _filled(problem: Problem, limits: FloatArray) -> Proposal:
     counted = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
     sizes = np.asarray(counted, dtype=np.float64)
     kinds = [device.kind for device in problem.cluster.devices]
+    able = np.asarray(problem.allowed.any(axis=0))
     filling = [d for d, kind in enumerate(kinds) if kind != "cpu"] or list(range(len(kinds)))
+    specs = problem.cluster.devices
+    filling.sort(key=lambda d: (not able[d], max(1, len(specs[d].processors)), d))
+    filling = sorted(next(sets_at_once(problem.cluster.excludes, filling)))
     others = [d for d in range(len(kinds)) if d not in filling]
     turns = [[*filling[at:], *filling[:at], *others] for at in range(len(filling))]
     device_of_class = fill(

@@ -20,6 +20,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
+from placewright.placers.baselines.even_split import devices_at_once
 from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.partitioning.weighted_graph import (
     WeightedGraph,
@@ -53,16 +54,24 @@ class MtKahypar(ForEveryProblem):
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One mapping, one evaluation (more if memory binds)."""
+        devices = next(devices_at_once(problem))
+        usable = np.zeros(problem.n_devices, dtype=np.bool_)
+        usable[list(devices)] = True
 
         def partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
-            return self.mapped(problem, graph, fractions, seed)
+            return self.mapped(problem, devices, graph, fractions, seed)
 
-        return place_by_partition(problem, evaluator, rng, partition, assignments=1)
+        return place_by_partition(problem, evaluator, rng, partition, usable=usable, assignments=1)
 
     def mapped(
-        self, problem: Problem, graph: WeightedGraph, fractions: FloatArray, seed: int
+        self,
+        problem: Problem,
+        devices: tuple[int, ...],
+        graph: WeightedGraph,
+        fractions: FloatArray,
+        seed: int,
     ) -> IntArray:
-        """Part of each vertex, shape (n_vertices,); part p is the p-th device that may run ops.
+        """Part of each vertex, shape (n_vertices,); part p is the p-th of the devices.
 
         Raises:
             MissingExtraError: `mtkahypar` is not installed.
@@ -86,7 +95,8 @@ class MtKahypar(ForEveryProblem):
             context, graph.n_vertices, len(pins), pins, graph.vertex_weights.tolist(), weights
         )
         if mapping:
-            partition = source.map_onto_graph(_target(instance, context, problem, n_parts), context)
+            target = _target(instance, context, problem, devices)
+            partition = source.map_onto_graph(target, context)
         else:
             partition = source.partition(context)
         return np.array([partition.block_id(vertex) for vertex in range(graph.n_vertices)])
@@ -102,9 +112,9 @@ def _library() -> tuple[Any, Any]:
     return mtkahypar, mtkahypar.initialize(1, False)
 
 
-def _target(instance: Any, context: Any, problem: Problem, n_parts: int) -> Any:
-    """The cluster: devices that may run ops, joined by the relative seconds of a mean tensor."""
-    devices = np.flatnonzero(problem.allowed.any(axis=0))[:n_parts]
+def _target(instance: Any, context: Any, problem: Problem, devices: tuple[int, ...]) -> Any:
+    """The cluster: the devices, joined by the relative seconds of a mean tensor."""
+    n_parts = len(devices)
     cluster, sizes = problem.cluster, problem.unit_graph.tensor_bytes
     mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
     with np.errstate(invalid="ignore"):  # inf * 0 if there is no link

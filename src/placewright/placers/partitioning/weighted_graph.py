@@ -3,7 +3,8 @@
 A vertex is a colocation class, weighted with its mean seconds; an edge joins two classes that pass
 tensors, weighted with the mean seconds of their transfers. The size of part p is in
 proportion to the speed of device p. Partitioners ignore direction, support and memory, so that
-parts are repaired, and the evaluator decides between assignments of parts to devices.
+parts are repaired, and the evaluator decides between assignments of parts to devices. Devices that
+share a processor count once: the devices that get a part never exclude each other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scipy.sparse import coo_array
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.placers.baselines.even_split import device_speeds
+from placewright.placers.baselines.even_split import device_speeds, devices_at_once
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
@@ -114,23 +115,21 @@ def place_by_partition(
     usable: BoolArray | None = None,
     assignments: int = 24,
 ) -> Solution:
-    """Partition once, then evaluate assignments of parts to devices.
+    """Partition once for devices that compute at once, then evaluate assignments of parts to them.
 
     Args:
         usable: devices that get a part, shape (n_devices,); others run only what must run there.
         assignments: tried at most; the first is by speed, and of many devices only that one.
     """
-    mask = np.ones(problem.n_devices, dtype=np.bool_) if usable is None else usable
-    devices = np.flatnonzero(mask & problem.allowed.any(axis=0))
-    if len(devices) == 0:
-        devices = np.flatnonzero(mask)
-    chosen = np.zeros(problem.n_devices, dtype=np.bool_)
-    chosen[devices] = True
-    part_of = _parts(weighted_graph(problem), shares(problem, chosen), rng, partition)
-    all_of_them = math.factorial(len(devices)) <= assignments
-    tried = itertools.permutations(devices.tolist()) if all_of_them else [tuple(devices.tolist())]
-    for order in tried:
-        _evaluate_wish(evaluator, problem.colocation.expand(np.array(order)[part_of]))
+    graph = weighted_graph(problem)
+    found = list(itertools.islice(devices_at_once(problem, usable), assignments))
+    for devices in found:
+        chosen = np.zeros(problem.n_devices, dtype=np.bool_)
+        chosen[list(devices)] = True
+        part_of = _parts(graph, shares(problem, chosen), rng, partition)
+        all_of_them = math.factorial(len(devices)) <= assignments // len(found)
+        for order in itertools.permutations(devices) if all_of_them else [devices]:
+            _evaluate_wish(evaluator, problem.colocation.expand(np.array(order)[part_of]))
     return evaluator.solution()
 
 
