@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import DisjointSets, Grouping
 from placewright.core.problem import Problem
 
 LARGEST_SHARE_OF_MEMORY = 0.25
@@ -89,22 +89,19 @@ def merged_space(problem: Problem, n_groups: int) -> ActionSpace:
 
 
 class Merger:
-    """Union-find over colocation classes that refuses merges which no device could hold."""
+    """Sets of colocation classes that refuse merges which no device could hold."""
 
     def __init__(self, problem: Problem) -> None:
         classes = problem.colocation
         self.class_of = classes.group_of
-        self.parent = list(range(classes.n_groups))
+        self._sets, self._classes = DisjointSets(classes.n_groups), range(classes.n_groups)
         self._allowed = np.array(problem.allowed_by_class)
         self._weights = problem.kept.bytes_by_label(classes.group_of)
         self._limit = LARGEST_SHARE_OF_MEMORY * problem.cluster.memory_bytes
 
     def root(self, node: int) -> int:
         """The representative of a class's group."""
-        while self.parent[node] != node:
-            self.parent[node] = self.parent[self.parent[node]]
-            node = self.parent[node]
-        return node
+        return self._sets.root(node)
 
     def merge(self, first: int, second: int) -> bool:
         """Merge two groups given by any of their classes; False if it is refused."""
@@ -115,15 +112,14 @@ class Merger:
         weights = self._weights[first] + self._weights[second]
         if not np.any(both & (weights <= self._limit)):
             return False
-        low, high = min(first, second), max(first, second)
-        self.parent[high] = low
+        low = self._sets.join(first, second)
         self._allowed[low] = both
         self._weights[low] = weights
         return True
 
     def roots(self) -> IntArray:
         """The representative of each unit, shape (n_units,)."""
-        return np.array([self.root(node) for node in range(len(self.parent))])[self.class_of]
+        return np.array([self.root(node) for node in self._classes])[self.class_of]
 
     def grouping(self, problem: Problem) -> Grouping:
         """The groups, numbered by the first of their units in topological order."""
@@ -131,7 +127,7 @@ class Merger:
         order = problem.unit_graph.topological_order
         rank = np.empty(len(labels), dtype=np.int64)
         rank[Grouping.from_labels(labels[order]).group_of] = labels[order]
-        number = np.empty(len(self.parent), dtype=np.int64)
+        number = np.empty(len(self._classes), dtype=np.int64)
         n_groups = len(np.unique(labels))
         number[rank[:n_groups]] = np.arange(n_groups)
         return Grouping(number[labels])

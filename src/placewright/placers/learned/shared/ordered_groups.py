@@ -32,14 +32,14 @@ from placewright.placers.learned.shared.grouping import (
 
 
 class OrderedMerger(Merger):
-    """A union-find over colocation classes that refuses merges which would close a cycle."""
+    """Sets of colocation classes that refuse merges which would close a cycle."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self._rank = first_positions(problem)
         edges = ordered_edges(problem, self._rank)
-        self._after: list[set[int]] = [set() for _ in self.parent]
-        self._before: list[set[int]] = [set() for _ in self.parent]
+        self._after: list[set[int]] = [set() for _ in self._classes]
+        self._before: list[set[int]] = [set() for _ in self._classes]
         for producer, consumer in edges.T.tolist():
             self._after[producer].add(consumer)
             self._before[consumer].add(producer)
@@ -85,7 +85,7 @@ class OrderedMerger(Merger):
         waits = {root: len(self._before[root]) for root in roots}
         ready = [(int(self._rank[root]), root) for root in roots if waits[root] == 0]
         heapq.heapify(ready)
-        number = np.empty(len(self.parent), dtype=np.int64)
+        number = np.empty(len(self._classes), dtype=np.int64)
         for index in range(len(roots)):
             _, root = heapq.heappop(ready)
             number[root] = index
