@@ -23,6 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
     monkeypatch.setattr(engine_profile, "HIDDEN", 256)
     monkeypatch.setattr(engine_profile, "FEED", 512)
+    monkeypatch.setattr(engine_profile, "EXPERT_FEED", 256)
     monkeypatch.setattr(engine_profile, "PROBE_ROUNDS", 1)
     return own
 

@@ -100,6 +100,22 @@ def test_sums_over_devices_by_hand(engine: str) -> None:
     assert seconds_of(split, constants) == pytest.approx(halved + sums)
 
 
+def test_a_range_of_experts_is_their_share() -> None:
+    """Twelve of sixteen experts lie on a card, in the first layer alone."""
+    front = [
+        *(part(name, "gpu0") for name in ("attention", "router", "head")),
+        part("experts", "gpu0", layers=[0, 0], experts=[0, 11]),
+        part("experts", "cpu0", layers=[0, 0], experts=[12, 15]),
+        part("experts", "cpu0", layers=[1, 3], experts=[0, 15]),
+    ]
+    found = options({"A": front, "B": SPLIT["A"]}, model={"config": SPARSE})[0]
+    kinds = found.work.graph.op_kinds
+    columns = [
+        column for kind, column in zip(kinds, found.columns, strict=True) if kind == "Experts"
+    ]
+    assert columns == [(("cpu0", 0.25), ("gpu0", 0.75)), *[(("cpu0", 1.0),)] * 3]
+
+
 def test_no_option_is_better_than_the_limit() -> None:
     found = options(SPLIT, model={"config": SPARSE})
     constants = Constants("llama.cpp")

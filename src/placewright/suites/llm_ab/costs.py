@@ -417,9 +417,7 @@ class _Reader:
             if part.part == "kv" or (part.replica or 0) != 0:
                 continue
             for op in self._ops(part):
-                share = (part.share or 1.0) * (
-                    part.experts if isinstance(part.experts, float) else 1.0
-                )
+                share = (part.share or 1.0) * self._experts(part)
                 shares[op][part.device] = shares[op].get(part.device, 0.0) + share
         found: list[Column] = []
         for op, own in enumerate(shares):
@@ -436,6 +434,14 @@ class _Reader:
             head = graph.op_kinds.index("Head")
             found[head] = ((found[head][0][0], 1.0),)
         return tuple(found)
+
+    def _experts(self, part: PartFields) -> float:
+        """Share of the experts that a part has, by their number; a list has the first and last."""
+        shapes, experts = self._row.model.config, part.experts
+        if isinstance(experts, list):
+            assert shapes is not None
+            return (experts[-1] - experts[0] + 1) / (shapes.experts or 1) if experts else 0.0
+        return 1.0 if experts is None else experts
 
     def _ops(self, part: PartFields) -> Iterator[int]:
         if part.part not in _KINDS:
