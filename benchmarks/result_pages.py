@@ -21,6 +21,7 @@ from benchmarks import card_tables as cards
 from benchmarks import data_sheet_tables as sheets
 from benchmarks import headline_tables as headlines
 from benchmarks import result_tables as tables
+from benchmarks.stored_rows import note_changes, stored_rows
 from placewright.report.tables import markdown_table
 
 
@@ -48,13 +49,15 @@ class Section:
 def page(title: str, folder: Path, sections: Sequence[Section]) -> str:
     """Markdown of one page."""
     parts = [f"# {title}", "`python -m benchmarks.result_pages` made this page from stored rows."]
+    stored = stored_rows(folder)
     for section in sections:
         path = folder / f"{section.file}.json"
         document = json.loads(path.read_text())
         parts += [
             f"## {section.title}",
             _wrapped(section.text),
-            f"Command: `{section.command}`. Rows: [{path.name}]({path.name}).",
+            f"Command: `{section.command}`. Rows: [{path.name}]({path.name}), "
+            f"{stored[path.name].text}.",
             *_provenance(document),
             "\n".join(markdown_table(*section.table(document))),
         ]
@@ -586,6 +589,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> None:
     folder = Path(arguments[0]) if arguments else Path("docs/results")
+    note_changes(folder)
     for name, text in pages(folder).items():
         (folder / name).write_text(text)
 

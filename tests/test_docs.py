@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from benchmarks import result_pages
+from benchmarks.stored_rows import NAME, hash_of, stored_rows
 from placewright.files.cluster_file import (
     ClusterDocument,
     DeviceEntry,
@@ -210,6 +211,10 @@ def test_the_site_has_the_fonts_and_the_blue_of_the_report_page() -> None:
 def test_result_pages_are_made_from_the_rows() -> None:
     """`python -m benchmarks.result_pages` writes them again."""
     folder = ROOT / "docs" / "results"
+    stored = {name: entry.sha256 for name, entry in stored_rows(folder).items()}
+    rows = [path for path in folder.glob("*.json") if path.name != NAME]
+    changed = {path.name for path in rows if stored.get(path.name) != hash_of(path)}
+    assert not changed, "python -m benchmarks.result_pages"
     for name, text in result_pages.pages(folder).items():
         assert (folder / name).read_text() == text, f"{name}: python -m benchmarks.result_pages"
 
