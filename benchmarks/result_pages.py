@@ -440,7 +440,9 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "smaller ones, for the first phone alone; one file that they replaced is kept, and "
             "is named `with-copy`. This was found when errors were looked at. The last rows show "
             "what other stored data give: the later copy times, and all files as they were with "
-            "the first stored latency.",
+            "the first stored latency. Files come from the parent of commit 2799224e, copy times "
+            "from commit feb699a: `python -m benchmarks.replay_data hope FOLDER redmi -o "
+            "redmi.json --without nasnet-mobile --copies COPIES`.",
             tables.replays,
         ),
         Section(
@@ -492,7 +494,10 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "placewright bench llm-ab --data COMPARISONS --results docs/results/llm-ab.json",
             "Each comparison has two or more placements that somebody measured. *Predicted* uses "
             "constants fitted without the source of the comparison, *by the catalogue* those that "
-            "`place` uses. The error of ratios is of the logarithm of one speed over another.",
+            "`place` uses. One constant has seen a source: the seconds of a message on a "
+            "Raspberry Pi 5 come from the pull request of `dllama-64`, and those of a Raspberry "
+            "Pi 4 are 2.5 times as long. The error of ratios is of the logarithm of one speed over "
+            "another.",
             tables.ab_winners,
         ),
         Section(

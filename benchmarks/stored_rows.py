@@ -1,8 +1,9 @@
-"""When each results file was stored, and after which commit; pages of results show both.
+"""When each results file last changed, and after which commit; pages of results show both.
 
     python -m benchmarks.result_pages
 
-The list changes for a file whose content has changed: its rows then belong to the present commit.
+Files whose content has changed get the present date, and the newest commit of `main` that is part
+of the present state. A file may also have older rows, which were measured before.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Stored:
 
     Attributes:
         sha256: of its content.
-        commit: last commit before it was stored.
-        date: on which it was stored.
+        commit: last commit before it changed.
+        date: on which it changed.
     """
 
     sha256: str
@@ -34,7 +35,7 @@ class Stored:
     @property
     def text(self) -> str:
         """Date and commit in words."""
-        return f"stored on {self.date} after commit `{self.commit}`"
+        return f"last changed on {self.date} after commit `{self.commit}`"
 
 
 def stored_rows(folder: Path) -> dict[str, Stored]:
@@ -65,5 +66,9 @@ def hash_of(path: Path) -> str:
 
 
 def _commit(folder: Path) -> str:
-    command = ["git", "-C", str(folder), "rev-parse", "--short=8", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    """A commit that stays: one of a branch has another name once the branch is rebased."""
+    git = ["git", "-C", str(folder)]
+    base = subprocess.run([*git, "merge-base", "HEAD", "main"], capture_output=True, text=True)
+    commit = base.stdout.strip() or "HEAD"
+    short = [*git, "rev-parse", "--short=8", commit]
+    return subprocess.run(short, check=True, capture_output=True, text=True).stdout.strip()

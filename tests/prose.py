@@ -164,7 +164,7 @@ def pages_of(folder: Path) -> list[str]:
     return [
         _markdown_of(path.read_text()) if path.suffix == ".rst" else path.read_text()
         for path in pages
-        if not _NO_PROSE & {*path.parts}
+        if not _NO_PROSE & {*path.relative_to(folder).parts}
     ]
 
 

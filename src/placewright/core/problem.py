@@ -179,14 +179,14 @@ class Problem:
         """A problem from plain arrays, every op a unit.
 
         Args:
-            graph: one of ours, or a NetworkX ``DiGraph`` (see `core.plain_costs.plain_graph`).
+            graph: one of ours, or a NetworkX ``DiGraph`` (see `core.costs.plain_graph`).
             seconds: of each op on each device, shape (n_ops, n_devices); inf where it cannot run.
             links: seconds of latency and bytes per second of bandwidth, each one number or an array
                 of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
             memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
             devices: their names; None are ``device:0`` ...
             others: `host`, `streams`, `channels`, `pools` and `processors` of the cluster (see
-                `core.plain_costs`), `pins` by name, and further fields of the
+                `core.costs`), `pins` by name, and further fields of the
                 problem, such as `objective`. The execution model is max-load for throughput and
                 event otherwise, unless `execution_model` is given.
 

@@ -18,14 +18,15 @@ def format_bytes(value: float) -> str:
 def format_duration(seconds: float, unit: str = "s") -> str:
     """Seconds, or joules, with a fitting prefix and three digits: ``"12.3 ms"``.
 
-    No clock reads a tenth of a nanosecond; less than half of it is 0.
+    No clock reads a tenth of a nanosecond; less than half of it is 0 s.
 
-    >>> format_duration(0.0123), format_duration(-3e-17)
-    ('12.3 ms', '0 ns')
+    >>> format_duration(0.0123), format_duration(-3e-17), format_duration(4e-11, "J")
+    ('12.3 ms', '0 ns', '0.04 nJ')
     """
     if not math.isfinite(seconds):
         return "-"
     for prefix, size in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {prefix}{unit}"
-    return f"{round(seconds / 1e-9, 1) + 0.0:.3g} n{unit}"
+    is_rounding = unit == "s" and abs(seconds) < 5e-11
+    return f"{0.0 if is_rounding else seconds / 1e-9:.3g} n{unit}"

@@ -14,7 +14,7 @@ from placewright.placers.resident import new_holdings, weights_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.segments import Segment, segments_of
 
-_ROUNDS = 16
+_SEGMENT_ROUNDS = 16
 
 
 def with_fewer_segments(
@@ -38,7 +38,7 @@ def with_fewer_segments(
     device_of = np.array(device_of, dtype=np.int64)
     order = problem.unit_graph.topological_order if order is None else order
     may_run = np.array(problem.allowed_by_class)  # (n_classes, n_devices)
-    for _ in range(_ROUNDS):
+    for _ in range(_SEGMENT_ROUNDS):
         segments = segments_of(problem, Placement.of(device_of, order), order)
         moved = False
         for device, spec in enumerate(problem.cluster.devices):

@@ -78,7 +78,6 @@ MENDED = {
     "grouper-placer": "grouper-placer-mi",
     "hierarchical": "hierarchical-mi",
     "hsdag": "hsdag-corrected",
-    "placeto": "placeto-mean",
     "seq2seq": "seq2seq-entropy",
 }
 _MEMBERS = ("name", "paper", "objectives", "needs_training", "why_not", "place")

@@ -3,8 +3,8 @@
 Williams, Waterman, Patterson: "Roofline: an insightful visual performance model for multicore
 architectures", CACM 2009. An op takes as long as its arithmetic at the peak rate or its bytes at
 the peak bandwidth, whichever is longer. Both rates are scaled by an efficiency, and every kernel
-adds the time to start it. Efficiencies are fitted to measured ops, by class and size (`op_class`,
-`catalogue.Fit`), if op tables of such devices are public. If not, they are assumed, one for each
+adds the time to start it. Efficiencies are fitted to measured ops, by class and size
+(`catalogue.Fit`), if op tables of such devices are public. If not, they are assumed, one for each
 kind of work, and predictions are too low for small ops, which do not fill a device.
 
 Rates and bytes follow the precision of each op's data. Without a wish of the user each op computes

@@ -5,9 +5,10 @@ interpreter. So segments are timed while samples follow each other, and `segment
 seconds. A device does not start a segment that is ready at once. The median of these gaps is part
 of the dispatch overhead.
 
-The streams are those of `drawn_placements`, and one copy of the model on every device at once,
-which shows contention best. Seconds of a stream are divided by those of the unsplit model between
-its rounds, so that a machine that has become slower since it was profiled causes no overhead.
+The streams are those of `evidence.drawn_placement`, and one copy of the model on every device at
+once, which shows contention best. Seconds of a stream are divided by those of the unsplit model
+between its rounds, so that a machine that has become slower since it was profiled causes no
+overhead.
 Medians count, because short disturbances by other programs are no cost of the stream.
 """
 

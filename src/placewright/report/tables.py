@@ -53,7 +53,7 @@ def tarnawski_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def profiles_table(profiles: Sequence[Any]) -> ShownTable:
-    """Performance profiles of `suites.suite.profiles`, a row for each placer."""
+    """Performance profiles of `suites.suite.pictures.profiles`, a row for each placer."""
     columns = ["placer", "runs", *(f"within {f:g}" for f in _FACTORS), "evaluations", "core s"]
     title = (
         "Share of the problems, by value / best known value; medians of evaluations and "

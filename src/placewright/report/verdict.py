@@ -116,7 +116,7 @@ _OFF = 0.15  # a larger error of a prediction calls for a new measurement
 class Alternative:
     """A contender, or the searched placement, with its values."""
 
-    name: str  # of `core.contender_names`
+    name: str  # of `core.plan`
     # value in the problem's time unit; None without a prediction, inf if infeasible
     predicted: float | None
     measured: float | None = None  # median seconds; None if it was not measured

@@ -39,7 +39,7 @@ from placewright.report.contender_table import ContenderTable, request_table
 from placewright.report.time_left import Report, no_report
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import (
-    STREAM_SAMPLES,
+    PREDICTED_SAMPLES,
     CallRunner,
     Contenders,
     judged,
@@ -388,16 +388,16 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     """
     if math.isinf(limit):
         return None
-    most = simulator.stream(placement, samples=STREAM_SAMPLES)
+    most = simulator.stream(placement, samples=PREDICTED_SAMPLES)
     if _latency(most) <= limit:
         return most.in_flight
     for in_flight in range(most.in_flight - 1, 0, -1):
         if (
-            _latency(simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight))
+            _latency(simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=in_flight))
             <= limit
         ):
             return in_flight
-    alone = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=1)
+    alone = simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=1)
     raise InfeasibleError(
         f"a sample alone takes {format_duration(_latency(alone))} by the simulator, more than the "
         f"latency limit of {format_duration(limit)}; raise the limit, or place for latency"

@@ -50,7 +50,7 @@ from placewright.simulation.stream.play import Stream
 CallRunner = DirectRunner | ConcurrentRunner
 Runner = TypeVar("Runner", bound=SampleServer | DirectRunner)
 
-STREAM_SAMPLES = 60  # of a simulated stream whose period is predicted
+PREDICTED_SAMPLES = 60  # of a simulated stream whose period is predicted
 _SPLITS = (COPIES, CORES, EVEN_SPLIT, MODE)  # simpler contenders that use several devices
 _OURS = (ALL_CORES, EVEN_SPLIT, PLAN, *UNSPLIT_STREAMS)  # all others are single devices
 
@@ -59,7 +59,7 @@ _OURS = (ALL_CORES, EVEN_SPLIT, PLAN, *UNSPLIT_STREAMS)  # all others are single
 class Contender(Generic[Runner]):
     """One way to run a plan's model."""
 
-    name: str  # see `core.contender_names`
+    name: str  # see `core.plan`
     # of the problem's units; None if no placement expresses the contender
     placement: Placement | None
     # seconds of a request, or per sample of a stream, by the simulator; None if it cannot predict
@@ -207,7 +207,7 @@ def stream_contenders(
         InfeasibleError: the plan's own stream does not fit into a device's memory.
     """
     problem, simulator = plan.problem, Simulator(plan.problem)
-    played = simulator.stream(plan.placement, samples=STREAM_SAMPLES, in_flight=in_flight)
+    played = simulator.stream(plan.placement, samples=PREDICTED_SAMPLES, in_flight=in_flight)
     whole = whole_model_streams(plan, model)
     left_out = dict(whole.left_out)
     members = [whole.contender(name, problem, model) for name in whole.devices]
@@ -215,7 +215,7 @@ def stream_contenders(
     is_split = even is not None and len(np.unique(even.device_of)) > 1
     if even is not None and is_split and not is_same(even, plan.placement):
         try:
-            stream = simulator.stream(even, samples=STREAM_SAMPLES)
+            stream = simulator.stream(even, samples=PREDICTED_SAMPLES)
             members.append(_stream_contender(EVEN_SPLIT, problem, even, stream, model))
         except InfeasibleError as error:
             left_out[EVEN_SPLIT] = str(error)

@@ -472,7 +472,7 @@ def load(
 
     Returns:
         A `session.loaded_plans.LoadedPlan`, a `session.training.LoadedStep` for a training step, or
-        a `session.loaded_calls.LoadedCalls` for calls of several shapes; closing it, or the end of
+        a `session.call_mix.LoadedCalls` for calls of several shapes; closing it, or the end of
         its ``with``, frees all its memory.
 
     Raises:

@@ -115,7 +115,7 @@ class RayWorkers(OtherWorkers):
     """All cores of a Ray cluster, those that come later included.
 
     Args:
-        address: see `ray_session.connect`.
+        address: see `connect`.
         count: tasks at a time at most; None is one for each core.
 
     Raises:

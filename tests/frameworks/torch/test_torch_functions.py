@@ -122,7 +122,9 @@ def test_attention_without_dropout_can_be_trained() -> None:
     assert float(loss) == pytest.approx(float(module(x).detach()), rel=1e-5)
 
 
-def test_a_failed_run_leaves_nothing_to_the_next() -> None:
+def test_an_interrupted_run_leaves_no_tensors_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     graph = torch.fx.Graph()
     x, y = graph.placeholder("x"), graph.placeholder("y")
     added = graph.call_function(aten.add.Tensor, (x, y))
@@ -133,4 +135,13 @@ def test_a_failed_run_leaves_nothing_to_the_next() -> None:
     state = function.state_box([])
     with pytest.raises(RuntimeFailure):
         function.run([torch.ones(2), torch.ones(3)], state)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(function, "_function", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            function.run([torch.zeros(2), torch.ones(2)], state)
+    assert len(state.entering) == 0
     assert function.run([torch.ones(2), torch.ones(2)], state)[0].tolist() == [2.0, 2.0]

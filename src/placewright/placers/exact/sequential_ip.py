@@ -3,8 +3,8 @@
 Layers of a language model are alike: where each of a hundred lies matters less than how many lie on
 each device. The program (`counted.program`) has a column for each kind of item and device, so that
 it has few columns however many layers and experts there are. Its optimum is a lower bound. Items
-then take devices by the counts (`counted.construction`), and alike items swap places while that
-saves messages. If no two items are alike, the program is exact.
+then take devices by the counts (`counted.program.constructed`), and alike items swap places while
+that saves messages. If no two items are alike, the program is exact.
 
 The literature lists each item (Tarnawski et al., NeurIPS 2020, section 5.1); counting is ours.
 """

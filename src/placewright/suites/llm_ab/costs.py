@@ -440,6 +440,8 @@ class _Reader:
         shapes, experts = self._row.model.config, part.experts
         if isinstance(experts, list):
             assert shapes is not None
+            if len(experts) not in (0, 2):
+                raise NotExpressible(f"experts {experts} are no first and last one")
             return (experts[-1] - experts[0] + 1) / (shapes.experts or 1) if experts else 0.0
         return 1.0 if experts is None else experts
 
@@ -517,7 +519,7 @@ def engine_family(engine: str, flags: str) -> str:
 
 def engine_version(engine: str) -> tuple[float, float]:
     """First two numbers of an engine's version; infinite ones if it is not stated."""
-    found = re.search(r"\b(\d+)\.(\d+)", engine)
+    found = re.search(r"(?<![\w.])v?(\d+)\.(\d+)", engine)
     return (math.inf, math.inf) if found is None else (int(found[1]), int(found[2]))
 
 
@@ -544,8 +546,13 @@ def ways_between(
             for b in names:
                 if (a, middle) in found and (middle, b) in found:
                     first, second = found[a, middle], found[middle, b]
+                    # bytes between two cards that meet at a processor rest in its memory
+                    ends = {named[name].kind for name in (a, b)}
+                    rests = named[middle].kind == "cpu" and "cpu" not in ends
                     through = DeviceWay(
-                        first.latency + second.latency, first.per_byte + second.per_byte
+                        first.latency + second.latency,
+                        first.per_byte + second.per_byte,
+                        2.0 / host if rests else max(first.host_per_byte, second.host_per_byte),
                     )
                     if (a, b) not in found or through.latency < found[a, b].latency:
                         found[a, b] = through

@@ -88,13 +88,15 @@ class ScriptedFunction:
     def run(self, entering: list[torch.Tensor], state: _ScriptedState) -> list[torch.Tensor]:
         """Pass the tensors to the interpreter, which drops each after its last use."""
         box = state.entering
-        box.extend(entering)
-        entering.clear()
         try:
+            box.extend(entering)
+            entering.clear()
             return self._function(box, state.tensors)
-        except Exception as error:  # operators raise any type
-            box.clear()
-            raise _failure(error) from error
+        except BaseException as error:  # operators raise any type
+            box.clear()  # what was interrupted may not have taken its tensors
+            if isinstance(error, Exception):
+                raise _failure(error) from error
+            raise
 
 
 class SteppedFunction:

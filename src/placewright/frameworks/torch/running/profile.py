@@ -13,17 +13,19 @@ import torch
 from placewright.core.arrays import FloatArray
 from placewright.execution.runtime import OpSegment, median_seconds
 from placewright.frameworks.torch.running.functions import (
+    ScriptedFunction,
     SegmentFunction,
-    script_list,
     segment_function,
 )
 from placewright.frameworks.torch.running.instances import DeviceState
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved
 from placewright.frameworks.torch.running.nodes import NodeMap
-from placewright.frameworks.torch.running.script import compiled_script
-from placewright.frameworks.torch.running.segments import StateWrites, segment_module
+from placewright.frameworks.torch.running.segments import (
+    SegmentModule,
+    StateWrites,
+    segment_module,
+)
 
-_EMPTY = "def segment(entering: List[Tensor], state: List[Tensor]):\n    return [entering.pop()]\n"
 _QUIET_CYCLES = 20_000_000  # ten milliseconds, in which the host gets ahead of an accelerator
 _OPS_AHEAD = 128  # queued by the host in that time; an accelerator's queue holds a thousand
 
@@ -145,14 +147,15 @@ class OpTimer:
 
 def _empty_call_seconds() -> float:
     """Median seconds of a call that computes nothing."""
-    function = compiled_script(_EMPTY)
-    tensor, state, box = torch.zeros(1), script_list([torch.zeros(1)]), script_list([])
+    graph = torch.fx.Graph()
+    graph.output([graph.placeholder("x")])
+    empty = ScriptedFunction(SegmentModule(torch.fx.GraphModule({}, graph), n_inputs=1, state=()))
+    tensor, state = torch.zeros(1), empty.state_box([torch.zeros(1)])
     seconds = []
     for _ in range(31):
         entering = [tensor]
         start = time.perf_counter()
-        box.append(entering.pop())
-        function(box, state)
+        empty.run(entering, state)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 

@@ -134,11 +134,11 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PlacetoMean(PlacetoPlacer):
-    """`placeto` with our correction: means in place of sums.
+    """`placeto` with means in place of sums, which we tried and do not recommend.
 
-    Messages and the nodes of each relation are averaged, not added up. Eight rounds of sums grow
-    with the graph, and a first policy that is decided explores little. It changes one setting of
-    `placeto`, `aggregation` mean, and nothing else.
+    Messages and the nodes of each relation are averaged, not added up. It was made when groups had
+    cycles, whose sums grow in eight rounds; without cycles the published sums do better. It changes
+    one setting of `placeto`, `aggregation` mean, and nothing else.
     """
 
     name: ClassVar[str] = "placeto-mean"
