@@ -74,7 +74,7 @@ class Feature:
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
-    "shared channels": Feature(0.6, _QUEUES, unmoved=(SUMS,)),
+    "shared channels": Feature(0.6, _QUEUES, under={EVENT: 0.5, LOAD: 0.95}, unmoved=(SUMS,)),
     "routes through the host": Feature(0.85, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
     "links that do not queue": Feature(0.95, (EVENT,), unmoved=(SUMS,)),
@@ -82,7 +82,7 @@ FEATURES: dict[str, Feature] = {
     "dispatch": Feature(0.12, (EVENT, SUMS), under={SUMS: 0.4}),
     "cuts": Feature(0.35, (EVENT, SUMS)),
     "layouts": Feature(0.42, (EVENT,), unmoved=(SUMS,)),
-    "contention": Feature(0.3, (EVENT,), unmoved=(SUMS,)),
+    "contention": Feature(0.4, (EVENT,), unmoved=(SUMS,)),
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
     "unsupported ops": Feature(0.35, _ALL),
@@ -99,26 +99,26 @@ FEATURES: dict[str, Feature] = {
     "zero-byte tensors": Feature(0.4, (*_PLAYED, PLACETO)),
     "units of several ops": Feature(0.3, _ALL, under={SUMS: 0.6}),
     "training phases": Feature(0.5, (LOAD,)),
-    "split phases": Feature(0.5, (LOAD,)),
-    "replicas": Feature(0.25, (LOAD,)),
+    "split phases": Feature(0.7, (LOAD,)),
+    "replicas": Feature(0.35, (LOAD,)),
     "samples in flight": Feature(0.6, (LOAD,)),
-    "overlap": Feature(0.5, (LOAD,)),
+    "overlap": Feature(0.6, (LOAD,)),
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
     "memory pools": Feature(0.5, _KEEPS, later=1),
-    "occupying copies": Feature(0.62, (EVENT,), later=2),
+    "occupying copies": Feature(0.72, (EVENT,), later=2),
     "numbers of segments": Feature(0.5, (EVENT,), later=3),
-    "sizes of segments": Feature(0.5, (EVENT,), later=3),
-    "weights held once": Feature(0.8, _KEEPS, later=4),
+    "sizes of segments": Feature(0.6, (EVENT,), later=3),
+    "weights held once": Feature(0.85, _KEEPS, later=4, under={LOAD: 0.95}),
     FIFO: Feature(0.5, (EVENT,), later=5),
     "messages": Feature(0.5, (SUMS,), later=6),
     "alike ops": Feature(0.5, (SUMS,), later=6),
-    "shared processors": Feature(0.35, (EVENT, LOAD), later=7, unmoved=(SUMS,)),
-    "energy": Feature(0.35, (EVENT,), later=8),
-    "price": Feature(0.3, (EVENT,), later=8),  # where energy is not the objective
+    "shared processors": Feature(0.44, (EVENT, LOAD), later=7, under={LOAD: 0.3}, unmoved=(SUMS,)),
+    "energy": Feature(0.36, (EVENT,), later=8),
+    "price": Feature(0.42, (EVENT,), later=8),  # where energy is not the objective
     "idle power": Feature(0.8, _QUEUES, later=8),
-    "own joules": Feature(0.7, _QUEUES, later=8),
-    "limited amounts": Feature(0.5, _QUEUES, later=8, under={LOAD: 0.8}),
+    "own joules": Feature(0.85, _QUEUES, later=8),
+    "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.95}),
 }
 CHARGES = ("energy", "price", "idle power", "own joules", "limited amounts")
 
@@ -250,13 +250,15 @@ class _Draw:
     def draw_charges(self, rng: np.random.Generator) -> None:
         """Power and price of devices, joules of ops, and what is limited to how much."""
         n = MOST_DEVICES
-        self.idle_watts = rng.choice([0, 1, 2, 8], n)
+        self.idle_watts = rng.choice([0, 2, 4, 16], n)
         self.added_watts = rng.choice([0, 1, 4, 16], n)
         self.price = rng.choice([0, 1, 2, 9], n)
         self.joules = rng.integers(0, 9, (MOST_OPS, n)) / 2.0
         self.costs_alike = rng.random() < 0.5
         self.is_amount_limited = rng.random(3) < [0.4, 0.6, 0.5]
         self.limited_row, self.limit_share = rng.random(), rng.choice([0.75, 1.0, 1.25], 3)
+        if self.model == LOAD:  # a placement of little load also costs little
+            self.limit_share *= 0.85
 
     def leave_free(self, device: int) -> None:
         """No copy occupies the device, which may then have streams; -1 is no device."""
@@ -300,6 +302,8 @@ class _Draw:
         self.pool_room = rng.uniform(0.5, 1.1, 2)
         if self.model in (PIECES, SERIAL, SUMS):  # tensors take no memory
             self.pool_room *= 0.7
+        if self.model == LOAD:
+            self.pool_room *= 0.85
 
     def draw_segment_limits(self, rng: np.random.Generator) -> None:
         """Of each device; 0 is no limit."""
@@ -309,7 +313,7 @@ class _Draw:
     def draw_cluster(self, rng: np.random.Generator) -> None:
         """Of three devices and a host."""
         n, ends = MOST_DEVICES, MOST_DEVICES + 1
-        self.streams = rng.choice([1, 2, 2], n)
+        self.streams = rng.choice([2, 2, 3], n)
         self.dispatch = rng.integers(1, 4, n) / 4.0
         self.cut = rng.integers(0, 3, n) / 4.0
         self.cut_per_byte = rng.integers(0, 3, n) / 16.0
