@@ -41,7 +41,8 @@ CARDS = "rtx-4090,rtx-3060,cpu"
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # without rates that were measured here
     made = write_gguf(
         tmp_path / "a.gguf", MADE["experts"], np.random.default_rng(0), vocabulary=512
     )

@@ -55,8 +55,6 @@ def devices(
     if catalogue is not None:
         if output is not None:
             raise InputError("--catalogue lists names and writes no cluster file; leave out -o")
-        if request.ray is not None:
-            raise InputError("--catalogue lists names and asks no hosts; leave out --ray")
         print_catalogue(catalogue.replace("*", " "), as_json)
         return
     from placewright.files.cluster_file import cluster_data, write_cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
+from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 
@@ -73,3 +75,18 @@ def test_cpop_keeps_the_critical_path_together() -> None:
     """A row is its own critical path: all of it on the device where it takes least, 2 + 2 + 2 s."""
     found = solve("cpop", row([[1, 2], [9, 2], [1, 2]], [1, 1, 1]))
     assert (devices(found), found.value) == ([1, 1, 1], 6.0)
+
+
+def test_shares_of_memory_are_those_of_devices_that_compute_at_once() -> None:
+    """The other mode of a card has memory without limit, and takes no share."""
+    graph = networkx.DiGraph([(0, 1), (1, 2)])
+    problem = Problem.from_costs(
+        graph,
+        [[4.0, 1.0, 1.0]] * 3,
+        (0.0, np.inf),
+        memory=[np.inf, 2**20, 2**20],
+        devices=["slow", "fast", "other"],
+        processors={"slow": ["card"], "fast": ["card"]},
+    )
+    found = contiguous_split(problem, "memory")
+    assert set(found.tolist()) <= {1, 2}

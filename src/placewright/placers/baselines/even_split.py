@@ -56,20 +56,20 @@ class EvenSplit(ForEveryProblem):
 
 def contiguous_split(problem: Problem, share: str) -> IntArray:
     """Device of each unit, shape (n_units,), before repair."""
-    size = mean_costs(problem)
+    size, chosen = mean_costs(problem), np.array(_sharing(problem))
     fractions = np.ones(problem.n_devices)
     if share == "speed":
         fractions = device_speeds(problem)
     if share == "memory":
         size = np.array(problem.kept.unit_bytes)
-        memory = problem.cluster.memory_bytes
-        unlimited = np.asarray(np.isinf(memory))
-        fractions = unlimited.astype(np.float64) if unlimited.any() else np.array(memory)
+        memory = np.array(problem.cluster.memory_bytes)[chosen]
+        unlimited = np.isinf(memory)
+        fractions[chosen] = unlimited if unlimited.any() else memory
     order = problem.unit_graph.topological_order
     total = size.sum()
     middle = (np.cumsum(size[order]) - size[order] / 2) / (total if total > 0 else 1.0)
-    chosen = np.array(_sharing(problem))
-    ends = np.cumsum(fractions[chosen]) / fractions[chosen].sum()
+    ends = np.cumsum(fractions[chosen])
+    ends /= ends[-1] if ends[-1] > 0 else 1.0
     device_of = np.empty(problem.n_units, dtype=np.int64)
     device_of[order] = chosen[np.minimum(np.searchsorted(ends, middle), len(chosen) - 1)]
     return device_of
