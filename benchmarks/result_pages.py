@@ -310,16 +310,15 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     )),
     "proofs": ("Proofs against brute force", (
         Section(
-            "Claims, with every feature", "proofs-all-features", "make fuzz-proofs",
+            "Claims", "proofs", "make fuzz-proofs",
             "Every bound and status that a method claims on random small problems, compared with "
             "brute force. The share counts the problems that have a placement. Every feature of "
-            "the [simulation rules](../reference/simulation.md) takes part, but for shared "
-            "processors, energy, price and limits on them, which the generator got later.",
+            "the [simulation rules](../reference/simulation.md) takes part.",
             tables.proofs,
         ),
         Section(
-            "What each feature changes", "proofs-all-features",
-            "make fuzz-proofs PROOFS='--changes 200'",
+            "What each feature changes", "proofs",
+            "make fuzz-proofs PROOFS='--changes 400'",
             "Problems whose best value is another without the feature. *First in, first out* "
             "never changes the best value of all orders: its share is that of problems in which "
             "a placement without an order has another value. *Orders* is the share in which an "
@@ -328,9 +327,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.feature_shares,
         ),
         Section(
-            "Claims, with fewer features", "proofs", "make fuzz-proofs",
-            "More problems, from an earlier generator. They have no memory pools, no copies that "
-            "occupy a device, no limits of segments, and no weights that devices share.",
+            "Claims, of an earlier generator", "proofs-all-features", "make fuzz-proofs",
+            "More problems, without shared processors, energy, price and limits on them.",
             tables.proofs,
         ),
         Section(
