@@ -12,6 +12,7 @@ from torch.nn import functional
 from placewright.zoo.model import ZooModel, example_image, keep_signal, seeded
 
 _EPSILON = 0.001
+_CLASSES = 1000
 
 # Appendix A.4: five pairs of (state, operation). State 0 is the cell's input, 1 the output of the
 # cell before, the others are the sums of earlier pairs.
@@ -133,7 +134,7 @@ def _operation(name: str, inputs: int, filters: int, stride: int) -> nn.Module:
 
 
 class _NasNet(nn.Module):
-    def __init__(self, filters: int, repeats: int, classes: int) -> None:
+    def __init__(self, filters: int, repeats: int) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, 32, 3, 2, bias=False), nn.BatchNorm2d(32, eps=_EPSILON)
@@ -148,7 +149,7 @@ class _NasNet(nn.Module):
             cells.append(_Cell(widths, width, stride, shrink))
             widths, shrink = (width * (4 if stride == 2 else 6), widths[0]), stride
         self.cells = nn.ModuleList(cells)
-        self.head = nn.Linear(widths[0], classes)
+        self.head = nn.Linear(widths[0], _CLASSES)
 
     def forward(self, image: Tensor) -> Tensor:
         """(batch, 3, size, size) -> (batch, classes)."""
@@ -159,11 +160,11 @@ class _NasNet(nn.Module):
         return logits
 
 
-def nasnet_a(size: int = 224, filters: int = 44, repeats: int = 4, classes: int = 1000) -> ZooModel:
+def nasnet_a(size: int = 224, filters: int = 44, repeats: int = 4) -> ZooModel:
     """NASNet-A mobile for one image of `size` x `size` pixels."""
     return ZooModel(
         "nasnet_a",
-        seeded(lambda: keep_signal(_NasNet(filters, repeats, classes))),
+        seeded(lambda: keep_signal(_NasNet(filters, repeats))),
         (example_image(size),),
         ("image",),
         f"NASNet-A mobile (Zoph et al. 2018), {size} x {size}, batch 1",

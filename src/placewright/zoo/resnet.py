@@ -64,9 +64,9 @@ def resnet50(size: int = 224, classes: int = 1000) -> ZooModel:
     return _model(50, size, classes)
 
 
-def resnet152(size: int = 224, classes: int = 1000) -> ZooModel:
+def resnet152(size: int = 224) -> ZooModel:
     """ResNet-152 for one image of `size` x `size` pixels; of `bench paper`, not of the zoo."""
-    return _model(152, size, classes)
+    return _model(152, size, classes=1000)
 
 
 def _model(depth: int, size: int, classes: int) -> ZooModel:
