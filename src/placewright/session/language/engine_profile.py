@@ -34,8 +34,7 @@ from placewright.profiling.token_costs import (
 )
 from placewright.report.time_left import Report, no_report
 from placewright.session.language.engine_run import THREADS
-from placewright.session.language.kept_rates import keep
-from placewright.session.language.problem import asked_tokens
+from placewright.session.language.problem import asked_tokens, keep_engine_cluster
 from placewright.session.models import Model
 from placewright.session.request import Request
 from placewright.writers.llama_cpp import NAME
@@ -109,7 +108,7 @@ def profile_engine(
         alike = len(running.started) == len(servers)
         session = _Session(engine, formats, servers, count, alike)
         cluster = session.measured(report)
-    return keep(cluster, f"{engine.version} {count} {_LAYERS} {EXPERT_FEED}")
+    return keep_engine_cluster(cluster, f"{engine.version} {count} {_LAYERS} {EXPERT_FEED}")
 
 
 class _Session:
