@@ -305,6 +305,7 @@ def test_place_holds_what_it_recommends_when_nothing_is_checked(tmp_path: Path) 
 
 def test_a_run_says_slower_do_not_split(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = searched_for(problem)
+    model = loaded_model(problem, plan.runtime)
     rounds = np.linspace(0.9, 1.1, 15)
 
     def result_of(mine: float, alone: float, runs: int = 15) -> RunResult:
@@ -313,7 +314,7 @@ def test_a_run_says_slower_do_not_split(problem: Problem, monkeypatch: pytest.Mo
             running, "measure_interleaved",
             lambda *_, **__: {name: row[:runs] for name, row in found.items()},
         )  # fmt: skip
-        return execute(plan, runs=runs)
+        return execute(plan, model, runs=runs)
 
     slower = result_of(0.5, 0.2)
     ratio, low, high = median_interval(0.5 * rounds / (0.2 * rounds[::-1]))

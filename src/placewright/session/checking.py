@@ -19,7 +19,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
-from placewright.execution.comparing import Comparison, compare_outputs
+from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import Execution
@@ -55,7 +55,6 @@ from placewright.session.streams import (
     best_measured,
     contender_to_run,
     stream_memory,
-    streamable,
 )
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
@@ -82,17 +81,6 @@ class Check:
     improves: bool = False
     # candidates are searched without a clock, as a search by evaluations is
     is_counted: bool = False
-
-
-@dataclass(frozen=True)
-class JudgedContenders:
-    """The contenders of a plan, measured and judged."""
-
-    plan: Plan  # whose contenders they are
-    contenders: Contenders[Any]  # that are comparable
-    verdict: Verdict  # over all of them
-    written: str  # name of the contender whose placement the plan gets
-    table: Callable[[Plan], ContenderTable]  # the plan that is written -> the table to show
 
 
 def can_stream(plan: Plan) -> bool:
@@ -130,10 +118,8 @@ def check_on_hardware(
         MismatchError: outputs differ from the unsplit model's.
         OutOfTime: the deadline passed before enough was measured.
     """
-    measured = _measured_streams if can_stream(plan) else _measured_requests
-    outcome = measured(plan, model, check or Check(), report, deadline)
-    recommended = recorded(outcome)
-    return recommended, outcome.table(recommended)
+    checked = _checked_streams if can_stream(plan) else _checked_requests
+    return checked(plan, model, check or Check(), report, deadline)
 
 
 def probe_on_hardware(
@@ -173,10 +159,9 @@ def probe_on_hardware(
                 contenders, model, _PROBE_ROUNDS, report, deadline, PROBE_SECONDS
             )
     verdict = judged(contenders, seconds)
-    outcome = JudgedContenders(plan, contenders, verdict, verdict.recommendation, _no_table)
     rounds = min(map(len, seconds.values()))
     simpler = " and ".join(f"'{other}'" for other in contenders.names if other != PLAN)
-    return recorded(outcome), (
+    return _recorded(plan, contenders, verdict, verdict.recommendation), (
         "check on the hardware: outputs were not compared, and the split was measured beside "
         f"{simpler} only, in {rounds} rounds"
     )
@@ -203,10 +188,6 @@ def _probed_periods(
     return {name: [stream.period for stream in row] for name, row in rounds.items()}
 
 
-def _no_table(plan: Plan) -> ContenderTable:
-    raise AssertionError("a probe has no table")
-
-
 def _written(
     contenders: Contenders[Any], verdict: Verdict, seconds: Mapping[str, Sequence[float]]
 ) -> str:
@@ -219,9 +200,8 @@ def _written(
     return judged(contenders, {name: seconds[name] for name in placed}).recommendation
 
 
-def recorded(outcome: JudgedContenders) -> Plan:
-    """The plan with the placement that is written and all measured seconds."""
-    plan, verdict, written = outcome.plan, outcome.verdict, outcome.written
+def _recorded(plan: Plan, contenders: Contenders[Any], verdict: Verdict, written: str) -> Plan:
+    """The plan with the placement of a contender, and all measured seconds."""
     mine = verdict.contenders[written]
     others = {
         SEARCHED if name == PLAN else name: timing.median
@@ -229,20 +209,18 @@ def recorded(outcome: JudgedContenders) -> Plan:
         if name != written
     }
     measured = Measurement(mine.median, mine.iqr, mine.runs, others, verdict.recommendation)
-    if written == outcome.contenders.searched:
+    if written == contenders.searched:
         return replace(plan, measured=measured)
-    placement = outcome.contenders[written].placement
+    placement = contenders[written].placement
     assert placement is not None
     changed = replace(with_placement(plan, placement), measured=measured)
     is_split = len(np.unique(placement.device_of)) > 1
-    return (
-        changed if outcome.contenders.played is None or is_split else replace(changed, in_flight=1)
-    )
+    return changed if contenders.played is None or is_split else replace(changed, in_flight=1)
 
 
-def _measured_requests(
+def _checked_requests(
     plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
-) -> JudgedContenders:
+) -> tuple[Plan, ContenderTable]:
     """Measure single requests; outputs of a contender are compared when it is to be written."""
     problem = plan.problem
     deadline.require("outputs were compared")
@@ -267,11 +245,16 @@ def _measured_requests(
             break
         contenders = contenders.without(written, _why_differs(other.error, other.tolerance))
         seconds = {name: row for name, row in seconds.items() if name != written}
-
-    def table(found: Plan) -> ContenderTable:
-        return _request_table(plan, found, contenders, verdict, comparison)
-
-    return JudgedContenders(plan, contenders, verdict, written, table)
+    found = _recorded(plan, contenders, verdict, written)
+    return found, request_table(
+        plan,
+        {name: (timing.median, timing.iqr) for name, timing in verdict.contenders.items()},
+        contenders.predicted,
+        contenders.searched,
+        contenders.left_out,
+        (comparison.error, comparison.tolerance),
+        [verdict.text.removeprefix(DO_NOT_SPLIT), *held_lines(found)],
+    )
 
 
 def _request_seconds(
@@ -303,24 +286,6 @@ def _request_seconds(
         )
 
 
-def _request_table(
-    plan: Plan,
-    written: Plan,
-    contenders: Contenders[CallRunner],
-    verdict: Verdict,
-    comparison: Comparison,
-) -> ContenderTable:
-    return request_table(
-        plan,
-        {name: (timing.median, timing.iqr) for name, timing in verdict.contenders.items()},
-        contenders.predicted,
-        contenders.searched,
-        contenders.left_out,
-        (comparison.error, comparison.tolerance),
-        [verdict.text.removeprefix(DO_NOT_SPLIT), *held_lines(written)],
-    )
-
-
 def _why_differs(error: float, tolerance: float) -> str:
     """The reason why a contender with such outputs is not comparable."""
     return (
@@ -329,15 +294,15 @@ def _why_differs(error: float, tolerance: float) -> str:
     )
 
 
-def _measured_streams(
+def _checked_streams(
     plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
-) -> JudgedContenders:
+) -> tuple[Plan, ContenderTable]:
     """Measure streams of samples; outputs of each contender are compared before."""
     if check.improves and not deadline.is_over:
         report(0.0, "measuring candidates")
         plan = best_measured(
             plan,
-            streamable(plan, model),
+            model,
             np.random.default_rng(plan.placer.seed),
             is_counted=check.is_counted,
             deadline=deadline,
@@ -357,21 +322,18 @@ def _measured_streams(
             f"outputs differ from the unsplit model: relative error {result.error:.3g} in sample "
             f"{result.worst}, tolerance {result.tolerance:.3g}; the plan was not written"
         )
-    return stream_outcome(plan, result)
+    return recommended_stream(plan, result)
 
 
-def stream_outcome(plan: Plan, result: StreamResult) -> JudgedContenders:
-    """The judged contenders of a measured stream."""
-
-    def table(found: Plan) -> ContenderTable:
-        columns, rows = result.table()
-        lines = [line.removeprefix(DO_NOT_SPLIT) for line in result.lines()]
-        if found.searched is None:  # else the lines of the plan name both placements
-            lines += held_lines(found) or recommendation_lines(found)
-        return ContenderTable("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
-
+def recommended_stream(plan: Plan, result: StreamResult) -> tuple[Plan, ContenderTable]:
+    """The plan that a measured stream recommends, and the table of its contenders."""
     written = _written(result.contenders, result.verdict, result.periods)
-    return JudgedContenders(plan, result.contenders, result.verdict, written, table)
+    found = _recorded(plan, result.contenders, result.verdict, written)
+    columns, rows = result.table()
+    lines = [line.removeprefix(DO_NOT_SPLIT) for line in result.lines()]
+    if found.searched is None:  # else the lines of the plan name both placements
+        lines += held_lines(found) or recommendation_lines(found)
+    return found, ContenderTable("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
 
 
 def within_latency(simulator: Simulator, placement: Placement, limit: float) -> int | None:
@@ -433,7 +395,7 @@ class StreamLength:
 
 def execute_stream(
     plan: Plan,
-    model: LoadedModel | None = None,
+    model: LoadedModel,
     *,
     length: StreamLength | None = None,
     in_flight: int | None = None,
@@ -444,21 +406,20 @@ def execute_stream(
     """Stream samples through a plan, check all outputs, and measure its rate beside contenders.
 
     Args:
-        model: the plan's, loaded by its runtime; None loads it.
+        plan: that can be streamed, see `session.streams.require_streamable`.
+        model: the plan's, loaded by its runtime.
         length: None is the usual one.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
         deadline: nothing new starts after it.
 
     Raises:
-        InputError: the plan cannot be streamed.
-        StalePlanError: the model or the devices have changed.
+        StalePlanError: the devices have changed.
         InfeasibleError: so many samples do not fit into a device's memory.
         RuntimeFailure: a sample failed; the message names it and its segment.
         OutOfTime: the deadline passed before all contenders had run.
     """
     length = length or StreamLength()
-    model = streamable(plan, model)
     check_devices(plan.problem, plan.runtime)
     contenders = stream_contenders(plan, model, in_flight=in_flight or plan.in_flight)
     inputs = different_samples(model, length.samples)

@@ -212,7 +212,7 @@ def recommendation_lines(plan: Plan) -> list[str]:
 
 
 def _default_lines(plan: Plan) -> list[str]:
-    """How to run the runtime's default, if it was recommended when the plan was measured."""
+    """Lines about running the runtime's default, if it was recommended by a measurement."""
     if plan.measured is None or plan.measured.recommendation != ALL_CORES:
         return []
     source, objective = plan.problem.source, plan.problem.objective

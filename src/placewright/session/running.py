@@ -36,7 +36,7 @@ from placewright.report.time_left import Report, TimeLeft, no_report, rough_dura
 from placewright.report.trace import SegmentRun, run_trace_text
 from placewright.session.contenders import alone_contender, split_contender
 from placewright.session.language.problem import is_of_tokens
-from placewright.session.models import loaded_model, runtime_named
+from placewright.session.models import runtime_named
 from placewright.session.plans import recommendation_lines
 from placewright.session.runtimes import default_runtime
 from placewright.simulation.model import Simulator
@@ -244,7 +244,7 @@ def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[
 
 def execute(
     plan: Plan,
-    model: LoadedModel | None = None,
+    model: LoadedModel,
     *,
     runs: int = ROUNDS,
     boundaries: bool = False,
@@ -254,20 +254,17 @@ def execute(
     """Execute a plan, compare its outputs and measure it beside the best single device.
 
     Args:
-        model: the plan's, loaded by its runtime; None loads it.
+        plan: that `require_executable` lets pass.
+        model: the plan's, loaded by its runtime.
         runs: measured runs of each, >= 1.
         boundaries: compare every tensor that crosses devices, too.
         inputs: as `run` takes them; None draws random ones.
 
     Raises:
-        ClusterError: a device stands for several.
-        InputError: the plan cannot be executed, or an input is not the model's.
-        StalePlanError: the model or the devices have changed.
+        InputError: an input is not the model's.
     """
-    require_executable(plan, runs)
     plan = plan.timed
     problem = plan.problem
-    model = model or loaded_model(problem, plan.runtime)
     given = None if inputs is None else checked_inputs(model, inputs)
     report(0.0, "comparing outputs")  # nobody knows how long a runtime loads and compiles
     comparison = compare_outputs(

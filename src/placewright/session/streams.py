@@ -40,7 +40,7 @@ from placewright.profiling.verdict import Verdict
 from placewright.report.stream_text import measured_stream_lines, measured_stream_table
 from placewright.report.verdict import STREAM_SAMPLES
 from placewright.session.contenders import Contenders, judged
-from placewright.session.models import loaded_model, require_model
+from placewright.session.models import require_model
 from placewright.session.plans import plan_of
 from placewright.session.running import require_one_shape
 from placewright.simulation.evaluator import Evaluator
@@ -89,16 +89,6 @@ def require_measured(plan: Plan) -> None:
             "devices of this machine to stream samples through it"
         )
     require_model(problem)
-
-
-def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
-    """Load the model of a plan that can be streamed; `model` if it is loaded already.
-
-    Raises:
-        InputError: they cannot; the message says why.
-    """
-    require_streamable(plan)
-    return model or loaded_model(plan.problem, plan.runtime)
 
 
 def contender_to_run(plan: Plan) -> str:
