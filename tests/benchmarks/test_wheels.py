@@ -99,7 +99,10 @@ def test_outputs_are_those_of_the_split_that_was_found(
 ) -> None:
     """A plan that holds one device would always be equal; the search found a split."""
     install(tmp_path, "m.onnx")
-    session = Session(str(tmp_path / SMALL.file), devices="cpu:0,cpu:1", evaluations=5, quick=True)
+    session = Session(
+        str(tmp_path / SMALL.file), devices="cpu:0,cpu:1", placer="single", evaluations=2,
+        quick=True, calibrate=False, check=False,
+    )  # fmt: skip
     plan = session.place()
     n_units = plan.problem.n_units
     one, split = (Placement.of(np.arange(n_units) % number) for number in (1, 2))

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer.main
 from support.warm import COMMAND, run_warm
 
 
@@ -70,6 +72,9 @@ def signals_as_before() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_command = cache(typer.main.get_command)  # building all options takes longer than most commands
+
+
 class InProcess:
     """Runs commands in this process, which saves the start of one for each."""
 
@@ -87,6 +92,7 @@ class InProcess:
         with signals_as_before(), self._patch.context() as patch:
             patch.chdir(cwd)
             patch.setattr(sys, "argv", ["placewright", *words])
+            patch.setattr(typer.main, "get_command", _command)
             with pytest.raises(SystemExit) as ended:
                 main()
         out, err = self._capture.readouterr()

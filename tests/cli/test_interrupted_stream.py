@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from own_order.models import WRITERS
 from own_order.plans import split_plan
+from support.warm import Warm
 
 import placewright as pw
 
@@ -17,6 +16,7 @@ import placewright as pw
 # way, in the phase that compares outputs or in the one that measures.
 INTERRUPTED = """
 import os, signal
+os.setsid()
 import placewright.session.checking as checking
 from placewright.cli import main
 held, calls = checking.{function}, []
@@ -41,18 +41,12 @@ def test_ctrl_c_ends_a_long_stream(
     WRITERS[file](tmp_path / file)
     pw.write_plan(tmp_path / "plan.json", split_plan(tmp_path / file, runtime))
     before = sorted(one.name for one in tmp_path.iterdir())
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED.format(function=function, call=call),
-         "run", "plan.json", "--samples", str(samples), "--quiet"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        out, err = process.communicate(timeout=600)
-    finally:
-        process.kill()
-    assert (process.returncode, out) == (130, "")
-    lines = [line for line in err.splitlines() if ": about " not in line]
+    program = INTERRUPTED.format(function=function, call=call)
+    words = ["run", "plan.json", "--samples", str(samples), "--quiet"]
+    process = Warm(program, words, tmp_path, os.environ)
+    done = process.ended()
+    assert (done.returncode, done.stdout) == (130, "")
+    lines = [line for line in done.stderr.splitlines() if ": about " not in line]
     assert lines == ["placewright: interrupted"]
     assert sorted(one.name for one in tmp_path.iterdir()) == before
     assert processes_of_session(process.pid) == []

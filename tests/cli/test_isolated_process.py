@@ -13,14 +13,13 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from cli.runner import InProcess
 from support.model_files import make_onnx
-from support.warm import COMMAND, run_warm
+from support.warm import COMMAND, Warm
 
 from placewright.isolation import confined
 from placewright.isolation.call_filter import lacks_call_filter
@@ -57,13 +56,8 @@ def do_harm():
 """
 
 
-def taken_over(folder: Path, harm: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``graph m.onnx --isolate`` with a reader that does `harm`."""
-    command, environment = prepared(folder, harm, *words)
-    return run_warm(COMMAND, command[3:], cwd=folder, environment=environment)
-
-
-def prepared(folder: Path, harm: str, *words: str) -> tuple[list[str], dict[str, str]]:
+def taken_over(folder: Path, harm: str, *words: str) -> Warm:
+    """Start ``graph m.onnx --isolate`` with a reader that does `harm`."""
     hook = folder / "hook"
     hook.mkdir()
     indented = "\n".join(f"    {line}" for line in harm.splitlines())
@@ -74,10 +68,7 @@ def prepared(folder: Path, harm: str, *words: str) -> tuple[list[str], dict[str,
     path = os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PLACEWRIGHT_TEST_PARENT": str(os.getpid())}
     environment |= {"TMPDIR": str(folder)}
-    return (
-        [sys.executable, "-m", "placewright", "graph", "models/m.onnx", "--isolate", *words],
-        environment,
-    )
+    return Warm(COMMAND, ["graph", "models/m.onnx", "--isolate", *words], folder, environment)
 
 
 def the_line(done: subprocess.CompletedProcess[str], code: int) -> str:
@@ -153,7 +144,7 @@ def test_a_reader_that_was_taken_over_reaches_nothing(
     monkeypatch.setenv("MY_TOKEN", "secret")
     with socket.create_server(("127.0.0.1", 0)) as server:
         harm = TRIES.format(home=str(tmp_path), port=server.getsockname()[1])
-        done = taken_over(tmp_path, harm)
+        done = taken_over(tmp_path, harm).ended()
         assert the_line(done, 2) == "placewright: did: []\n"
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -199,7 +190,7 @@ def test_a_reader_that_was_taken_over_reaches_nothing(
 def test_its_end_is_told_in_one_line(
     harm: str, words: tuple[str, ...], code: int, told: str, tmp_path: Path
 ) -> None:
-    done = taken_over(tmp_path, harm, *words)
+    done = taken_over(tmp_path, harm, *words).ended()
     assert told in the_line(done, code)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
 
@@ -208,21 +199,12 @@ def test_its_end_is_told_in_one_line(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> None:
     harm = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
-    command, environment = prepared(tmp_path, harm)
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        inner = int(process.stdout.readline())
-        process.send_signal(number)
-        _, told = process.communicate(timeout=600)
-    assert process.returncode == code
-    assert len(told.splitlines()) == 1
+    process = taken_over(tmp_path, harm)
+    inner = int(process.first_line())
+    os.kill(process.pid, number)
+    done = process.ended()
+    assert done.returncode == code
+    assert len(done.stderr.splitlines()) == 1
     assert not is_alive(inner)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
 
@@ -230,13 +212,10 @@ def test_a_signal_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> 
 @needs_isolation
 def test_a_killed_parent_takes_it_along_and_the_next_run_clears_up(tmp_path: Path) -> None:
     harm = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
-    command, environment = prepared(tmp_path, harm)
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        inner = int(process.stdout.readline())
-        process.kill()
+    process = taken_over(tmp_path, harm)
+    inner = int(process.first_line())
+    os.kill(process.pid, signal.SIGKILL)
+    process.ended()
     for _ in range(600):
         if not is_alive(inner):
             break

@@ -67,7 +67,7 @@ def test_what_is_ahead_is_said_on_standard_error(folder: Path, cli: InProcess) -
     assert "search up to 1 s" in ahead
     assert "in all (" in ahead
     assert " in all (" not in done.stdout
-    silent = cli("place", "m.onnx", *PAIR, "--budget", "1s", "--quiet", cwd=folder)
+    silent = cli("place", "m.onnx", *PAIR, "--quick", "--budget", "1s", "--quiet", cwd=folder)
     assert " in all (" not in silent.stderr
 
 
@@ -82,10 +82,10 @@ def test_a_total_that_ends_before_a_device_has_run_is_one_line(
 
 
 def test_a_total_cuts_the_search_and_says_so(folder: Path, cli: InProcess) -> None:
-    words = ("--quick", "--total", "10s", "--budget", "10min", "--placer", "random")
+    words = ("--quick", "--total", "6s", "--budget", "10min", "--placer", "random")
     plan = plan_of(cli, folder, *words)
     assert any(text.startswith("search: ") for text in plan["left_out"]), plan["left_out"]
-    assert plan["placer"]["seconds"] < 10.0
+    assert plan["placer"]["seconds"] < 6.0
 
 
 def test_the_check_keeps_its_seconds_of_a_total() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli.runner import placewright, the_line
+from cli.runner import InProcess, placewright, the_line
 from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, free_port, has_engine
 
 import placewright as pw
@@ -64,13 +64,12 @@ def test_rates_are_kept_and_place_takes_them(cache: Path, tmp_path: Path) -> Non
     assert "costs come from data sheets" in sheets.stdout
 
 
-def test_what_cannot_be_measured_is_one_line(tmp_path: Path) -> None:
-    cache = cache_of_kernels(tmp_path)
+def test_what_cannot_be_measured_is_one_line(tmp_path: Path, cli: InProcess) -> None:
     engine_gguf(tmp_path / "m.gguf", 2, has_experts=False)
     engine = ("profile", "m.gguf", "--engine", "llama.cpp")
 
     def line(*words: str, code: int = 2) -> str:
-        return the_line(placewright(*words, cwd=tmp_path, cache=cache), code)
+        return the_line(cli(*words, cwd=tmp_path), code)
 
     assert "--threads must be >= 1" in line(*engine, "--threads", "0")
     assert "program 'llama-bench' is not in '.'" in line(*engine, "--engine-folder", ".")

@@ -10,13 +10,16 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.runner import placewright, the_line
+from cli.runner import InProcess, placewright, the_line
 from support.llama_cpp import NO_ENGINE, engine_gguf, free_port, has_engine
+from support.warm import COMMAND, Warm
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
 CLUSTER = """
 format: placewright.cluster/1
 host: cpu
@@ -57,8 +60,10 @@ def ports(once: tuple[Path, list[int]], tmp_path: Path) -> list[int]:
     return once[1]
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return placewright("run", "plan.json", "--engine", "llama.cpp", *words, cwd=folder)
+@pytest.fixture
+def run(cli: InProcess, tmp_path: Path) -> Run:
+    """Call it as ``run("--runs", "1")``."""
+    return lambda *words: cli("run", "plan.json", "--engine", "llama.cpp", *words, cwd=tmp_path)
 
 
 def tool(folder: Path, name: str, body: str) -> None:
@@ -78,10 +83,10 @@ def nobody_listens(ports: list[int]) -> bool:
 
 @pytest.mark.skipif(not has_engine(), reason=NO_ENGINE)
 @pytest.mark.parametrize("has_experts", [False, True])
-def test_the_engine_runs_a_plan(has_experts: bool, tmp_path: Path) -> None:
+def test_the_engine_runs_a_plan(has_experts: bool, tmp_path: Path, run: Run) -> None:
     moved = ("layers.2.experts=cpu", "layers.3.experts=rpc:1") if has_experts else ()
     ports = planned(tmp_path, has_experts=has_experts, pins=(*PINS, *moved))
-    done = run(tmp_path, "--runs", "1", "--json")
+    done = run("--runs", "1", "--json")
     assert done.returncode == 0, (done.stdout, done.stderr)
     document: dict[str, Any] = json.loads(done.stdout)
     assert document["equal"]
@@ -104,12 +109,12 @@ def test_the_engine_runs_a_plan(has_experts: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not has_engine(), reason=NO_ENGINE)
-def test_the_text_has_a_verdict(tmp_path: Path) -> None:
+def test_the_text_has_a_verdict(tmp_path: Path, run: Run) -> None:
     """Without pins, each device alone is measured, too; servers are given."""
     planned(tmp_path, pins=())
     ports = [free_port(), free_port()]
     given = ",".join(f"127.0.0.1:{port}" for port in ports)
-    done = run(tmp_path, "--runs", "1", "--servers", given)
+    done = run("--runs", "1", "--servers", given)
     assert done.returncode == 0, (done.stdout, done.stderr)
     for text in ("where the plan has them", f"RPC0[127.0.0.1:{ports[0]}]", "  rpc:0: prefill"):
         assert text in done.stdout
@@ -118,29 +123,29 @@ def test_the_text_has_a_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ports")
-def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
-    line = the_line(run(tmp_path, "--engine-folder", "."), 2)
+def test_a_missing_program_is_one_line(tmp_path: Path, run: Run) -> None:
+    line = the_line(run("--engine-folder", "."), 2)
     assert "program 'ggml-rpc-server' is not in '.'" in line
     assert "--engine-folder" in line
-    assert "there is no folder 'away'" in the_line(run(tmp_path, "--engine-folder", "away"), 2)
+    assert "there is no folder 'away'" in the_line(run("--engine-folder", "away"), 2)
 
 
-def test_a_taken_port_is_one_line(ports: list[int], tmp_path: Path) -> None:
+def test_a_taken_port_is_one_line(ports: list[int], tmp_path: Path, run: Run) -> None:
     port = ports[1]
     tool(tmp_path, "ggml-rpc-server", "import time; time.sleep(60)")
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        line = the_line(run(tmp_path, "--engine-folder", "."), 2)
+        line = the_line(run("--engine-folder", "."), 2)
     assert f"port {port} of 127.0.0.1 is taken" in line
     assert f"--servers 127.0.0.1:{port}" in line
 
 
-def test_a_server_that_ends_is_one_line(ports: list[int], tmp_path: Path) -> None:
+def test_a_server_that_ends_is_one_line(ports: list[int], tmp_path: Path, run: Run) -> None:
     port = ports[0]
     tool(tmp_path, "ggml-rpc-server", "import sys; sys.exit('error: no such device')")
-    line = the_line(run(tmp_path, "--engine-folder", "."), 1)
+    line = the_line(run("--engine-folder", "."), 1)
     assert f"the server on 127.0.0.1:{port} ended with code 1: error: no such device" in line
 
 
@@ -151,37 +156,33 @@ with socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("-p") + 1]))
 """
 
 
-def test_a_program_that_fails_is_one_line(ports: list[int], tmp_path: Path) -> None:
+def test_a_program_that_fails_is_one_line(ports: list[int], tmp_path: Path, run: Run) -> None:
     tool(tmp_path, "ggml-rpc-server", LISTENS)
     tool(tmp_path, "llama-bench", "import sys; print('error: bad', file=sys.stderr); sys.exit(3)")
-    line = the_line(run(tmp_path, "--engine-folder", "."), 1)
+    line = the_line(run("--engine-folder", "."), 1)
     assert "'llama-bench' ended with code 3: error: bad" in line
     tool(tmp_path, "llama-bench", "print('Available devices:\\n  RPC0: a (9 MiB, 9 MiB free)')")
-    line = the_line(run(tmp_path, "--engine-folder", "."), 2)
+    line = the_line(run("--engine-folder", "."), 2)
     assert "no device 'RPC1' here; it has: RPC0" in line
     assert nobody_listens(ports)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_servers_end_with_the_command(number: int, ports: list[int], tmp_path: Path) -> None:
     tool(tmp_path, "ggml-rpc-server", LISTENS)
     marker = tmp_path / "asleep"
     tool(tmp_path, "llama-bench", f"import time; open({str(marker)!r}, 'w'); time.sleep(600)")
     words = ["run", "plan.json", "--engine", "llama.cpp", "--engine-folder", "."]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "placewright", *words], cwd=tmp_path,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = Warm(COMMAND, words, tmp_path, os.environ)
     end = time.monotonic() + 120
     while not marker.exists():
-        assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.05)
     assert not nobody_listens(ports)
     os.kill(process.pid, number)
-    _, written = process.communicate(timeout=60)
-    expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
-    assert process.returncode == expected[signal.Signals(number)], written
+    ended = process.ended(60)
+    expected = {signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+    assert ended.returncode == expected[signal.Signals(number)], ended.stderr
     for _ in range(100):  # the kernel ends children of a killed process a moment later
         if nobody_listens(ports):
             break
@@ -190,18 +191,18 @@ def test_servers_end_with_the_command(number: int, ports: list[int], tmp_path: P
 
 
 @pytest.mark.usefixtures("ports")
-def test_options_that_contradict_each_other(tmp_path: Path) -> None:
-    plain = placewright("run", "plan.json", cwd=tmp_path)
+def test_options_that_contradict_each_other(tmp_path: Path, run: Run, cli: InProcess) -> None:
+    plain = cli("run", "plan.json", cwd=tmp_path)
     assert "which an engine runs; give --engine llama.cpp" in the_line(plain, 2)
-    alone = placewright("run", "plan.json", "--servers", "a:1", cwd=tmp_path)
+    alone = cli("run", "plan.json", "--servers", "a:1", cwd=tmp_path)
     assert "--servers is of an engine; give --engine llama.cpp" in the_line(alone, 2)
-    other = placewright("run", "plan.json", "--engine", "vllm", cwd=tmp_path)
+    other = cli("run", "plan.json", "--engine", "vllm", cwd=tmp_path)
     assert "unknown engine 'vllm'" in the_line(other, 2)
-    assert "--samples means nothing with --engine" in the_line(run(tmp_path, "--samples", "3"), 2)
-    assert "--runs must be >= 1" in the_line(run(tmp_path, "--runs", "0"), 2)
-    few = run(tmp_path, "--servers", "127.0.0.1:1")
+    assert "--samples means nothing with --engine" in the_line(run("--samples", "3"), 2)
+    assert "--runs must be >= 1" in the_line(run("--runs", "0"), 2)
+    few = run("--servers", "127.0.0.1:1")
     assert "--servers has 1 addresses for the 2 cards" in the_line(few, 2)
-    wrong = run(tmp_path, "--servers", "here,there")
+    wrong = run("--servers", "here,there")
     assert "'here' is no address; give host:port" in the_line(wrong, 2)
     (tmp_path / "m.gguf").unlink()
-    assert "'m.gguf' is not there, or has changed" in the_line(run(tmp_path), 2)
+    assert "'m.gguf' is not there, or has changed" in the_line(run(), 2)

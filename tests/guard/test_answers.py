@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import cli  # noqa: F401
 from cli.runner import InProcess
 
 ANSWERS = Path(__file__).parent / "answers"
@@ -30,8 +29,8 @@ CASES: dict[str, tuple[str, list[str], str]] = {
         ["--devices", "catalogue:2gpu", "--placer", "local-search"],
         "heft,m-etf,expert,random,local-search",
     ),
-    "resnet-onnxruntime-cpu-gpu": (
-        "zoo:resnet50/tiny",
+    "bert-onnxruntime-cpu-gpu": (
+        "zoo:bert_base/tiny",
         ["--devices", "catalogue:cpu+gpu", "--runtime", "onnxruntime", "--placer", "cem"],
         "peft,cpop,m-topo,even-split,cem",
     ),
@@ -40,8 +39,8 @@ CASES: dict[str, tuple[str, list[str], str]] = {
         ["--devices", "catalogue:4gpu", "--runtime", "torch", "--placer", "problem-space"],
         "m-sct,single,round-robin,problem-space",
     ),
-    "nasnet-openvino-4gpu": (
-        "zoo:nasnet_a/tiny",
+    "inception-openvino-4gpu": (
+        "zoo:inception_v3/tiny",
         ["--devices", "catalogue:4gpu", "--placer", "multilevel"],
         "multilevel,heft,greedy",
     ),
@@ -72,8 +71,8 @@ CASES: dict[str, tuple[str, list[str], str]] = {
         ["--devices", "catalogue:2gpu", "--objective", "training", "--placer", "local-search"],
         "expert,heft,local-search",
     ),
-    "gnmt-training-placeto-model": (
-        "zoo:gnmt/tiny",
+    "rnnlm-training-placeto-model": (
+        "zoo:rnnlm/tiny",
         ["--devices", "catalogue:2gpu", "--objective", "training",
          "--execution-model", "placeto", "--placer", "local-search"],
         "single,local-search",
@@ -100,7 +99,7 @@ _LEFT_OUT = frozenset(
 def test_the_commands_answer_as_before(
     name: str,
     tmp_path: Path,
-    cli: InProcess,  # noqa: F811
+    cli: InProcess,
 ) -> None:
     """`place`, `simulate` and `compare` of described devices."""
     model, options, placers = CASES[name]
@@ -116,7 +115,7 @@ def test_the_commands_answer_as_before(
     _agree(name, answers)
 
 
-def _printed(cli: InProcess, folder: Path, *words: str) -> Any:  # noqa: F811
+def _printed(cli: InProcess, folder: Path, *words: str) -> Any:
     result = cli(*words, "--json", cwd=folder)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

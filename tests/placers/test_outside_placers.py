@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.conftest import cli  # noqa: F401 - a fixture
 from cli.runner import InProcess, the_line
 
 from placewright.errors import InputError, UnknownNameError
@@ -54,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_class_by_its_path_places_and_is_compared(folder: Path, cli: InProcess) -> None:  # noqa: F811
+def test_a_class_by_its_path_places_and_is_compared(folder: Path, cli: InProcess) -> None:
     path = "devices_from_behind:LastDevice"
     placed = cli("place", "p.json", "--placer", path, "--set-placer", "back=2", "--evaluations", 9,
                  "--json", cwd=folder)  # fmt: skip
@@ -80,7 +79,7 @@ def here_is_clean(folder: Path) -> bool:
         ("devices_from_behind:NoPlacer", "is no placer"),
     ],
 )
-def test_a_wrong_path_is_one_line(path: str, named: str, folder: Path, cli: InProcess) -> None:  # noqa: F811
+def test_a_wrong_path_is_one_line(path: str, named: str, folder: Path, cli: InProcess) -> None:
     assert named in the_line(cli("place", "p.json", "--placer", path, cwd=folder), 2)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.runner import placewright
+from cli.runner import InProcess
 from support.gguf_files import MADE, write_gguf
 
 import placewright as pw
@@ -353,14 +353,14 @@ def test_a_search_that_finds_nothing_advises_no_memory(tmp_path: Path) -> None:
     assert memory_advice(problem) is None
 
 
-def test_commands_place_simulate_and_explain(tmp_path: Path) -> None:
+def test_commands_place_simulate_and_explain(tmp_path: Path, cli: InProcess) -> None:
     path = written(tmp_path, "experts")
     memory = tight(path, 0.2, prompt=300, context=1024)
     limits = [part for name, size in memory.items() for part in ("--memory", f"{name}={size}")]
     asked = ("--devices", f"{CARD},{SMALL},cpu", "--prompt", "300", "--context", "1k", *limits)
 
     def run(*words: str) -> str:
-        done = placewright(*words, cwd=tmp_path)
+        done = cli(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.runner import placewright
+from cli.runner import InProcess
 from support.gguf_files import MADE, write_gguf
 
 import placewright as pw
@@ -221,10 +221,10 @@ def test_fields_that_cannot_be_swept(model: str) -> None:
         questions(model).sweep("kv", [1])
 
 
-def test_command(model: str, tmp_path: Path) -> None:
+def test_command(model: str, tmp_path: Path, cli: InProcess) -> None:
     def run(*words: str) -> str:
         asked = ("advise", model, "--devices", "rtx-4090,cpu", "--quiet", *words)
-        done = placewright(*asked, cwd=tmp_path)
+        done = cli(*asked, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

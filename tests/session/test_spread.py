@@ -61,7 +61,7 @@ def test_one_process_and_one_or_two_workers_give_one_answer(
 ) -> None:
     """Enumerated, closed by a proof, or searched to the end of the budget."""
     apart = (one, two) if model == "event" else (two,)  # a model has no code of its own here
-    cases = ((5, 5000, apart), (14, 90, apart[:1]), (14, 400, apart[-1:]))
+    cases = ((5, 5000, apart), (14, 90, apart[:1]), (14, 200, apart[-1:]))
     for n_ops, evaluations, everyone in cases:
         problem = problem_under(model, n_ops)
         here = found_by(None, problem, evaluations, Auto())
@@ -72,7 +72,7 @@ def test_one_process_and_one_or_two_workers_give_one_answer(
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_many_rounds_of_searches_give_one_answer(objective: Objective, two: Workers) -> None:
     problem = problem_of(40, objective)
-    for evaluations in (3, 3500):
+    for evaluations in (3, 1500):
         here = found_by(None, problem, evaluations)
         assert found_by(two, problem, evaluations) == here
         assert found_by(ThisProcess(), problem, evaluations) == here

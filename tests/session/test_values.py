@@ -78,7 +78,10 @@ def branched(path: Path) -> str:
     return saved(path, nodes, inputs)
 
 
-QUICK = {"devices": "cpu:0,cpu:1", "quick": True, "evaluations": 20}
+QUICK = {
+    "devices": "cpu:0,cpu:1", "quick": True, "calibrate": False, "check": False,
+    "placer": "local-search", "evaluations": 20,
+}  # fmt: skip
 X = np.array([[1, -2, 3, 4]], np.float32)
 
 
@@ -94,7 +97,7 @@ def test_a_fixed_value_is_used_everywhere(tmp_path: Path) -> None:
     name, file = branched(tmp_path / "branched.onnx"), tmp_path / "plan.json"
     with pytest.raises(RuntimeFailure, match="argument `values` fixes what they hold"):
         pw.profile(name, runtime="onnxruntime", devices="cpu:0", quick=True)
-    plan = pw.place(name, runtime="onnxruntime", values={"rate": 16000}, check=True, **QUICK)
+    plan = pw.place(name, runtime="onnxruntime", values={"rate": 16000}, **{**QUICK, "check": True})
     pw.write_plan(file, plan)
     assert json.loads(file.read_text())["model"]["values"] == {"rate": [16000]}
     stored = pw.read_plan(file)

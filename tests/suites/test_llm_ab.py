@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.runner import placewright
+from cli.runner import InProcess
 from support.comparisons import DENSE, SPARSE, SPLIT, comparison, device, part
 
 from placewright.core.placement import Placement
@@ -215,10 +215,10 @@ def test_faults_of_a_file_are_one_line(text: str, message: str, tmp_path: Path) 
     assert "\n" not in str(fault.value)
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command(tmp_path: Path, cli: InProcess) -> None:
     left_out = {**comparison(SPLIT), "id": "b", "usable": False, "links": "by hand"}
     (tmp_path / "rows.json").write_text(json.dumps([comparison(SPLIT), left_out]))
-    answer = placewright("bench", "llm-ab", "--data", "rows.json", cwd=tmp_path)
+    answer = cli("bench", "llm-ab", "--data", "rows.json", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert "no placements of it that can be read" in answer.stdout
     document = json.loads((tmp_path / "llm-ab.json").read_text())

@@ -13,10 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 COMMAND = "from placewright.cli import main\nmain()"
 # The child leaves the loop and ends as a program does, not inside a call of ours.
@@ -61,6 +60,51 @@ _ENVIRONMENT = dict(os.environ)  # before any test changes it
 _server: list[socket.socket] = []  # it ends when this process does, which closes the socket
 
 
+class Warm:
+    """A program under way in a fork; see `run_warm`.
+
+    Attributes:
+        pid: number of its process.
+    """
+
+    def __init__(
+        self, program: str, words: list[str], cwd: Path, environment: Mapping[str, str]
+    ) -> None:
+        asked = {"program": program, "words": words, "cwd": str(cwd)}
+        message = json.dumps({**asked, "environment": dict(environment)}).encode()
+        self._words, self._channel = words, _channel()
+        self._written = [os.memfd_create(name) for name in ("out", "err")]
+        with open(os.devnull, "rb") as nothing:
+            socket.send_fds(self._channel, [message], [nothing.fileno(), *self._written])
+        self.pid = int(self._channel.recv(64))
+
+    def first_line(self) -> str:
+        """The first line of standard output, as soon as it is there."""
+        while "\n" not in (text := _text(self._written[0])):
+            time.sleep(0.02)
+        return text.partition("\n")[0]
+
+    def ended(self, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
+        """Wait for the end.
+
+        Raises:
+            TimeoutError: it did not end in `timeout` seconds, and was killed.
+        """
+        self._channel.settimeout(timeout)
+        try:
+            code = int(self._channel.recv(64))
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            self._channel.settimeout(None)
+            self._channel.recv(64)
+            raise
+        self._channel.settimeout(None)
+        told = [_text(file) for file in self._written]
+        for file in self._written:
+            os.close(file)
+        return subprocess.CompletedProcess(self._words, code, *told)
+
+
 def run_warm(
     program: str,
     words: list[str],
@@ -81,29 +125,11 @@ def run_warm(
     Raises:
         TimeoutError: it was killed.
     """
-    asked = {"program": program, "words": words, "cwd": str(cwd)}
-    message = json.dumps({**asked, "environment": dict(environment)}).encode()
-    channel = _channel()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with open(os.devnull, "rb") as nothing:
-            socket.send_fds(channel, [message], [nothing.fileno(), out.fileno(), err.fileno()])
-        child = int(channel.recv(64))
-        channel.settimeout(timeout)
-        try:
-            code = int(channel.recv(64))
-        except TimeoutError:
-            os.kill(child, signal.SIGKILL)
-            channel.settimeout(None)
-            channel.recv(64)
-            raise
-        channel.settimeout(None)
-        told = [_text(file) for file in (out, err)]
-    return subprocess.CompletedProcess(words, code, *told)
+    return Warm(program, words, cwd, environment).ended(timeout)
 
 
-def _text(file: Any) -> str:
-    file.seek(0)
-    return bytes(file.read()).decode().replace("\r\n", "\n")
+def _text(file: int) -> str:
+    return os.pread(file, os.fstat(file).st_size, 0).decode().replace("\r\n", "\n")
 
 
 def _channel() -> socket.socket:

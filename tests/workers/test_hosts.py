@@ -23,7 +23,7 @@ from placewright.workers.ray_hosts import (
     nodes_of,
 )
 
-MODEL = "zoo:rnnlm/tiny"
+MODEL = str(Path(__file__).parents[1] / "data" / "plans" / "branching.onnx")
 QUICK = {"runtime": "onnxruntime", "quick": True, "calibrate": False}
 
 
@@ -39,7 +39,7 @@ def test_a_host_measures_what_a_local_profile_measures(ray_here: Any) -> None:
     assert there.costs.source == "measured on several hosts"
     assert np.isfinite(there.costs.seconds).all()
     assert there.cluster.devices[0].memory_bytes == 2**30
-    plan = pw.place(there, evaluations=50)
+    plan = pw.place(there, placer="single", evaluations=2)
     assert plan.problem.cluster.device_names == (name,)
     with pytest.raises(InputError, match="measures on this machine, but the costs are"):
         pw.place(there, evaluator="measured", evaluations=2)

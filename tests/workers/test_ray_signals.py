@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+PROBLEM = Path(__file__).parents[1] / "data" / "plans" / "pinned.problem.json"
 COMMAND = [
-    "compare", "zoo:rnnlm/tiny", "--devices", "catalogue:2gpu", "--placers", "random",
-    "--evaluations", "1000000000", "--ray", "local",
+    "compare", str(PROBLEM), "--placers", "random", "--evaluations", "1000000000", "--ray", "local",
 ]  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def two() -> Any:
 def test_auto_gives_one_answer_here_and_on_ray(ray_here: Any) -> None:
     from placewright.workers.ray_tasks import RayWorkers
 
-    problem, budget = problem_of(40), Budget(evaluations=300)
+    problem, budget = problem_of(), Budget(evaluations=100)
     here = search(problem, Auto(), budget)
     with RayWorkers() as workers:
         there = search(problem, SpreadAuto(Auto(), workers), budget)

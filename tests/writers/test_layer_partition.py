@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.runner import placewright
+from cli.runner import InProcess
 from support.gguf_files import MADE, write_gguf
 
 from placewright.core.cluster import Device
@@ -87,11 +87,11 @@ def test_plans_that_ranks_cannot_express(tmp_path: Path) -> None:
     refused(plan_with(small, [0, 0, 0]), "a cache as q8_0")
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command(tmp_path: Path, cli: InProcess) -> None:
     problem_of(tmp_path)
-    made = placewright("place", "a.gguf", "--devices", "rtx-4090", cwd=tmp_path)
+    made = cli("place", "a.gguf", "--devices", "rtx-4090", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    done = placewright("export", "plan.json", "--to", "sglang", cwd=tmp_path)
+    done = cli("export", "plan.json", "--to", "sglang", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "python -m sglang.launch_server --model-path a.gguf" in done.stdout
 
@@ -138,8 +138,8 @@ def test_own_numbers_go_into_every_format_and_need_no_note(tmp_path: Path) -> No
     assert "(cuda:1 is 0, big is 1, cuda:0 is 2)" in str(numbering_note(mixed, "llama.cpp"))
 
 
-def test_the_note_is_beside_the_line(tmp_path: Path) -> None:
+def test_the_note_is_beside_the_line(tmp_path: Path, cli: InProcess) -> None:
     write_plan(tmp_path / "plan.json", plan_with(problem_of(tmp_path), [0, 0, 2]))
-    shown = placewright("export", "plan.json", "--to", "sglang", cwd=tmp_path)
+    shown = cli("export", "plan.json", "--to", "sglang", cwd=tmp_path)
     assert shown.stdout.startswith("CUDA_VISIBLE_DEVICES=0,2 ")
     assert "by their order in --devices (rtx-4090 is 0" in shown.stderr

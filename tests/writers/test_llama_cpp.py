@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.runner import placewright, the_line
+from cli.runner import InProcess, the_line
 from support.gguf_files import ATTENTION, DENSE, EIGHT, EXPERTS, Made, write_gguf
 from support.llama_cpp import NO_ENGINE, engine_gguf, program, servers
 from support.small_configs import SMALL
@@ -162,16 +162,16 @@ def test_plans_that_break_a_rule_are_refused(tmp_path: Path) -> None:
     assert r"^output(_norm)?\.weight=CPU" in command_line(plan_with(problem, mixed))
 
 
-def test_the_command_prints_one_line(tmp_path: Path) -> None:
+def test_the_command_prints_one_line(tmp_path: Path, cli: InProcess) -> None:
     engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=True)
     words = ("place", "m.gguf", "--devices", "rtx-4090,rx-7900-xtx,cpu", "--context", "2k")
-    assert placewright(*words, cwd=tmp_path).returncode == 0
-    shown = placewright("export", "plan.json", "--to", "llama.cpp", cwd=tmp_path)
+    assert cli(*words, cwd=tmp_path).returncode == 0
+    shown = cli("export", "plan.json", "--to", "llama.cpp", cwd=tmp_path)
     assert shown.stdout.startswith("llama-server -m m.gguf -dev CUDA0,ROCm0 -ngl 7 ")
     assert shown.stdout.count("\n") == 1
-    placewright("export", "plan.json", "--to", "llama.cpp", "-o", "run.sh", cwd=tmp_path)
+    cli("export", "plan.json", "--to", "llama.cpp", "-o", "run.sh", cwd=tmp_path)
     assert (tmp_path / "run.sh").read_text() == shown.stdout
-    refused = placewright("export", "plan.json", "--to", "device-map", cwd=tmp_path)
+    refused = cli("export", "plan.json", "--to", "device-map", cwd=tmp_path)
     assert "--output is needed" in the_line(refused, 2)
 
 

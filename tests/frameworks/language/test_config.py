@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli.runner import placewright, the_line
+from cli.runner import InProcess, the_line
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import quant_shape_to_byte_shape
 from support.small_configs import FORMATS, SMALL
@@ -224,14 +224,14 @@ def test_an_unknown_format_of_weights_is_refused(
         read_config(folder_of(tmp_path, SMALL["dense"]), weights)
 
 
-def test_the_command_shows_it_and_refuses_in_a_line(tmp_path: Path) -> None:
+def test_the_command_shows_it_and_refuses_in_a_line(tmp_path: Path, cli: InProcess) -> None:
     name = f"hf:{folder_of(tmp_path, SMALL['latent'])}"
-    shown = placewright("graph", name, "--weights", "Q4_K", "--json", cwd=tmp_path)
+    shown = cli("graph", name, "--weights", "Q4_K", "--json", cwd=tmp_path)
     facts = json.loads(shown.stdout)["facts"]
     assert facts["experts_used"] == 2
     model: LanguageModel = read_config(tmp_path, "q4_k_m")[0]
     assert facts["model_bytes"] == sum(weight.n_bytes for weight in model.all_weights())
-    beyond = placewright("graph", name, "--shape", "context=4096", cwd=tmp_path)
+    beyond = cli("graph", name, "--shape", "context=4096", cwd=tmp_path)
     assert "a context of 4096 tokens is beyond the 1024 of the model" in the_line(beyond, 2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def placed(decoding: Decoding, **said: Any) -> Plan:
     )
 
 
+@cache
+def placed_example(make: Callable[[Sizes], Decoding]) -> tuple[Decoding, Plan]:
+    """A decoder of two layers with its plan."""
+    decoding = make(Sizes(layers=2))
+    return decoding, placed(decoding)
+
+
 def tokens(step: Step, prompt: list[int], *, whole: bool, after: int = AFTER) -> list[int]:
     """Greedy decoding behind a prompt, which goes in as a whole or token by token."""
     found = list(prompt)
@@ -65,13 +73,12 @@ def tokens(step: Step, prompt: list[int], *, whole: bool, after: int = AFTER) ->
 
 @pytest.mark.parametrize("make", [own_decoder, llama_decoder])
 def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
-    make: Callable[[], Decoding],
+    make: Callable[[Sizes], Decoding],
 ) -> None:
-    decoding = make()
+    decoding, plan = placed_example(make)
     prompt = np.random.default_rng(0).integers(100, size=PROMPT).tolist()
     expected = tokens(decoding.plain(), prompt, whole=False)
     assert len(set(expected[PROMPT:])) > 3, "the same token again and again shows nothing"
-    plan = placed(decoding)
     assert plan.problem.n_units > 8
     classes = plan.problem.colocation
     for devices in ([0], [0, 1]):
@@ -88,10 +95,10 @@ def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
 
 
 def test_weights_and_state_are_there_once_and_no_call_takes_more_than_predicted() -> None:
-    decoding = own_decoder()
-    plan = searched_plan(placed(decoding))
+    decoding, plan = placed_example(own_decoder)
+    plan = searched_plan(plan)
     weights = sum(value.numel() * 4 for value in decoding.module.parameters())
-    caches = 8 * decoding.example_inputs[2][0].numel() * 4
+    caches = 2 * len(decoding.example_inputs[2]) * decoding.example_inputs[2][0].numel() * 4
     held: dict[int, int] = {}
     with LoadedCalls(plan) as step:
         step(*examples(decoding)[:2])
@@ -186,8 +193,7 @@ def test_a_plan_file_holds_the_calls(tmp_path: Path) -> None:
 
 
 def test_a_limit_holds_for_every_call() -> None:
-    decoding = own_decoder(Sizes(layers=2))
-    plan = placed(decoding)
+    decoding, plan = placed_example(own_decoder)
     whole = max(plan.memory.values())
     limit = {"cpu:0": 0.7 * whole, "cpu:1": 0.7 * whole}
     bounded = placed(decoding, memory=limit, placer="expert")
@@ -227,6 +233,6 @@ def test_wrong_calls_are_refused_in_one_line(said: dict[str, Any], message: str)
 
 
 def test_a_runtime_that_loads_one_shape_refuses_several() -> None:
-    plan = replace(placed(own_decoder(Sizes(layers=1))), runtime="onnxruntime")
+    plan = replace(placed_example(own_decoder)[1], runtime="onnxruntime")
     with pytest.raises(InputError, match="loads one shape of a model; place these calls for torch"):
         models_of_calls(plan)

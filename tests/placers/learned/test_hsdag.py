@@ -160,6 +160,7 @@ def test_released_says_why_it_found_nothing_where_all_it_samples_is_homogeneous(
     assert toys.run(allowed, problem, 40).solution().status == "feasible"
 
 
+@pytest.mark.slow  # test_learning.py tests the same with one seed
 def test_the_policys_own_samples_become_better_with_default_settings() -> None:
     """Medians of the last tenth, against the same learner without updates and uniform draws."""
     problem = toys.two_cluster_problem()

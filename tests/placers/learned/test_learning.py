@@ -31,9 +31,9 @@ SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
     (Seq2SeqEntropy(), 7, 1_200, 1),
-    (GrouperPlacerMi(), 7, 4_000, 1),
-    (HierarchicalMi(), 7, 2_000, 1),
-    (PlacetoPlacer(), 7, 3_002, 8),
+    (GrouperPlacerMi(), 4, 2_500, 1),
+    (HierarchicalMi(), 4, 1_000, 1),
+    (PlacetoPlacer(), 4, 1_502, 5),
     (HsdagCorrected(), 7, 1_200, 1),
 ]
 TWO_CLUSTERS = [

@@ -67,7 +67,7 @@ def problems(count: int) -> list[Problem]:
 
 @cache
 def large_problem() -> Problem:
-    return random_layered_problem(np.random.default_rng(0), 200_000, 8)
+    return random_layered_problem(np.random.default_rng(0), 20_000, 8)
 
 
 def in_a_pool(problem: Problem) -> Problem:
@@ -92,8 +92,8 @@ def test_small_problems_are_planned_as_plain_python_plans_them(name: str) -> Non
 
     Devices share processors, too, and some a pool.
     """
-    pooled = [in_a_pool(problem) for problem in problems(60)]
-    for problem in [*problems(150), *(one for one in pooled if prove_infeasible(one) is None)]:
+    pooled = [in_a_pool(problem) for problem in problems(40)]
+    for problem in [*problems(100), *(one for one in pooled if prove_infeasible(one) is None)]:
         expected = METHODS[name](problem, np.array(problem.cluster.memory_limits))
         assert first_proposal(name, problem) == as_lists(expected)
 
