@@ -37,9 +37,16 @@ class Tally:
     faults: list[str] = field(default_factory=list)
 
 
-def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METHODS) -> None:
+def look_at(
+    model: str,
+    seed: int,
+    tally: Tally,
+    methods: Collection[str] = METHODS,
+    without: tuple[str, ...] = (),
+) -> None:
     """One brute force, and all methods on its problem."""
-    ask(f"{model} {seed}", proof_problem(seed, model), least_known(model, seed), tally, methods)
+    problem, best = proof_problem(seed, model, without), least_known(model, seed, without)
+    ask(f"{model} {seed}", problem, best, tally, methods)
 
 
 def ask(
@@ -70,9 +77,9 @@ def ask(
 
 
 @functools.cache
-def least_known(model: str, seed: int) -> float:
+def least_known(model: str, seed: int, without: tuple[str, ...]) -> float:
     """By brute force, once for all mutations: it knows nothing that they break."""
-    return least_value(proof_problem(seed, model))
+    return least_value(proof_problem(seed, model, without))
 
 
 def is_worth_it(problem: Problem, claim: Claim) -> bool:

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 from testing.proof_problems import EVENT, LOAD, PIECES, SERIAL, SUMS, problem_of_later_readers
 
+from placewright.core.arrays import Csr
 from placewright.core.cluster import Cluster
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
@@ -33,6 +34,7 @@ from placewright.placers.exact.schedule_program import (
 )
 from placewright.placers.exact.subgraphs import bound as pieces_bound
 from placewright.placers.exact.subgraphs import program as pieces_program
+from placewright.placers.pipelines.ideals import load_model
 from placewright.placers.pipelines.ideals.load_model import LoadModel
 from placewright.placers.portfolio import enumeration
 from placewright.simulation.bounds import feasibility, lower
@@ -113,6 +115,23 @@ def _slower_backward(of: LoadModel) -> Any:
     can_run = np.isfinite(of.seconds)
     later = np.subtract(of.seconds, of.forward_seconds, where=can_run, out=np.zeros(can_run.shape))
     return of.seconds + 0.5 * later
+
+
+def _charged(**changed: Callable[[Any], Any]) -> dict[str, Callable[[LoadModel], Any]]:
+    """Limits of a load model whose charges are others."""
+
+    def limits(of: LoadModel) -> Any:
+        made = (
+            (replace(one, **{name: make(one) for name, make in changed.items()}), most)
+            for one, most in of.limits
+        )
+        return tuple(made)
+
+    return {"limits": limits}
+
+
+def _one_processor(of: LoadModel) -> Csr:
+    return Csr.from_rows([range(len(of.kind_of))])
 
 
 def _of_load(**changed: Callable[[LoadModel], Any]) -> list[Patch]:
@@ -432,6 +451,13 @@ def _add_loads(add: Callable[..., None]) -> None:
             "is_forward": lambda of: np.ones_like(of.is_forward)
         },
         "the backward phase takes half as much again": {"seconds": _slower_backward},
+        "all devices are modes of one processor": {"users": _one_processor},
+        "units take half as much energy again": _charged(own=lambda of: of.own * 1.5),
+        "all devices idle at half as much power again": _charged(always=lambda of: of.always * 1.5),
+        "devices cost half as much again": _charged(used=lambda of: of.used * 1.5),
+        "every device is paid for": _charged(
+            always=lambda of: of.always + of.used.sum(), used=lambda of: of.used * 0.0
+        ),
     }
     for name, changed in programs.items():
         by_limits, by_program = _of_load(**changed)
@@ -449,6 +475,14 @@ def _add_loads(add: Callable[..., None]) -> None:
         ("maxload-ip",),
         _patched(maxload_ip, "first_devices", _one_less),
     )
+    alike = _patched(load_model, "_further_traits", lambda of: lambda *args: [])
+    for name, method in (("limits", "cp-sat"), ("program", "maxload-ip")):
+        add(
+            f"devices of unlike power, price or processors are twins ({name})",
+            LOAD,
+            (method,),
+            alike,
+        )
     add(
         "the area is a tenth larger",
         LOAD,

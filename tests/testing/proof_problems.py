@@ -132,7 +132,12 @@ _PROCESSORS = (
 )
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
-_NOT_SEPARABLE = ("shared channels", "unlike links", "routes through the host")
+NOT_SEPARABLE = ("shared channels", "unlike links", "routes through the host")
+_IN_ORDER = (*NOT_SEPARABLE, "limited amounts", "memory pools", "shared processors", "split phases")
+REFUSED: dict[str, tuple[str, ...]] = {  # features that a method does not take under max-load
+    **dict.fromkeys(("cp-sat", "maxload-ip"), NOT_SEPARABLE),
+    **dict.fromkeys(("dpl", "ideal-dp", "pipedream"), _IN_ORDER),
+}
 
 
 def features_of(model: str) -> list[str]:
@@ -170,7 +175,7 @@ class _Draw:
             )
             for name, one in FEATURES.items()
         }
-        absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
+        absent = {*without, *(NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
         self.has = {
             name: is_drawn and name not in absent and FEATURES[name].is_known_under(model)
             for name, is_drawn in drawn.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from testing.proof_problems import (
     CHARGES,
     FEATURES,
     MODELS,
+    NOT_SEPARABLE,
+    REFUSED,
     drawn_features,
     features_of,
     problem_of_later_readers,
@@ -22,6 +25,7 @@ from testing.proof_problems import (
 )
 
 from placewright.core.placement import Placement
+from placewright.placers.registry import make_placer
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 
@@ -105,6 +109,29 @@ def test_nothing_that_is_claimed_of_energy_and_price_is_false(model: str) -> Non
     assert tally.faults == []
     assert 0 < tally.counts["auto"]["infeasible"] < len(CHARGED[model])
     assert tally.counts["auto"]["optimal"] > 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_method_takes_all_problems_without_what_it_refuses(name: str) -> None:
+    placer, refused = make_placer(name), 0
+    for seed in range(40):
+        assert placer.why_not(proof_problem(seed, "max-load", REFUSED[name])) is None
+        refused += placer.why_not(proof_problem(seed, "max-load")) is not None
+    assert refused > 20
+
+
+def test_programs_of_loads_prove_every_optimum_with_limits_and_modes() -> None:
+    tally, having = Tally(), Counter[str]()
+    for seed in range(60):
+        problem = proof_problem(seed, "max-load", NOT_SEPARABLE)
+        known = [*problem.limits, *["modes"] * bool(problem.cluster.shared_processors)]
+        if known and problem.n_units <= 4:
+            having.update(known)
+            ask(str(seed), problem, least_value(problem), tally, ("cp-sat", "maxload-ip"))
+    assert tally.faults == []
+    assert min(having[name] for name in ("energy", "price", "modes")) > 5
+    for counts in tally.counts.values():
+        assert 5 < counts["optimal"] == tally.problems - tally.infeasible
 
 
 def test_a_limit_that_is_not_kept_is_seen() -> None:

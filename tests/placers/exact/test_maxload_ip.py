@@ -29,6 +29,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.exact import maxload_ip
+from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.integer_program.program import MipResult, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, relabelled
@@ -155,6 +156,69 @@ def test_contiguous_program_is_no_better_than_free_and_no_worse_than_ideals(seed
     solution = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.value <= best_by_brute_force(problem, contiguous=True) + 1e-9
     assert solution.value >= best_by_brute_force(problem, contiguous=False) - 1e-9
+
+
+@pytest.mark.parametrize("placer", [QUICK, CpSat()], ids=lambda placer: placer.name)
+@pytest.mark.parametrize(
+    ("limits", "device_of"),
+    [
+        ({}, [0, 1]),
+        ({"price": 3.9}, [0, 0]),  # apart 1 s x (1 + 3), together on a 2 s x 1
+        ({"price": 4.0}, [0, 1]),
+        ({"energy": 6.9}, [0, 0]),  # apart 1 s x (1 + 1) + 5, together on a 2 s x (1 + 1)
+        ({"energy": 7.0}, [0, 1]),
+        ({"energy": 7.0, "price": 3.9}, [0, 0]),
+    ],
+)
+def test_two_ops_stay_apart_as_long_as_limits_let_them(
+    placer: MaxloadIp | CpSat, limits: dict[str, float], device_of: list[int]
+) -> None:
+    """Each takes 1 s on either device; on b it takes 5 J, and b costs three times as much as a."""
+    problem = two_ops(
+        Device("a", idle_watts=1, busy_watts=1, price_per_hour=3600),
+        Device("b", idle_watts=1, busy_watts=1, price_per_hour=3 * 3600),
+        limits=limits,
+    )
+    found = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.placement is not None
+    assert sorted(found.placement.device_of.tolist()) == device_of
+    assert (found.value, found.status) == (2.0 - len(set(device_of)) + 1.0, "optimal")
+
+
+@pytest.mark.parametrize("placer", [QUICK, CpSat()], ids=lambda placer: placer.name)
+def test_a_limit_below_all_placements_is_not_kept(placer: MaxloadIp | CpSat) -> None:
+    """Apart they take 7 J, together on a 4 J."""
+    devices = (Device(name, idle_watts=1, busy_watts=1, price_per_hour=1) for name in "ab")
+    problem = two_ops(*devices, limits={"energy": 3.9})
+    found = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert (found.status, found.placement) == ("unknown", None)
+    assert "limits" in found.message
+
+
+@pytest.mark.parametrize("placer", [QUICK, CpSat()], ids=lambda placer: placer.name)
+def test_modes_of_one_processor_have_one_load(placer: MaxloadIp | CpSat) -> None:
+    """1 s + 1 s, on whichever mode; a third device would take them apart."""
+    problem = two_ops(Device("a"), Device("b", processors=("a",)))
+    found = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert (found.value, found.status) == (2.0, "optimal")
+
+
+def two_ops(*devices: Device, limits: dict[str, float] | None = None) -> Problem:
+    """Of 1 s on either device, without a tensor; on the second device they take 5 J."""
+    builder = GraphBuilder()
+    for name in ("one", "other"):
+        builder.add_op(name, "Op")
+    links = tuple(Link(one, other, 0, 1) for one, other in ("ab", "ba"))
+    return Problem(
+        builder.build(),
+        Cluster(devices, links, "a"),
+        CostTable(frozen_floats([[1.0, 1.0]] * 2)),
+        Grouping.identity(2),
+        objective="throughput",
+        execution_model=MaxLoad(),
+        limits=limits or {},
+        op_joules=frozen_floats([[0.0, 5.0]] * 2) if limits else None,
+    )
 
 
 def test_same_seed_and_evaluations_same_answer() -> None:

@@ -66,7 +66,7 @@ def test_no_limit_is_refused_that_a_placement_keeps(seed: int, share: float, tic
     if not np.isfinite(best):
         return
     model = load_model_of(problem, problem.colocation)
-    program = LimitedProgram(max_load_program(model).program, ticks)
+    program = LimitedProgram(max_load_program(model).program, ticks, 2.0 * best)
     limit = share * best
     answer = program.search_below(limit, quiet_solver(), lambda: False)
     if limit >= best:
@@ -81,7 +81,7 @@ def test_a_packing_that_fails_is_unknown() -> None:
     problem = pipeline_problem([[1] * 2] * 3, [], [0] * 3, sizes=[3] * 3, memory=5)
     found = solve(problem)
     assert found.status == "unknown"
-    assert "support and resident bytes" in found.message
+    assert "support, resident bytes and limits" in found.message
 
 
 def test_dear_cuts_are_seen_where_the_relaxation_mixes_halves() -> None:

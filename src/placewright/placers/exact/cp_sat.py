@@ -80,7 +80,7 @@ class CpSat:
     def why_not(self, problem: Problem) -> str | None:
         """None for up to `max_units` units, except under `placeto`."""
         model = problem.execution_model
-        if not isinstance(model, Event) and (reason := why_not_time_alone(problem)):
+        if not isinstance(model, Event | MaxLoad) and (reason := why_not_time_alone(problem)):
             return reason
         if not isinstance(model, Event | MaxLoad | Subgraph | SubgraphIP):
             return f"cp-sat has no program for execution model '{model.name}'"
@@ -126,7 +126,7 @@ class CpSat:
         questions.run()
         if questions.is_infeasible:
             return evaluator.solution(
-                message=found_none("placement that keeps support and resident bytes")
+                message=found_none("placement that keeps support, resident bytes and limits")
             )
         return evaluator.solution()
 

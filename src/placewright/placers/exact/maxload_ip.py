@@ -7,7 +7,8 @@ when time ends.
 
 Departures from the paper: one x variable per colocation class; devices of one kind are told apart
 by the costliest class that they may carry; the solver starts from the best of DPL's split and a few
-rounds of simulated annealing.
+rounds of simulated annealing. Shared processors, memory pools, and limits on energy and price are
+rows of ours.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
-from placewright.placers.conditions import why_not_time_alone
 from placewright.placers.exact.integer_program.program import MipResult, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, max_load_program, relabelled
@@ -49,6 +49,9 @@ _TOLERANCE = 1e-6  # of the solver, relative to a value near 1000
 @dataclass(frozen=True)
 class MaxloadIp:
     """Solves the max-load integer program.
+
+    It knows limits on energy and price, and processors that devices share. It refuses named
+    channels, and transfers whose time depends on the device at the other end.
 
     Attributes:
         contiguous: every device's forward set must be contiguous.
@@ -82,8 +85,6 @@ class MaxloadIp:
 
     def why_not(self, problem: Problem) -> str | None:
         """None for a max-load problem whose transfers do not depend on the other end."""
-        if reason := why_not_time_alone(problem):
-            return reason
         if self.contiguous and has_backward_to_forward_edge(problem):
             return "a forward op reads a backward op's output, so contiguous is not defined"
         return why_not_separable(problem)
@@ -106,7 +107,7 @@ class MaxloadIp:
     def _linear_start(
         self, problem: Problem, grouping: Grouping, evaluator: Evaluator
     ) -> IntArray | None:
-        """DPL's split of the groups, evaluated; None if there is none."""
+        """DPL's split of the groups, evaluated; None if none keeps all limits."""
         if has_backward_to_forward_edge(problem):
             return None
         items = items_of(problem)
@@ -114,8 +115,8 @@ class MaxloadIp:
         if not program.found:
             return None
         device_of = items.grouping.expand(program.devices())
-        if math.isinf(evaluator.evaluate(device_of)) and problem.cluster.shared_pools:
-            return None  # the split ignores the limits of pools
+        if math.isinf(evaluator.evaluate(device_of)):  # it ignores limits of pools and amounts
+            return None
         return device_of[grouping.members.indices[grouping.members.indptr[:-1]]]
 
     def _annealed(
@@ -126,13 +127,17 @@ class MaxloadIp:
         evaluator: Evaluator,
         rng: np.random.Generator,
     ) -> IntArray | None:
-        """Anneal in rounds at falling heat; return the best assignment."""
+        """Anneal in rounds at falling heat; return the best assignment.
+
+        Annealing knows no limits on energy and price: an assignment that breaks one is no start.
+        """
         fixed = fixed_arrays(model, split_phases=splits_phases(problem.execution_model))
         best = _spread(model) if start is None else np.array(start)
         value = math.inf if start is None else evaluator.best_value
         scale = max(model.area_bound, 1e-300) if math.isinf(value) else value
         share = self.annealing_share * evaluator.remaining_seconds
         timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
+        keeps_limits = True
         while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
             if value <= evaluator.lower_bound * (1 + _TOLERANCE):  # also where nothing takes time
                 break
@@ -149,11 +154,12 @@ class MaxloadIp:
             idle += 1
             if new < value:
                 best, value, idle = candidate, new, 0
-                evaluator.evaluate(problem.colocation.expand(best))
+                found = evaluator.evaluate(problem.colocation.expand(best))
+                keeps_limits = math.isfinite(found)
             if idle == _IDLE_ROUNDS:
                 break
             done += 1
-        return best if math.isfinite(value) else None
+        return best if math.isfinite(value) and keeps_limits else start
 
     def _solved(
         self,
@@ -206,9 +212,8 @@ class MaxloadIp:
         if result.is_infeasible and not self.contiguous:
             return evaluator.solution(message=found_none(_that_fits(model)))
         if result.is_infeasible:
-            return evaluator.solution(
-                message=found_none("contiguous placement that keeps memory and support")
-            )
+            what = "contiguous placement that keeps memory, support and limits"
+            return evaluator.solution(message=found_none(what))
         if result.is_out_of_time:
             return evaluator.cut_short()
         proven = evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
@@ -228,6 +233,10 @@ def _scaled(model: LoadModel, factor: float) -> LoadModel:
         receive=model.receive * factor,
         send=model.send * factor,
         standing=model.standing * factor,
+        limits=tuple(
+            (replace(of, always=of.always / factor, used=of.used / factor), most)
+            for of, most in model.limits
+        ),
     )
 
 
@@ -243,6 +252,8 @@ def _spread(model: LoadModel) -> IntArray:
 
 
 def _that_fits(model: LoadModel) -> str:
+    if model.limits:
+        return "placement that keeps memory, support and limits"
     total = model.weight_bytes.sum()
     held = model.most_bytes
     return f"packing of {total:.0f} B into {held:.0f} B on all devices"

@@ -32,6 +32,7 @@ _JUST_BELOW = 1.0 - 1e-6
 _NEAR = 0.1  # gap below which the first limit is just below the incumbent
 _WORTH = 0.01  # least improvement of the bound, relative, that is worth a search
 _FIRST_SHARE = 0.05  # of all the time, for the first search
+_LARGEST = 2.0**40  # sum of coefficients of 0 and 1 in a row
 _MOST = 2.0**52  # largest sum of integers that is exact in a double and allowed by CP-SAT
 
 
@@ -41,7 +42,8 @@ class Narrowing:
     Args:
         program: no placement undercuts its objective (see `LimitedProgram` for its form).
         decode: device of each unit in a solution's columns.
-        most: upper bound on the value of every solution, in seconds, >= 0.
+        most: upper bound on the value of every solution, in seconds, >= 0; no time exceeds the
+            value.
         solver: makes a solver that may use a share of the caller's time.
 
     Attributes:
@@ -59,7 +61,7 @@ class Narrowing:
         self._decode, self._evaluator, self._solver = decode, evaluator, solver
         self._most = min(most, evaluator.best_value)
         ticks = _TICKS / self._most if self._most > 0 else 1.0
-        self._program = LimitedProgram(program, ticks)
+        self._program = LimitedProgram(program, ticks, self._most)
         self.is_infeasible = False
 
     def run(self) -> None:
@@ -115,26 +117,28 @@ class LimitedProgram:
     """A program whose objective has a limit instead of being minimised.
 
     Columns with a finite upper bound must be 0 or 1 in some best solution. The others are times:
-    they stand with coefficient 1 or -1 in rows that have only a lower bound. The objective is a sum
-    of times, each with cost 1, that never stand with -1.
+    they stand with coefficient 1 or -1 in rows that have only a lower bound, and with coefficients
+    > 0 in rows that have only an upper one. The objective is a sum of times, each with cost 1.
 
     Args:
         ticks: whole numbers per unit of time, > 0.
+        most: upper bound on the times of some best solution, and on all limits.
     """
 
-    def __init__(self, program: IntegerProgram, ticks: float) -> None:
+    def __init__(self, program: IntegerProgram, ticks: float, most: float) -> None:
         from ortools.sat.python import cp_model
 
         self._ticks = ticks
         self._free = ~np.isfinite(program.upper)
+        longest = math.floor(min(most * ticks + 1.0, _MOST))
+        # of each column in whole numbers, shape (n_columns,)
+        self._largest = np.where(self._free, float(longest), 1.0)
         self._summed = np.flatnonzero(program.cost)
         assert (program.cost[self._summed] == 1.0).all()
         assert self._free[self._summed].all()
         self._model = cp_model.CpModel()
-        most = int(_MOST)
         self._columns: list[Any] = [
-            self._model.new_int_var(0, most, "") if free else self._model.new_bool_var("")
-            for free in self._free.tolist()
+            self._model.new_int_var(0, int(most), "") for most in self._largest.tolist()
         ]
         rows = program.rows
         for row in range(len(rows.low)):
@@ -177,16 +181,18 @@ class LimitedProgram:
             loose = self._loosened(columns, values, scale)
             self._bounded(columns, loose, low * scale - 1.0, math.inf)
         if math.isfinite(high):
-            assert not self._free[columns].any()
-            scale = self._scale(columns, values)
-            loose = -self._loosened(columns, -values, scale)
-            self._bounded(columns, loose, -math.inf, high * scale + 1.0)
+            free = self._free[columns]
+            assert (values[free] > 0.0).all()
+            values = np.where(free, values / self._ticks, values)
+            most = max(float(np.abs(values) @ self._largest[columns]), 1e-300)
+            scale = (_MOST if free.any() else _LARGEST) / most
+            self._bounded(columns, np.floor(values * scale), -math.inf, high * scale + 1.0)
 
     def _scale(self, columns: IntArray, values: FloatArray) -> float:
         """Ticks if the row bounds times, else a scale of its own."""
         if self._free[columns].any():
             return self._ticks
-        return float(2.0**40 / max(np.abs(values).sum(), 1e-300))
+        return float(_LARGEST / max(np.abs(values).sum(), 1e-300))
 
     def _loosened(self, columns: IntArray, values: FloatArray, scale: float) -> FloatArray:
         """Coefficients of a row `>= low`, rounded up, except those of times."""

@@ -32,6 +32,8 @@ class Fixed(NamedTuple):
     pool_share: FloatArray  # (n_devices,)
     pool_bytes: FloatArray  # (n_pools,)
     overlaps: BoolArray  # (n_devices,)
+    user_ptr: IntArray
+    users: IntArray  # devices of each shared processor
     input_ptr: IntArray
     inputs: IntArray
     output_ptr: IntArray
@@ -79,6 +81,8 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
         pool_share=model.pool_share[kinds],
         pool_bytes=model.pool_bytes,
         overlaps=model.overlaps[kinds],
+        user_ptr=model.users.indptr,
+        users=model.users.indices,
         input_ptr=model.inputs.indptr,
         inputs=model.inputs.indices,
         output_ptr=model.outputs.indptr,
@@ -233,27 +237,37 @@ def _move(items, targets, n_moved, fixed, state) -> None:  # type: ignore[no-unt
 
 
 @compiled
+def _load(at, compute, transfers, overlaps, user_ptr, users) -> float:  # type: ignore[no-untyped-def]
+    """The load of a device in one phase or, beyond them, of a shared processor."""
+    n_devices, total = len(overlaps), 0.0
+    if at < n_devices and overlaps[at]:
+        return max(compute[at], transfers[at])  # type: ignore[no-any-return]
+    if at < n_devices:
+        return compute[at] + transfers[at]  # type: ignore[no-any-return]
+    for user in range(user_ptr[at - n_devices], user_ptr[at - n_devices + 1]):
+        total += compute[users[user]] + transfers[users[user]]
+    return total
+
+
+@compiled
 def _measure(compute, transfers, resident, memory, fixed, penalty) -> tuple[float, float]:  # type: ignore[no-untyped-def]
     """The 8-norm of the loads, their true value, both summed over phases; inf value over memory."""
     smooth, value, over = 0.0, 0.0, 0.0
-    overlaps = fixed.overlaps
+    overlaps, user_ptr, users = fixed.overlaps, fixed.user_ptr, fixed.users
+    n_loads = len(memory) + len(user_ptr) - 1
     for device in range(len(memory)):
         if resident[device] > memory[device]:
             over += resident[device] / memory[device] - 1.0
     if penalty > 0 and len(fixed.pool_bytes) > 0:
         over += _over_pools(resident, fixed)
     for phase in range(len(compute)):
-        largest = 1e-300
-        for device in range(len(memory)):
-            load = compute[phase, device] + transfers[phase, device]
-            if overlaps[device]:
-                load = max(compute[phase, device], transfers[phase, device])
+        largest, own, moved = 1e-300, compute[phase], transfers[phase]
+        for at in range(n_loads):
+            load = _load(at, own, moved, overlaps, user_ptr, users)
             largest = max(largest, load)
         powers = 0.0
-        for device in range(len(memory)):
-            load = compute[phase, device] + transfers[phase, device]
-            if overlaps[device]:
-                load = max(compute[phase, device], transfers[phase, device])
+        for at in range(n_loads):
+            load = _load(at, own, moved, overlaps, user_ptr, users)
             ratio = load / largest
             ratio *= ratio
             ratio *= ratio

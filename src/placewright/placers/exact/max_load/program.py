@@ -2,6 +2,8 @@
 
 Columns: x[v, d] item v on device d; in[t, d] and out[t, d] tensor t received, sent by device d;
 the loads' maximum T (forward and backward apart where phases split); with contiguity z[v, d].
+A processor that devices share has the sum of their loads. With a limit on a price, rent[d] is how
+long device d is paid for: T if it runs an item.
 
 `first_devices` breaks the symmetry of interchangeable devices; `max_load_limits` replaces the
 objective by a limit.
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.charges import LIMIT_ROUNDING, Charges
 from placewright.core.execution_models import splits_phases
 from placewright.core.problem import Problem
 from placewright.placers.exact.integer_program.narrowing import Narrowing
@@ -84,8 +87,12 @@ class _Builder:
             self.rows.add(1.0, 1.0, columns, [1.0] * len(columns))
         received, sent = self._transfers()
         for device in range(self.n_devices):
-            self._load(device, peak, received, sent)
+            self._load([device], peak, received, sent)
             self._memory(device)
+        for processor in range(model.users.n_rows):
+            self._load(model.users.row(processor).tolist(), peak, received, sent)
+        for charges, most in model.limits:
+            self._limit(charges, most, peak)
         for pool in range(len(model.pool_bytes)):
             self._pool(pool)
         if successors is not None:
@@ -148,22 +155,26 @@ class _Builder:
         else:
             self.rows.add(0.0, np.inf, [flag, positive], [1.0, -1.0])
 
-    def _load(self, device: int, peak: list[int], received: IntArray, sent: IntArray) -> None:
-        """Compute plus transfers (or each on its own, where they overlap) <= T, by phase."""
-        model, kind = self.model, int(self.kinds[device])
-        total = np.where(np.isfinite(model.seconds[kind]), model.seconds[kind], 0.0)
-        parts = [total]
-        if self.split_phases:
-            forward = np.minimum(model.forward_seconds[kind], total)
-            parts = [forward, total - forward]
-        tensor_phase = np.where(model.is_forward, 0, len(parts) - 1)
-        for phase, seconds in enumerate(parts):
-            compute = (self.placed[:, device], seconds)
+    def _load(
+        self, devices: list[int], peak: list[int], received: IntArray, sent: IntArray
+    ) -> None:
+        """Compute plus transfers (or each on its own, where they overlap) <= T, by phase.
+
+        Devices that share a processor, where none overlaps, have one sum.
+        """
+        model, kinds = self.model, self.kinds[devices]
+        tensor_phase = np.where(model.is_forward, 0, len(peak) - 1)
+        for phase in range(len(peak)):
+            compute, transfers = [], []
             moved = tensor_phase == phase
-            into = (np.where(moved, received[:, device], -1), model.receive[kind])
-            out = (np.where(moved, sent[:, device], -1), model.send[kind])
-            groups = [[compute], [into, out]] if model.overlaps[kind] else [[compute, into, out]]
-            standing = model.standing[:, kind]
+            for device, kind in zip(devices, kinds.tolist(), strict=True):
+                compute.append((self.placed[:, device], self._seconds(kind)[phase]))
+                into, out = (np.where(moved, of[:, device], -1) for of in (received, sent))
+                transfers += [(into, model.receive[kind]), (out, model.send[kind])]
+            groups = [compute, transfers]
+            if not model.overlaps[kinds].any():
+                groups = [[*compute, *transfers]]
+            standing = model.standing[:, kinds].sum(axis=1)
             base = float(standing[phase] if self.split_phases else standing.sum())
             for group in groups:
                 row = np.zeros(self.n_columns)
@@ -174,6 +185,42 @@ class _Builder:
                 columns = np.flatnonzero(row)
                 low = base if len(group) > 1 else 0.0  # transfers are in it
                 self.rows.add(low, np.inf, columns.tolist(), row[columns].tolist())
+
+    def _seconds(self, kind: int) -> list[FloatArray]:
+        """Seconds of each item on a device of a kind, by phase."""
+        model = self.model
+        total = np.where(np.isfinite(model.seconds[kind]), model.seconds[kind], 0.0)
+        if not self.split_phases:
+            return [total]
+        forward = np.minimum(model.forward_seconds[kind], total)
+        return [forward, total - forward]
+
+    def _limit(self, charges: Charges, most: float, peak: list[int]) -> None:
+        """Add the row of a limit: charges of items, and rates times T and times rents."""
+        placed = self.placed >= 0
+        terms = list(zip(self.placed[placed].tolist(), charges.own[placed].tolist(), strict=True))
+        terms += [(column, charges.always) for column in peak]
+        for device in np.flatnonzero(charges.used).tolist():
+            terms.append((self._rent(device, peak), float(charges.used[device])))
+        terms = [(column, value / most) for column, value in terms if value > 0]
+        columns, values = [column for column, _ in terms], [value for _, value in terms]
+        self.rows.add(-np.inf, 1.0 + LIMIT_ROUNDING, columns, values)
+
+    def _rent(self, device: int, peak: list[int]) -> int:
+        """The column of how long a device is paid for: at least T if it runs an item."""
+        rent, items, most = self._column(np.inf), self.placed[:, device], _everything(self.model)
+        used = self._any(items[items >= 0].tolist())
+        self.rows.add(-most, np.inf, [rent, used, *peak], [1.0, -most, *(-1.0 for _ in peak)])
+        return rent
+
+    def _any(self, columns: list[int]) -> int:
+        """The column that is at least each of some, which may be the only one."""
+        if len(columns) == 1:
+            return columns[0]
+        largest = self._column(1.0)
+        for column in columns:
+            self.rows.add(0.0, np.inf, [largest, column], [1.0, -1.0])
+        return largest
 
     def _memory(self, device: int) -> None:
         """Resident bytes fit; a shared weight has a column that every item keeping it raises."""
@@ -211,13 +258,9 @@ class _Builder:
         for weight, size in enumerate(model.weight_bytes.tolist()):
             keepers = [int(self.placed[item, device]) for item in users.row(weight).tolist()]
             keepers = [column for column in keepers if column >= 0]
-            if len(keepers) > 1:
-                kept = self._column(1.0)
-                for column in keepers:
-                    self.rows.add(0.0, np.inf, [kept, column], [1.0, -1.0])
-                keepers = [kept]
-            columns += keepers
-            values += [size] * len(keepers)
+            if keepers:
+                columns.append(self._any(keepers))
+                values.append(size)
         return columns, values
 
     def _contiguity(self, device: int, successors: Csr) -> None:
@@ -297,7 +340,8 @@ def max_load_limits(
 
 
 def _everything(model: LoadModel) -> float:
-    """An upper bound on every load, in seconds."""
+    """An upper bound on every load, in seconds; devices of one processor may all move a tensor."""
     compute = np.where(np.isfinite(model.seconds), model.seconds, 0.0).max(axis=0).sum()
     moved = (model.receive + model.send).max(axis=0, initial=0.0).sum()
-    return float(compute + moved + model.standing.sum())
+    most_users = np.diff(model.users.indptr).max(initial=1)
+    return float(compute + most_users * (moved + model.standing.sum()))

@@ -5,7 +5,7 @@ Transfers are additive here: the seconds of a transfer do not depend on the devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from placewright.core.arrays import (
     frozen_floats,
     frozen_ints,
 )
+from placewright.core.charges import Charges
 from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
@@ -37,7 +38,8 @@ _Costs = dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]]
 class LoadModel:
     """A problem of the `max-load` execution model, by groups of units (*items*) and device kinds.
 
-    Devices of one kind are interchangeable: same seconds for every item, same transfers, memory.
+    Devices of one kind are interchangeable: same seconds for every item, same transfers, memory,
+    shared processors, power and price.
     """
 
     # kind of each device, shape (n_devices,); kinds are numbered by first appearance
@@ -63,6 +65,8 @@ class LoadModel:
     # copies in the pool of what a device of the kind keeps: its replicas, shape (n_kinds,)
     pool_share: FloatArray
     pool_bytes: FloatArray  # shape (n_pools,)
+    users: Csr  # devices that compute on each shared processor, rows are processors
+    limits: tuple[tuple[Charges, float], ...]  # charges of items on devices, and the most of them
 
     @property
     def n_items(self) -> int:
@@ -195,35 +199,35 @@ def load_model_of(
     seconds = np.where(allowed, _grouped_seconds(problem, grouping, everything), np.inf)
     forward_seconds = _grouped_seconds(problem, grouping, forward)
     tensors = crossing_tensors(problem, grouping, transfers)
-    receive, send = tensors.receive, tensors.send
     cluster = problem.cluster
     host, memory = cluster.host_endpoint, cluster.memory_bytes
     overlaps = np.array([device.overlaps_transfers for device in cluster.devices])
     weights, weight_bytes = grouped_entries(problem, grouping)
     if problem.keeps_everything:  # no limit can bind
         weights, weight_bytes = Csr.from_rows([()] * grouping.n_groups), frozen_floats([])
-    columns = np.vstack(
-        [
-            seconds,
-            forward_seconds,
-            receive.T,
-            send.T,
-            memory[None, :],
-            overlaps[None, :],
-            cluster.pool_of[None, :],
-            cluster.replicas[None, :] * (cluster.pool_of >= 0),
-            tensors.standing,
-            *([] if traits is None else [traits]),
-        ]
-    )
-    kinds = Grouping.from_labels(np.unique(columns, axis=1, return_inverse=True)[1])
+    users = Csr.from_rows(list(cluster.shared_processors.values()))
+    limits = _limits(problem, grouping)
+    columns = [
+        seconds,
+        forward_seconds,
+        tensors.receive.T,
+        tensors.send.T,
+        memory[None, :],
+        overlaps[None, :],
+        cluster.pool_of[None, :],
+        cluster.replicas[None, :] * (cluster.pool_of >= 0),
+        tensors.standing,
+        *_further_traits(users, limits, problem.n_devices),
+        *([] if traits is None else [traits]),
+    ]
+    kinds = Grouping.from_labels(np.unique(np.vstack(columns), axis=1, return_inverse=True)[1])
     first = kinds.members.indices[kinds.members.indptr[:-1]]
     return LoadModel(
         kind_of=kinds.group_of,
         seconds=frozen_floats(seconds.T[first]),
         forward_seconds=frozen_floats(forward_seconds.T[first]),
-        receive=frozen_floats(receive[first]),
-        send=frozen_floats(send[first]),
+        receive=frozen_floats(tensors.receive[first]),
+        send=frozen_floats(tensors.send[first]),
         standing=frozen_floats(tensors.standing[:, first]),
         producers=tensors.producers,
         host_device=host if host < problem.n_devices else -1,
@@ -236,7 +240,30 @@ def load_model_of(
         pool_of=frozen_ints(cluster.pool_of[first]),
         pool_share=frozen_floats(cluster.replicas[first]),
         pool_bytes=cluster.pool_bytes,
+        users=users,
+        limits=limits,
     )
+
+
+def _limits(problem: Problem, grouping: Grouping) -> tuple[tuple[Charges, float], ...]:
+    """Charges of groups, and the most of them, for each limited amount."""
+    found = []
+    for quantity, most in problem.limits.items():
+        charges = problem.charges[quantity]
+        own = np.zeros((grouping.n_groups, problem.n_devices))
+        np.add.at(own, grouping.group_of, np.where(problem.allowed, charges.own, 0.0))
+        found.append((replace(charges, own=own), most))
+    return tuple(found)
+
+
+def _further_traits(
+    users: Csr, limits: tuple[tuple[Charges, float], ...], n_devices: int
+) -> list[FloatArray]:
+    """Shared processors, power and price, which devices of one kind have in common."""
+    computes = np.zeros((users.n_rows, n_devices))
+    computes[users.row_of_each(), users.indices] = 1.0
+    charged = [row for charges, _ in limits for row in (charges.own, charges.used[None, :])]
+    return [computes, *charged]
 
 
 def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
@@ -404,15 +431,16 @@ def _add(
 
 
 def why_not_separable(problem: Problem) -> str | None:
-    """None if the load of a device depends only on its own units, else the reason."""
+    """None if the load of a device depends only on its own units, else the reason.
+
+    The load of a shared processor is the sum of the loads of its devices.
+    """
     if not isinstance(problem.execution_model, MaxLoad):
         return (
             f"it minimises max-load, not '{problem.execution_model.name}'; use objective throughput"
         )
     if any(link.channel is not None for link in problem.cluster.links):
         return "links share a channel, whose load no single device accounts for"
-    if problem.cluster.shared_processors:
-        return "devices share a processor, whose load no single device accounts for"
     pairs = _pairs(problem)
     if pairs is None:
         return "some devices have no route between them"

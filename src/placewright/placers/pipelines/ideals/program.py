@@ -242,6 +242,8 @@ def why_not_in_order(problem: Problem) -> str | None:
         )
     if splits_phases(problem.execution_model):
         return "its value is one maximum, not max forward + max backward; use maxload-ip"
+    if problem.cluster.shared_processors:
+        return "devices share a processor, whose load its table does not have; use maxload-ip"
     if has_backward_to_forward_edge(problem):
         return "a forward op reads a backward op's output, so the forward graph has no ideals"
     if problem.cluster.shared_pools and not problem.keeps_everything:

@@ -392,7 +392,7 @@ def link_levels(problem: Problem) -> LinkLevels | None:
     ):
         return None
     cluster = problem.cluster
-    if cluster.shared_processors or any(link.channel is not None for link in cluster.links):
+    if any(link.channel is not None for link in cluster.links):
         return None
     hops = _hops(problem)
     if hops is None:
