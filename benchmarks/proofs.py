@@ -2,6 +2,7 @@
 
     python -m benchmarks.proofs [--models event,max-load] [--problems 10000] [--changes 200]
                                 [--mutations 150] [--simulator 2000]
+                                [--methods cp-sat,maxload-ip]
                                 [--results docs/results/proofs.json]
 
 Each problem is solved by brute force over all placements and, under `event`, all orders. Every
@@ -10,7 +11,8 @@ same command resumes it. `--changes N` counts, over N problems, those whose best
 without a feature. `--mutations N` breaks each implication of a program in turn, and counts the
 problems until a false claim appears, at most N. `--simulator N` compares the simulator with plain
 references (`tests/simulation/oracle.py`, `published_oracles.py`,
-`tests/testing/sequential_truth.py`) on placements of N problems.
+`tests/testing/sequential_truth.py`) on placements of N problems. `--methods NAMES` asks these
+alone, about problems without the features that one of them refuses.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=MODELS)
     parser.add_argument("--problems", type=int, default=0, help="of each execution model, in all")
+    parser.add_argument("--methods", type=known_methods, default=(), help="to ask; default all")
     parser.add_argument("--changes", type=int, default=0, help="problems without each feature")
     parser.add_argument("--mutations", type=int, default=0, help="problems at most for each")
     parser.add_argument("--simulator", type=int, default=0, help="problems of each model")
@@ -51,8 +54,27 @@ def main() -> None:
         while any([batch(model, wanted, known) for model in models]):
             pass  # by turns, so that all models have as many problems at any time
     parts = [known.get(part, {}) for part in ("problems", "simulator")]
-    rows = [part.get(model, {}) for part in parts for model in models]
+    names = [*models, *(drawn_for(model, wanted) for model in models)]
+    rows = [part.get(name, {}) for part in parts for name in names]
     sys.exit(1 if any(row.get("faults") for row in rows) else 0)
+
+
+def known_methods(text: str) -> tuple[str, ...]:
+    """Methods by name."""
+    from testing.proof_methods import METHODS
+
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(
+                f"unknown method '{name}'; available: {', '.join(METHODS)}"
+            )
+    return names
+
+
+def drawn_for(model: str, wanted: Any) -> str:
+    """Name of the row of an execution model's problems."""
+    return f"{model} for {', '.join(wanted.methods)}" if wanted.methods else model
 
 
 def compare_simulator(model: str, wanted: Any, known: dict[str, Any]) -> bool:
@@ -82,20 +104,24 @@ def compare_simulator(model: str, wanted: Any, known: dict[str, Any]) -> bool:
 def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
     """Check further problems of an execution model; False if all are done."""
     from testing.proof_campaign import Tally, look_at
+    from testing.proof_methods import METHODS
+    from testing.proof_problems import LOAD, REFUSED
 
     if not wanted.problems:
         return False
     row = known.setdefault("problems", {}).setdefault(
-        model,
+        drawn_for(model, wanted),
         {"problems": 0, "without a placement": 0, "core-seconds": 0.0, "methods": {}, "faults": []},
     )
     first = row["problems"]
     stop = min(first + BATCH, wanted.problems)
     if first >= stop:
         return False
+    refused = {what: None for name in wanted.methods for what in REFUSED.get(name, ())}
+    without = tuple(refused) if model == LOAD else ()
     tally, began = Tally(), time.process_time()
     for seed in range(first, stop):
-        look_at(model, seed, tally)
+        look_at(model, seed, tally, wanted.methods or METHODS, without)
     row["problems"] = stop
     row["without a placement"] += tally.infeasible
     row["core-seconds"] = round(row["core-seconds"] + time.process_time() - began, 1)
