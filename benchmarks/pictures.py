@@ -7,10 +7,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy import read_accuracy
 from benchmarks.accuracy_report import KINDS, AccuracyRow
+from benchmarks.kernel import read_results
 from placewright.report.pictures import write_picture
+from placewright.suites.learned import read_runs
+from placewright.suites.papers.catalogue import PAPERS, paper_suite
+from placewright.suites.papers.report import draw_suite
 
 _MARKERS = {"random": "o", "heuristic": "s", "near-best": "^", "replicated": "D"}
+
+
+def draw_results(folder: Path, to: Path) -> None:
+    """Draw every picture of the result pages from the rows in `folder`.
+
+    Args:
+        to: folder of the pictures, which may be the same.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    draw_accuracy(read_accuracy(folder / "accuracy.json"), to / "accuracy.svg")
+    draw_kernel_rates(read_results(folder / "kernel.json"), to / "kernel.svg")
+    runs = read_runs(folder / "paper.json")
+    for name in PAPERS:
+        suite = paper_suite(name)
+        problems = {case.name for case in suite.cases}
+        of_suite = [run for run in runs if run.problem in problems]
+        draw_suite(suite, of_suite, to / f"paper-{name}.svg")
 
 
 def draw_kernel_rates(rows: Sequence[Any], path: Path) -> None:

@@ -1,9 +1,10 @@
-"""Makes the pages of docs/results whose tables come from the rows beside them.
+"""Makes the pages and pictures of docs/results from the rows beside them.
 
     python -m benchmarks.result_pages [docs/results]
 
-Every number on these pages is computed here from a results file. Run it after a results file has
-changed; a test compares the pages with what it makes.
+Every number on these pages is computed from a results file: in the tables of `PAGES`, in the
+reports of suites (`suite_pages`), and in the prose of templates (`written_pages`). Run it after a
+results file has changed; a test compares the pages with what it makes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from benchmarks import card_tables as cards
 from benchmarks import data_sheet_tables as sheets
 from benchmarks import headline_tables as headlines
 from benchmarks import result_tables as tables
-from benchmarks.stored_rows import note_changes, stored_rows
+from benchmarks.pictures import draw_results
+from benchmarks.stored_rows import note_changes, origin, stored_rows
+from benchmarks.suite_pages import suite_pages
+from benchmarks.written_pages import written_pages
 from placewright.report.tables import markdown_table
 
 
@@ -56,9 +60,7 @@ def page(title: str, folder: Path, sections: Sequence[Section]) -> str:
         parts += [
             f"## {section.title}",
             _wrapped(section.text),
-            f"Command: `{section.command}`. Rows: [{path.name}]({path.name}), "
-            f"{stored[path.name].text}.",
-            *_provenance(document),
+            *origin(section.command, path.name, stored[path.name], document),
             "\n".join(markdown_table(*section.table(document))),
         ]
         if section.picture is not None:
@@ -69,41 +71,6 @@ def page(title: str, folder: Path, sections: Sequence[Section]) -> str:
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
-
-
-def _short(fingerprint: str) -> str:
-    """The name in a device's fingerprint; without one the part that names a processor."""
-    parts = [part.strip() for part in fingerprint.split(";")]
-    names = [part.removeprefix("name ") for part in parts if part.startswith("name ")]
-    return (names or [part for part in parts if not part.isdigit()])[0]
-
-
-def _processor(key: str) -> str:
-    """A machine in words; rows hold the facts of `processor_text` without their names."""
-    facts = [part.strip() for part in key.split(";")]
-    if len(facts) != 6:
-        return key
-    family, model, name, stepping, _, cores = facts
-    return f"{name} (family {family}, model {model}, stepping {stepping}), {cores}"
-
-
-def _provenance(document: Any) -> list[str]:
-    """Machines, versions and dates, as far as the rows hold them."""
-    rows = [document, *document.get("rows", [])]
-    if isinstance(record := document.get("machine"), dict):
-        rows += [{"machine": _short(text)} for text in record["devices"].values()]
-        rows += [{"version": f"PyTorch {record['versions']['torch']}"}]
-        rows += [{"date": document["recorded"]}]
-    known = [
-        dict.fromkeys(str(row[key]) for row in rows if row.get(key) and isinstance(row[key], str))
-        for key in ("machine", "version", "date")
-    ]
-    known[0] = dict.fromkeys(map(_processor, known[0]))
-    names = ("Machine", "Version", "Date")
-    shown = [
-        f"{name}: {', '.join(values)}." for name, values in zip(names, known, strict=True) if values
-    ]
-    return [" ".join(shown)] if shown else []
 
 
 _PAPERS = "placewright bench paper NAME --results docs/results/paper.json"
@@ -587,7 +554,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
 
 def pages(folder: Path) -> dict[str, str]:
     """Name and Markdown of each page that is made from rows in `folder`."""
-    return {f"{name}.md": page(title, folder, parts) for name, (title, parts) in PAGES.items()}
+    made = {f"{name}.md": page(title, folder, parts) for name, (title, parts) in PAGES.items()}
+    return made | suite_pages(folder) | written_pages(folder)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -595,6 +563,7 @@ def main(arguments: Sequence[str]) -> None:
     note_changes(folder)
     for name, text in pages(folder).items():
         (folder / name).write_text(text)
+    draw_results(folder, folder)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""When each results file last changed, and after which commit; pages of results show both.
+"""Origin of results files, as pages of results show it: command, date, commit, machine.
 
     python -m benchmarks.result_pages
 
@@ -14,8 +14,11 @@ import subprocess
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 NAME = "stored.json"
+GOLDEN = "tests/golden/workloads.py"  # values that golden tests compare, also shown on a page
+_ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Stored:
 
 
 def stored_rows(folder: Path) -> dict[str, Stored]:
-    """Name of a results file -> how it was stored."""
+    """Name of a file of rows -> how it was stored."""
     return {
         name: Stored(**entry) for name, entry in json.loads((folder / NAME).read_text()).items()
     }
@@ -49,15 +52,19 @@ def note_changes(folder: Path) -> None:
     """Give files that are new or have changed the present commit and date."""
     before = stored_rows(folder) if (folder / NAME).exists() else {}
     now: dict[str, Stored] = {}
-    for path in sorted(folder.glob("*.json")):
-        if path.name == NAME:
-            continue
-        content, entry = hash_of(path), before.get(path.name)
+    for name, path in row_files(folder).items():
+        content, entry = hash_of(path), before.get(name)
         if entry is None or entry.sha256 != content:
             entry = Stored(content, _commit(folder), date.today().isoformat())
-        now[path.name] = entry
+        now[name] = entry
     text = json.dumps({name: asdict(entry) for name, entry in now.items()}, indent=1)
     (folder / NAME).write_text(text + "\n")
+
+
+def row_files(folder: Path) -> dict[str, Path]:
+    """Name and path of each file that tables are made from."""
+    files = {path.name: path for path in sorted(folder.glob("*.json")) if path.name != NAME}
+    return {**files, GOLDEN: _ROOT / GOLDEN}
 
 
 def hash_of(path: Path) -> str:
@@ -72,3 +79,52 @@ def _commit(folder: Path) -> str:
     commit = base.stdout.strip() or "HEAD"
     short = [*git, "rev-parse", "--short=8", commit]
     return subprocess.run(short, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def origin(command: str, file: str, stored: Stored, document: Any) -> list[str]:
+    """Paragraphs on the rows of a table: their command, file, date, commit and machine.
+
+    Args:
+        command: that wrote the rows.
+        file: name of the results file beside the page.
+        document: content of the file; machines, versions and dates are shown if rows hold them.
+    """
+    return [
+        f"Command: `{command}`. Rows: [{file}]({file}), {stored.text}.",
+        *_provenance(document),
+    ]
+
+
+def _short(fingerprint: str) -> str:
+    """The name in a device's fingerprint; without one the part that names a processor."""
+    parts = [part.strip() for part in fingerprint.split(";")]
+    names = [part.removeprefix("name ") for part in parts if part.startswith("name ")]
+    return (names or [part for part in parts if not part.isdigit()])[0]
+
+
+def _processor(key: str) -> str:
+    """A machine in words; rows hold the facts of `processor_text` without their names."""
+    facts = [part.strip() for part in key.split(";")]
+    if len(facts) != 6:
+        return key
+    family, model, name, stepping, _, cores = facts
+    return f"{name} (family {family}, model {model}, stepping {stepping}), {cores}"
+
+
+def _provenance(document: Any) -> list[str]:
+    """Machines, versions and dates, as far as the rows hold them."""
+    rows = [document, *document.get("rows", [])]
+    if isinstance(record := document.get("machine"), dict):
+        rows += [{"machine": _short(text)} for text in record["devices"].values()]
+        rows += [{"version": f"PyTorch {record['versions']['torch']}"}]
+        rows += [{"date": document["recorded"]}]
+    known = [
+        dict.fromkeys(str(row[key]) for row in rows if row.get(key) and isinstance(row[key], str))
+        for key in ("machine", "version", "date")
+    ]
+    known[0] = dict.fromkeys(map(_processor, known[0]))
+    names = ("Machine", "Version", "Date")
+    shown = [
+        f"{name}: {', '.join(values)}." for name, values in zip(names, known, strict=True) if values
+    ]
+    return [" ".join(shown)] if shown else []

@@ -20,8 +20,6 @@ def streams_text(rows: Sequence[Any]) -> str:
         "samples per second, medians of their rounds. *Of the best* is the rate of the",
         "recommended way over the highest rate of any way.",
     ]
-    told = dict.fromkeys((row.machine, row.version, row.date) for row in rows if row.machine)
-    lines += ["", *(f"- {machine}; {version}; {date}" for machine, version, date in told)]
     for cluster in dict.fromkeys(row.cluster for row in rows):
         here = [row for row in rows if row.cluster == cluster]
         lines += ["", f"## {cluster[0].upper()}{cluster[1:]}", "", *_rates(here)]

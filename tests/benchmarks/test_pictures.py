@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.accuracy_report import AccuracyRow
 from benchmarks.kernel import KernelRow
-from benchmarks.pictures import draw_accuracy, draw_kernel_rates
+from benchmarks.pictures import draw_accuracy, draw_kernel_rates, draw_results
 from placewright.errors import MissingExtraError
 
 RATES = [
@@ -47,6 +47,17 @@ def test_accuracy(tmp_path: Path) -> None:
     path = tmp_path / "accuracy.svg"
     draw_accuracy(ERRORS, path)
     assert {"zoo:a", "zoo:b", "measured, ms", "predicted, ms", "heuristic"} <= texts(path)
+
+
+@pytest.mark.slow
+def test_pictures_of_result_pages_are_drawn_from_the_rows(tmp_path: Path) -> None:
+    """`python -m benchmarks.result_pages` draws them again."""
+    folder = Path(__file__).parents[2] / "docs" / "results"
+    draw_results(folder, tmp_path)
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == sorted(path.name for path in folder.glob("*.svg"))
+    for name in drawn:
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,9 @@ def test_a_list_of_names_is_no_cluster_file(cli: InProcess, tmp_path: Path) -> N
     done = cli("devices", "--catalogue", "rtx", "-o", "cluster.yaml", cwd=tmp_path)
     assert "leave out -o" in the_line(done, 2)
     assert not (tmp_path / "cluster.yaml").exists()
+    for option in (("--runtime", "torch"), ("--ray",), ("--ray", "head:6379")):
+        done = cli("devices", "--catalogue", "rtx", *option, cwd=tmp_path)
+        assert f"leave out {option[0]}" in the_line(done, 2)
     wrong = cli("devices", "--catalogue", "rtx-4091", cwd=tmp_path)
     assert "did you mean gpu-rtx-4090" in the_line(wrong, 2)
 

@@ -7,6 +7,7 @@ import math
 import pytest
 from scipy.stats import mannwhitneyu, wilcoxon
 
+from placewright.report import learned_statistics
 from placewright.report.learned_statistics import LearnedRun, changes, runs_by_problem
 from placewright.report.learned_text import report_text
 
@@ -91,3 +92,11 @@ def test_the_report_lists_changes_the_worst_first() -> None:
     assert [row.split("`")[1] for row in rows] == ["hsdag:steps=7", "hsdag:steps=5"]
     assert rows[0].split(" | ")[1:6] == ["6", "10", "2.991", "0", "6"]
     assert "one change at a time" not in report_text(defaults(), 500)
+
+
+@pytest.mark.parametrize(
+    "logs", [(0.5, -0.2, -0.1, -2.1, 2.1, 1.4), (0.3, 0.3, -0.3, 0.1), (0.3, math.inf, 0.1)]
+)
+def test_ranks_with_ties_have_the_p_of_scipys_test(logs: tuple[float, ...]) -> None:
+    """Zeros are left out before."""
+    assert learned_statistics._signed_ranks([0.0, *logs]) == wilcoxon(logs).pvalue

@@ -127,6 +127,20 @@ def test_the_time_left_is_that_of_each_placers_own_pace() -> None:
     ]
 
 
+@pytest.mark.parametrize(("expected", "compiles"), [(math.nan, True), (40.0, True), (0.0, False)])
+def test_kernels_are_compiled_before_any_run(
+    expected: float, compiles: bool, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their minute is in the budget of no run, and in no estimate of the time left."""
+    told = list[str]()
+    monkeypatch.setattr(comparison, "seconds_to_compile", lambda *_: expected)
+    monkeypatch.setattr(comparison, "make_ready", lambda *_: told.append("compiled"))
+    report = lambda part, what: told.append(what.partition(",")[0])  # noqa: E731
+    comparison.compare(problem, ["single"], 1, Budget(evaluations=3), progress=report)
+    before = ["compiling kernels", "compiled"] if compiles else []
+    assert told == [*before, "lower bound", "single"]
+
+
 def test_a_budget_of_seconds_is_the_pace_of_placers_that_have_not_run() -> None:
     told = list[str]()
     shown = comparison._ComparisonProgress(

@@ -418,7 +418,7 @@ def paper(
     from placewright.io.written import write_text
     from placewright.suites.learned import read_runs
     from placewright.suites.papers.catalogue import paper_suite
-    from placewright.suites.papers.report import draw_suite, suite_report
+    from placewright.suites.papers.report import draw_suite, draw_transfer, paper_text, unseen_rows
     from placewright.suites.papers.suite import run_suite
 
     experiment = paper_suite(name)
@@ -426,11 +426,15 @@ def paper(
         if run:
             with _workers(request) as workers:
                 run_suite(experiment, results, seeds=seeds, workers=workers, progress=report)
-        transfer = _unseen(results, make=run, report=report) if name == "placeto" and unseen else ""
+        if run and unseen and name == "placeto":
+            _run_unseen(results, report)
+    stored, picture = read_runs(results), picture_of(results, "placeto-unseen")
     problems = {case.name for case in experiment.cases}
-    rows = [row for row in read_runs(results) if row.problem in problems]
-    text = suite_report(experiment, rows, picture_of(results, name).name) + transfer
+    rows = [row for row in stored if row.problem in problems]
+    text = paper_text(experiment, stored, picture_of(results, name).name, picture.name)
     write_text(report_of(results, name), text)
+    if name == "placeto" and (transferred := unseen_rows(stored)):
+        draw_transfer(transferred, picture)
     draw_suite(experiment, rows, picture_of(results, name))
     print_note(f"wrote {report_of(results, name)} and {picture_of(results, name)}")
     if as_json:
@@ -439,20 +443,11 @@ def paper(
         print_line(text)
 
 
-def _unseen(results: Path, *, make: bool, report: Report) -> str:
-    """Run and draw the transfer to unseen graphs, and return its part of the report."""
+def _run_unseen(results: Path, report: Report) -> None:
+    """Train policies on families of graphs, and place others of each family with them."""
     import platformdirs
 
-    from placewright.suites.learned import read_runs
-    from placewright.suites.papers.generalisation import LABELS, TransferRuns, run_transfer
-    from placewright.suites.papers.report import draw_transfer, transfer_report
+    from placewright.suites.papers.generalisation import TransferRuns, run_transfer
 
-    if make:
-        policies = Path(platformdirs.user_cache_dir("placewright")) / "policies"
-        run_transfer(TransferRuns(), results, policies, report)
-    rows = [row for row in read_runs(results) if row.placer in LABELS]
-    if not rows:
-        return ""
-    picture = picture_of(results, "placeto-unseen")
-    draw_transfer(rows, picture)
-    return transfer_report(rows, picture.name)
+    policies = Path(platformdirs.user_cache_dir("placewright")) / "policies"
+    run_transfer(TransferRuns(), results, policies, report)

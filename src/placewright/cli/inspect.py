@@ -53,8 +53,7 @@ def devices(
     list the names of real devices that --devices takes without having them.
     """
     if catalogue is not None:
-        if output is not None:
-            raise InputError("--catalogue lists names and writes no cluster file; leave out -o")
+        _refuse_beside_catalogue(request, output)
         print_catalogue(catalogue.replace("*", " "), as_json)
         return
     from placewright.files.cluster_file import cluster_data, write_cluster
@@ -100,6 +99,22 @@ def devices(
             print_line(f"With --runtime {name}: {', '.join(names)}")
     for name, reason in missing.items():
         print_line(f"Not available: --runtime {name}; {reason}")
+
+
+def _refuse_beside_catalogue(request: Request, output: Path | None) -> None:
+    """Refuse options that a list of names would ignore.
+
+    Raises:
+        InputError: one was given.
+    """
+    if output is not None:
+        raise InputError("--catalogue lists names and writes no cluster file; leave out -o")
+    for option, value in (("--runtime", request.runtime), ("--ray", request.ray)):
+        if value is not None:
+            raise InputError(
+                f"--catalogue lists devices of data sheets, whatever this machine has; "
+                f"leave out {option}"
+            )
 
 
 def _measured_devices(

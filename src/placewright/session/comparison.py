@@ -26,6 +26,7 @@ from placewright.io.json_text import finite, read_json_object
 from placewright.io.written import write_text
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.portfolio.auto import Auto
+from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
 from placewright.placers.registry import (
     REGISTRY,
     Placer,
@@ -36,7 +37,7 @@ from placewright.placers.registry import (
     why_not,
 )
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
-from placewright.report.time_left import Report, no_report, rough_duration
+from placewright.report.time_left import KERNELS, Report, no_report, rough_duration
 from placewright.session.search import search
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
@@ -181,7 +182,11 @@ def compare(
     names = tuple(dict.fromkeys(placers))
     # All placers with one seed, then with the next: soon there is a pace of each.
     missing = [(n, seed) for seed in range(seeds) for n in names if (n, seed) not in store.runs]
-    shown = _ComparisonProgress(progress or no_report, missing, budget)
+    report = progress or no_report
+    if missing and seconds_to_compile(problem.objective, problem.execution_model) != 0.0:
+        report(0.0, KERNELS)  # in no run: they would use up its budget, and are not its pace
+        make_ready(problem.objective, problem.execution_model)
+    shown = _ComparisonProgress(report, missing, budget)
     shared = Shared(problem)
     if store.bound is None and measure is None:
         shown.report("lower bound")

@@ -86,6 +86,28 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
     return "\n".join(parts) + "\n"
 
 
+def paper_text(
+    suite: PaperSuite, rows: Sequence[LearnedRun], picture: str, unseen_picture: str
+) -> str:
+    """The whole page of a paper from all rows of a results file.
+
+    Args:
+        picture: file of its figure.
+        unseen_picture: file of the figure of unseen graphs, which only Placeto has.
+    """
+    problems = {case.name for case in suite.cases}
+    text = suite_report(suite, [row for row in rows if row.problem in problems], picture)
+    unseen = unseen_rows(rows) if suite.name == "placeto" else []
+    return text + (transfer_report(unseen, unseen_picture) if unseen else "")
+
+
+def unseen_rows(rows: Sequence[LearnedRun]) -> list[LearnedRun]:
+    """Rows on graphs that a policy never saw; none without a run of the policy itself."""
+    if not any(row.placer == TRANSFERRED for row in rows):
+        return []
+    return [row for row in rows if row.placer in LABELS]
+
+
 def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
     """The part on graphs of a family that the policy never saw."""
     cells: dict[tuple[str, str], list[LearnedRun]] = {}

@@ -1,0 +1,106 @@
+"""Reports of suites as pages of results: each suite's own Markdown, with the origin of its rows.
+
+A suite writes its report beside its results file, without an origin: `python -m
+benchmarks.result_pages` knows when the file last changed, and adds it below the title.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.foreign.report import foreign_table
+from benchmarks.foreign.runs import FORMAT as FOREIGN
+from benchmarks.foreign.runs import ForeignRow
+from benchmarks.foreign.verdict_report import verdict_table
+from benchmarks.foreign.verdicts import FORMAT as VERDICTS
+from benchmarks.foreign.verdicts import WheelRow
+from benchmarks.stored_rows import origin, stored_rows
+from benchmarks.streams import read_streams
+from benchmarks.streams_report import streams_text
+from placewright.files.results import read_rows
+from placewright.report.learned_text import report_text
+from placewright.session.comparison import settings_by_placer
+from placewright.suites.learned import read_runs
+from placewright.suites.papers.catalogue import PAPERS, paper_suite
+from placewright.suites.papers.report import paper_text
+
+
+@dataclass(frozen=True)
+class SuitePage:
+    """A page that the report of a suite makes.
+
+    Attributes:
+        file: results file, without its ending.
+        command: that wrote the rows.
+        text: Markdown of the report from the path of the results file.
+        names_machines: rows have the fields machine, version and date of the measurement.
+    """
+
+    file: str
+    command: str
+    text: Callable[[Path], str]
+    names_machines: bool = False
+
+
+def _learned(path: Path, evaluations: int) -> str:
+    runs = [run for run in read_runs(path) if run.evaluations == evaluations]
+    return report_text(runs, evaluations, settings_by_placer(run.placer for run in runs))
+
+
+def _paper(path: Path, name: str) -> str:
+    pictures = (f"paper-{name}.svg", "paper-placeto-unseen.svg")
+    return paper_text(paper_suite(name), read_runs(path), *pictures)
+
+
+def _learned_page(file: str, evaluations: int) -> SuitePage:
+    command = f"placewright bench learned --results docs/results/{file}.json"
+    command += f" --evaluations {evaluations}" if evaluations != 500 else ""
+    return SuitePage(file, command, partial(_learned, evaluations=evaluations))
+
+
+SUITES: dict[str, SuitePage] = {
+    "learned-500": _learned_page("learned", 500),
+    "learned-5000": _learned_page("learned", 5000),
+    "learned-more-500": _learned_page("learned-more", 500),
+    **{
+        f"paper-{name}": SuitePage(
+            "paper",
+            f"placewright bench paper {name} --results docs/results/paper.json",
+            partial(_paper, name=name),
+        )
+        for name in PAPERS
+    },
+    "foreign": SuitePage(
+        "foreign",
+        "python -m benchmarks.foreign --results docs/results/foreign.json",
+        lambda path: foreign_table(read_rows(path, FOREIGN, ForeignRow)),
+    ),
+    "foreign-wheels": SuitePage(
+        "foreign-wheels",
+        "python -m benchmarks.wheels --packages wheels --results docs/results/foreign-wheels.json",
+        lambda path: verdict_table(read_rows(path, VERDICTS, WheelRow)),
+    ),
+    "streams": SuitePage(
+        "streams",
+        "python -m benchmarks.streams --results docs/results/streams.json",
+        lambda path: streams_text(read_streams(path)),
+        names_machines=True,
+    ),
+}
+
+
+def suite_pages(folder: Path) -> dict[str, str]:
+    """Name and Markdown of each page that a suite's report makes from rows in `folder`."""
+    stored = stored_rows(folder)
+    pages = {}
+    for name, suite in SUITES.items():
+        path = folder / f"{suite.file}.json"
+        title, _, rest = suite.text(path).partition("\n")
+        document = json.loads(path.read_text()) if suite.names_machines else {}
+        lines = origin(suite.command, path.name, stored[path.name], document)
+        pages[f"{name}.md"] = "\n\n".join([title, *lines]) + "\n" + rest
+    return pages
