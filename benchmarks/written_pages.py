@@ -38,8 +38,13 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     names = set(_NAME.findall(template))
     if names != set(values):
         raise ValueError(f"values and template differ in {sorted(names ^ set(values))}")
-    text = _NAME.sub(lambda match: values[match[1]], template)
-    return "\n".join(map(_wrapped, text.split("\n")))
+    return "\n".join(_with_values(line, values) for line in template.split("\n"))
+
+
+def _with_values(line: str, values: Mapping[str, str]) -> str:
+    """A line of a template; what gets longer than the page is wide by its values is wrapped."""
+    text = _NAME.sub(lambda match: values[match[1]], line)
+    return line if text == line else "\n".join(map(_wrapped, text.split("\n")))
 
 
 def _wrapped(line: str) -> str:
