@@ -552,16 +552,20 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
 }  # fmt: skip
 
 
-def pages(folder: Path) -> dict[str, str]:
-    """Name and Markdown of each page that is made from rows in `folder`."""
-    made = {f"{name}.md": page(title, folder, parts) for name, (title, parts) in PAGES.items()}
-    return made | suite_pages(folder) | written_pages(folder)
+def table_pages(folder: Path) -> dict[str, str]:
+    """Name and Markdown of each page of tables that is made from rows in `folder`."""
+    return {f"{name}.md": page(title, folder, parts) for name, (title, parts) in PAGES.items()}
+
+
+def report_pages(folder: Path) -> dict[str, str]:
+    """The same of each page that is a report of a suite, or a template with values from rows."""
+    return suite_pages(folder) | written_pages(folder)
 
 
 def main(arguments: Sequence[str]) -> None:
     folder = Path(arguments[0]) if arguments else Path("docs/results")
     note_changes(folder)
-    for name, text in pages(folder).items():
+    for name, text in (table_pages(folder) | report_pages(folder)).items():
         (folder / name).write_text(text)
     draw_results(folder, folder)
 

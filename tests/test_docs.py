@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks import result_pages
 from benchmarks.claims import claim
-from benchmarks.stored_rows import hash_of, row_files, stored_rows
+from benchmarks.stored_rows import Stored, hash_of, origin, row_files, stored_rows
 from benchmarks.written_pages import TEMPLATES, filled
 from placewright.files.cluster_file import (
     ClusterDocument,
@@ -232,11 +232,33 @@ def test_result_pages_are_made_from_the_rows() -> None:
         for name, entry in stored_rows(folder).items():
             command = ["git", "merge-base", "--is-ancestor", entry.commit, "HEAD"]
             assert subprocess.run(command, cwd=ROOT).returncode == 0, name
-    made = result_pages.pages(folder)
-    assert {path.name for path in folder.glob("*.md")} == {*made, "index.md"}
+    for name, text in result_pages.table_pages(folder).items():
+        assert (folder / name).read_text() == text, f"{name}: python -m benchmarks.result_pages"
+    told = r"Command: `.*(Rows|Values): .*, last changed on .* after commit"
+    for path in folder.glob("*.md"):
+        assert path.name == "index.md" or re.search(told, path.read_text()), path.name
+
+
+@pytest.mark.slow
+def test_reports_and_prose_of_results_are_made_from_the_rows() -> None:
+    """All pages but the one with links to them are made."""
+    folder = ROOT / "docs" / "results"
+    made = result_pages.report_pages(folder)
+    tables = {f"{name}.md" for name in result_pages.PAGES}
+    assert {path.name for path in folder.glob("*.md")} == {*made, *tables, "index.md"}
     for name, text in made.items():
         assert (folder / name).read_text() == text, f"{name}: python -m benchmarks.result_pages"
-        assert re.search(r"Command: `.*(Rows|Values): .*, last changed on .* after commit", text)
+
+
+def test_a_page_names_the_machine_of_its_rows() -> None:
+    row = {"machine": "6; 207; A processor; 2; 1 KB; 2 cores", "version": "openvino 1",
+           "date": "2026-01-02"}  # fmt: skip
+    stored = Stored("", "abc", "2026-01-03")
+    assert origin("go", "a.json", stored, {"rows": [row, row]}) == [
+        "Command: `go`. Rows: [a.json](a.json), last changed on 2026-01-03 after commit `abc`.",
+        "Machine: A processor (family 6, model 207, stepping 2), 2 cores. Version: openvino 1. "
+        "Date: 2026-01-02.",
+    ]
 
 
 def test_a_template_and_its_values_have_the_same_names() -> None:
