@@ -19,7 +19,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
 ROOT = Path(__file__).parents[1]
-BLUE, ORANGE, GREY, TEXT = "#2b7bba", "#d98200", "#8b949e", "#57606a"
+BLUE, ORANGE, GREY, TEXT = "#2b7bba", "#d98200", "#6e7781", "#57606a"
 EDGES = (("read", "left"), ("read", "right"), ("left", "join"), ("right", "join"), ("join", "out"))
 NAMES = ("read", "left", "right", "join", "out")
 

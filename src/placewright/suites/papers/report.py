@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from placewright.suites.papers.suite import BOUND, CERTAINTIES, PaperSuite, Publ
 
 Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
 PUBLISHED, MOST = "published", "bound"
+_MOST_COLUMNS = 4  # of a figure: more are too small to read on a page
 SINGLES = ("CPU-only", "GPU-only", "CPU only", "single GPU")
 
 
@@ -309,12 +311,15 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
     ]
 
     def draw(module: Any) -> Any:
-        height = 1.2 + 0.28 * len(lines)
+        columns = min(_MOST_COLUMNS, len(problems))
+        n_rows = math.ceil(len(problems) / columns)
+        size = (1.6 + 1.7 * columns, 0.6 + n_rows * (0.8 + 0.24 * len(lines)))
         figure, grid = module.subplots(
-            1, len(problems), figsize=(1.6 + 1.7 * len(problems), height), sharey=True,
-            squeeze=False, layout="constrained",
-        )  # fmt: skip
-        for axes, problem in zip(grid.flat, problems, strict=True):
+            n_rows, columns, figsize=size, sharey=True, squeeze=False, layout="constrained"
+        )
+        for axes in list(grid.flat)[len(problems) :]:
+            axes.set_axis_off()
+        for axes, problem in zip(grid.flat, problems, strict=False):
             for at, (placer, evaluations, _) in enumerate(lines):
                 runs = cells.get((problem, placer, evaluations))
                 if runs and math.isfinite(ratio(runs)):
@@ -323,12 +328,12 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
             axes.axvline(1.0, color="gray", linewidth=1)
             if not math.isnan(bound := bound_of(cells, problem)):
                 axes.axvline(bound, color="C2", linewidth=1, linestyle="--")
-            axes.set_title(problem, fontsize="small")
+            axes.set_title(textwrap.fill(problem, 20), fontsize="small")
         grid.flat[0].set_yticks(range(len(lines)), [label.strip("`") for _, _, label in lines])
         grid.flat[0].invert_yaxis()
         figure.supxlabel(
-            "over the best single device (dots: ours, at most 3; crosses: the paper over its "
-            "own; dashed: lower bound)",
+            "over the best single device; dots: ours, at most 3;\n"
+            "crosses: the paper over its own; dashed: lower bound",
             fontsize="small",
         )
         return figure
