@@ -86,7 +86,7 @@ FEATURES: dict[str, Feature] = {
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
     "unsupported ops": Feature(0.35, _ALL),
-    "memory limits": Feature(0.55, _KEEPS),
+    "memory limits": Feature(0.55, _KEEPS, under={LOAD: 0.65}),
     "working bytes": Feature(0.9, (EVENT,)),
     "shared weights": Feature(0.95, _KEEPS),
     "resident inputs": Feature(0.4, _PLAYED),
@@ -109,7 +109,7 @@ FEATURES: dict[str, Feature] = {
     "occupying copies": Feature(0.72, (EVENT,), later=2),
     "numbers of segments": Feature(0.5, (EVENT,), later=3),
     "sizes of segments": Feature(0.6, (EVENT,), later=3),
-    "weights held once": Feature(0.85, _KEEPS, later=4, under={LOAD: 0.95}),
+    "weights held once": Feature(0.85, _KEEPS, later=4, under={LOAD: 1.0}),
     FIFO: Feature(0.5, (EVENT,), later=5),
     "messages": Feature(0.5, (SUMS,), later=6),
     "alike ops": Feature(0.5, (SUMS,), later=6),
@@ -117,8 +117,8 @@ FEATURES: dict[str, Feature] = {
     "energy": Feature(0.36, (EVENT,), later=8),
     "price": Feature(0.42, (EVENT,), later=8),  # where energy is not the objective
     "idle power": Feature(0.8, _QUEUES, later=8),
-    "own joules": Feature(0.85, _QUEUES, later=8),
-    "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.95}),
+    "own joules": Feature(0.85, _QUEUES, later=8, under={LOAD: 1.0}),
+    "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.4}),
 }
 CHARGES = ("energy", "price", "idle power", "own joules", "limited amounts")
 
@@ -260,10 +260,12 @@ class _Draw:
         self.price = rng.choice([0, 1, 2, 9], n)
         self.joules = rng.integers(0, 9, (MOST_OPS, n)) / 2.0
         self.costs_alike = rng.random() < 0.5
-        self.is_amount_limited = rng.random(3) < [0.4, 0.6, 0.5]
+        self.is_amount_limited = rng.random(3) < (
+            [0.0, 1.0, 0.2] if self.model == LOAD else [0.4, 0.6, 0.5]
+        )
         self.limited_row, self.limit_share = rng.random(), rng.choice([0.75, 1.0, 1.25], 3)
         if self.model == LOAD:  # a placement of little load also costs little
-            self.limit_share *= 0.85
+            self.limit_share *= 0.8
 
     def leave_free(self, device: int) -> None:
         """No copy occupies the device, which may then have streams; -1 is no device."""
@@ -393,7 +395,7 @@ class _Draw:
         row, seconds = next((one for one in timed if one[1] < math.inf), (None, 0.0))
         limits = {}
         for at, name in enumerate(("latency", "energy", "price")):
-            if row is None or not self.is_amount_limited[at] or (at == 0 and self.model == LOAD):
+            if row is None or not self.is_amount_limited[at]:
                 continue
             most = amount(whole, name, row, seconds) * self.limit_share[at]
             if most > 0:

@@ -95,7 +95,7 @@ def test_nothing_that_is_claimed_is_false(model: str) -> None:
 # Problems with these as objective or limit that take less than two seconds.
 CHARGED = {
     "event": (1927, 3, 8, 12, 13, 18, 24, 26, 30, 33, 35, 36, 41, 42, 45, 47, 49, 50, 51),
-    "max-load": (8, 10, 12, 15),
+    "max-load": (8, 12, 13, 17),
 }
 
 
@@ -129,7 +129,8 @@ def test_programs_of_loads_prove_every_optimum_with_limits_and_modes() -> None:
             having.update(known)
             ask(str(seed), problem, least_value(problem), tally, ("cp-sat", "maxload-ip"))
     assert tally.faults == []
-    assert min(having[name] for name in ("energy", "price", "modes")) > 5
+    assert having["energy"] > 5 < having["modes"]
+    assert having["price"] > 0
     for counts in tally.counts.values():
         assert 5 < counts["optimal"] == tally.problems - tally.infeasible
 
