@@ -19,9 +19,10 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -49,6 +50,8 @@ _PASSES = {"softmax": 5.0, "layernorm": 5.0}  # of the output, in a backward pas
 _LAYER = re.compile(r"\.(layer|h|layers)\.0(\.|$)")
 _TRUSTED = (0.8, 1.25)  # seconds of a whole forward pass over those of its ops
 _ACCUMULATED = 3.0  # passes over a weight: its gradient, the sum, the sum again
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,59 @@ def read_tables(folder: Path, gpus: Sequence[str] | None = None) -> list[OpTable
     chosen = [path for path in names if gpus is None or path.parent.name in gpus]
     if not chosen:
         raise FileFormatError(f"'{folder}' has no GPU/MODEL.csv.gz; give the folder of the tables")
-    return [_table(path) for path in chosen]
+    return [_read_file(path, _table) for path in chosen]
+
+
+@dataclass(frozen=True)
+class MeasuredLayers:
+    """The measured ops of a model on a GPU, with the edges of its layer.
+
+    Attributes:
+        model: name of the file.
+        seconds: of each op over all its repetitions, gradients included; 0 without a kernel.
+        edges: producer, readers and bytes of each tensor.
+        whole: measured seconds of the whole model.
+    """
+
+    model: str
+    seconds: dict[str, float]
+    edges: list[tuple[str, list[str], float]]
+    whole: float
+
+
+def read_layers(folder: Path, gpu: str) -> list[MeasuredLayers]:
+    """Read the tables of one GPU as graphs with edges.
+
+    Raises:
+        FileFormatError: there is no table, or one is damaged; the message names it.
+    """
+    paths = sorted((folder / gpu).glob("*.csv.gz"))
+    if not paths:
+        raise FileFormatError(
+            f"'{folder}' has no {gpu}/MODEL.csv.gz; give the folder of the tables"
+        )
+    return [_read_file(path, _layers) for path in paths]
+
+
+def _layers(path: Path, rows: list[dict[str, str]], whole: dict[str, float]) -> MeasuredLayers:
+    seconds, edges = {}, []
+    known = {row["Name"] for row in rows}
+    for row in rows:
+        times = sum(float(row[key] or 0) for key in ("fw_latency", "bw_latency", "acc_latency"))
+        repeats = _repeats(row, whole)
+        seconds[row["Name"]] = repeats * times * 1e-3 if _has_kernel(row) else 0.0
+        readers = [name for name in re.findall(r"(\w+): None", row["users"]) if name in known]
+        if readers:
+            size = float(math.prod(_shape(row["output_shape"])) * _BYTES.get(row["dtype"], 0))
+            edges.append((row["Name"], readers, size))
+    return MeasuredLayers(
+        path.name.removesuffix(".csv.gz"), seconds, edges, whole["e2e_latency"] * 1e-3
+    )
+
+
+def _repeats(row: dict[str, str], whole: dict[str, float]) -> float:
+    """How often an op of the table runs in the whole model."""
+    return float(whole["num_layer"]) if any(_LAYER.search(x) for x in _modules(row)) else 1.0
 
 
 @dataclass
@@ -138,25 +193,26 @@ class _Made:
         self.measured.append(seconds)
 
 
-def _table(path: Path) -> OpTable:
+def _read_file(
+    path: Path, make: Callable[[Path, list[dict[str, str]], dict[str, float]], Made]
+) -> Made:
     try:
         with gzip.open(path, "rt", newline="") as lines:
             rows = list(csv.DictReader(lines))
         whole = json.loads(path.with_name(path.name.removesuffix(".csv.gz") + ".json").read_text())
-        return _read(path, rows, whole)
+        return make(path, rows, whole)
     except (OSError, KeyError, ValueError, SyntaxError, IndexError, EOFError) as error:
         raise FileFormatError(
             f"table '{path}' is damaged: {type(error).__name__} {error}"
         ) from None
 
 
-def _read(path: Path, rows: list[dict[str, str]], whole: dict[str, float]) -> OpTable:
+def _table(path: Path, rows: list[dict[str, str]], whole: dict[str, float]) -> OpTable:
     alone = float(np.median([_seconds(row) for row in rows if _is_tiny(row)]))
-    layers = float(whole["num_layer"])
     is_training = "-train-" in path.name
     made, ops = _Made(), 0.0
     for row in rows:
-        repeats = layers if any(_LAYER.search(name) for name in _modules(row)) else 1.0
+        repeats = _repeats(row, whole)
         ops += repeats * _seconds(row)
         _add(made, row, repeats, max(_seconds(row) - alone, 1e-7), is_training)
     return OpTable(

@@ -2,16 +2,20 @@
 
     python -m benchmarks.replay_data hope FOLDER PHONE -o phone.json [--without nasnet-mobile]
         [--copies FOLDER2] [--note WORDS]
+    python -m benchmarks.replay_data neusight FOLDER GPU[,GPU...] -o gpus.json
     python -m benchmarks.replay_data csv FOLDER -o data.json
 
 `hope` reads a checkout of the repository summerspringwei/DAG-Scheduler at the parent of its commit
 2799224e, and copy times in a checkout of commit feb699a, which stored the measured latency. Later
 commits overwrote those of the phone redmi by smaller ones, and kept one file as ``….with-copy``.
 The repository has no license: keep the converted file to yourself.
-`csv` reads four files
-of a folder: ``ops.csv`` (op, then a column of seconds for each device; an empty cell if it cannot
-run there), ``edges.csv`` (from, to, bytes; rows with one `tensor` share a copy), ``copies.csv``
-(from, to, bytes, seconds) and ``plans.csv`` (plan, op, device, measured; `*` is every op).
+`neusight` reads op tables as `benchmarks.op_tables` does, of models that all of the GPUs measured.
+Each GPU is a device, and each model has a plan for each GPU alone. An op of the repeated layer
+stands for all its repetitions. The tables have no copies between GPUs.
+`csv` reads four files of a folder: ``ops.csv`` (op, then a column of seconds for each device; an
+empty cell if it cannot run there), ``edges.csv`` (from, to, bytes; rows with one `tensor` share a
+copy), ``copies.csv`` (from, to, bytes, seconds) and ``plans.csv`` (plan, op, device, measured; `*`
+is every op).
 """
 
 from __future__ import annotations
@@ -20,10 +24,12 @@ import argparse
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.op_tables import read_layers
+from placewright.errors import FileFormatError
 from placewright.files.replay_file import REPLAY_FORMAT, read_replay
 
 MODELS = ("inception-v3", "inception-v4", "pnasnet-mobile", "pnasnet-large", "nasnet-mobile",
@@ -36,20 +42,24 @@ FLOAT_BYTES = 4
 
 def main() -> None:
     """Convert, and check what was written."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=("hope", "csv"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=("hope", "neusight", "csv"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("phone", nargs="?", help="of hope, such as redmi")
+    parser.add_argument("device", nargs="?", help="phone of hope, or GPUs of neusight by commas")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--without", default="", help="models, separated by commas")
     parser.add_argument("--copies", type=Path, help="checkout with copy times, if not FOLDER")
     parser.add_argument("--note", default="", help="words for the title, on what was taken")
     wanted = parser.parse_args()
+    if wanted.kind != "csv" and wanted.device is None:
+        parser.error(f"{wanted.kind} needs a device, such as redmi or Tesla_T4")
     if wanted.kind == "hope":
-        if wanted.phone is None:
-            parser.error("hope needs a PHONE, such as redmi")
         without = wanted.without.split(",")
-        document = of_hope(wanted.folder, wanted.phone, without, wanted.copies)
+        document = of_hope(wanted.folder, wanted.device, without, wanted.copies)
+    elif wanted.kind == "neusight":
+        document = of_neusight(wanted.folder, wanted.device.split(","))
     else:
         document = of_csv(wanted.folder)
     document["title"] += f", {wanted.note}" if wanted.note else ""
@@ -159,6 +169,45 @@ def _tensors(text: str) -> list[tuple[str, str]]:
 
 def _bytes(shape: str) -> float:
     return float(FLOAT_BYTES * math.prod(int(extent) for extent in shape.split(",")))
+
+
+def of_neusight(folder: Path, gpus: Sequence[str]) -> dict[str, Any]:
+    """Models that all of the GPUs measured, each GPU alone, from op tables.
+
+    Raises:
+        FileFormatError: a table is missing or damaged, or ops differ between GPUs.
+    """
+    tables = {gpu: {one.model: one for one in read_layers(folder, gpu)} for gpu in gpus}
+    models = set.intersection(*(set(of_gpu) for of_gpu in tables.values()))
+    cases = []
+    for model in sorted(models):
+        layers = {gpu: tables[gpu][model] for gpu in gpus}
+        first = layers[gpus[0]]
+        for gpu, each in layers.items():
+            if each.edges != first.edges:
+                raise FileFormatError(f"'{model}' has other ops on {gpu} than on {gpus[0]}")
+        name, mode, sequence, batch = model.rsplit("-", 3)
+        groups = {"model": name, "mode": mode, "sequence": sequence, "batch": batch}
+        ops = [
+            {"name": op, "seconds": {gpu: layers[gpu].seconds[op] for gpu in gpus}}
+            for op in first.seconds
+        ]
+        edges = [{"from": a, "to": to, "bytes": size} for a, to, size in first.edges]
+        plans = [
+            {"name": f"{gpu} alone", "placement": gpu, "measured": each.whole}
+            for gpu, each in layers.items()
+        ]
+        case = {"name": model, "groups": groups, "ops": ops, "edges": edges, "plans": plans}
+        cases.append(case)
+    return {
+        "format": REPLAY_FORMAT,
+        "title": f"NeuSight, {', '.join(gpus)}",
+        "source": "https://github.com/sitar-lab/NeuSight, scripts/asplos/label",
+        "license": "MIT",
+        "devices": list(gpus),
+        "copies": [],
+        "cases": cases,
+    }
 
 
 def of_csv(folder: Path) -> dict[str, Any]:

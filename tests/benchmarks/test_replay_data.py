@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks.replay_data import of_csv, of_hope
+from benchmarks.replay_data import of_csv, of_hope, of_neusight
 from benchmarks.replays import held_out
+from placewright.errors import FileFormatError
 from placewright.files.replay_file import read_replay
 from placewright.report.replay_text import Replay, ReplayedPlan
+from placewright.session.replay import replay
 
 
 def test_csv_tables(tmp_path: Path) -> None:
@@ -65,6 +68,66 @@ def test_a_tree_like_that_of_hope(tmp_path: Path) -> None:
     document = of_hope(tmp_path, "p", [], earlier)
     assert document["copies"][0]["samples"] == [(12.0, 70e-6)]
     assert document["cases"] == json.loads(path.read_text())["cases"]
+
+
+def _table_of_ops(folder: Path, gpu: str, factor: float) -> None:
+    """An embedding, a layer of a product and a view that runs three times, and a head."""
+    rows = [
+        "op,target,users,meta,input_shapes,input_contiguous,fw_latency,bw_latency,acc_latency,"
+        "output_shape,dtype,Name"
+    ]
+    for name, target, users, layer, forward, backward in (
+        ("embedding", "<function embedding>", "{linear: None}", "bert.embedding", 1.0, 0.5),
+        ("linear", "<function matmul>", "{view: None}", "bert.layer.0.linear", 2.0, 4.0),
+        ("view", "<function view>", "{head: None}", "bert.layer.0", 0.01, 0.0),
+        ("head", "<function matmul>", "{}", "bert.head", 3.0, 0.0),
+    ):
+        rows.append(
+            f'call_function,{target},{users},"{{(\'{layer}\', x)}}","[[4, 8]]",[True],'
+            f'{forward * factor},{backward * factor},0,"(4, 8)",torch.float32,{name}'
+        )
+    (folder / gpu).mkdir()
+    with gzip.open(folder / gpu / "bert-train-4-2.csv.gz", "wt") as file:
+        file.write("\n".join(rows))
+    whole = {"num_layer": 3, "e2e_latency": 25.0 * factor, "fw_latency": 10.0}
+    (folder / gpu / "bert-train-4-2.json").write_text(json.dumps(whole))
+
+
+def test_op_tables_of_gpus(tmp_path: Path) -> None:
+    _table_of_ops(tmp_path, "fast", 1.0)
+    _table_of_ops(tmp_path, "slow", 2.0)
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(of_neusight(tmp_path, ["fast", "slow"])))
+    document = read_replay(path)
+    (case,) = document.cases
+    assert {op.name: op.seconds for op in case.ops} == {
+        "embedding": {"fast": 1.5e-3, "slow": 3e-3},
+        "linear": {"fast": pytest.approx(18e-3), "slow": pytest.approx(36e-3)},
+        "view": {"fast": 0.0, "slow": 0.0},
+        "head": {"fast": 3e-3, "slow": 6e-3},
+    }
+    assert [(e.source, e.readers, e.size) for e in case.edges] == [
+        ("embedding", ["linear"], 128.0),
+        ("linear", ["view"], 128.0),
+        ("view", ["head"], 128.0),
+    ]
+    found = replay(path)
+    assert [plan.predicted["nobody"] for plan in found.plans] == pytest.approx([22.5e-3, 45e-3])
+    assert [plan.measured for plan in found.plans] == [25e-3, 50e-3]
+    assert not found.has_split
+    assert "no plan uses several devices" in found.lines()[0]
+
+
+def test_op_tables_that_are_missing_or_differ(tmp_path: Path) -> None:
+    _table_of_ops(tmp_path, "fast", 1.0)
+    with pytest.raises(FileFormatError, match="has no slow/MODEL"):
+        of_neusight(tmp_path, ["fast", "slow"])
+    _table_of_ops(tmp_path, "slow", 2.0)
+    path = tmp_path / "slow" / "bert-train-4-2.csv.gz"
+    text = gzip.decompress(path.read_bytes()).replace(b"{head: None}", b"{}")
+    path.write_bytes(gzip.compress(text))
+    with pytest.raises(FileFormatError, match="'bert-train-4-2' has other ops on slow than"):
+        of_neusight(tmp_path, ["fast", "slow"])
 
 
 def test_the_plans_of_a_model_have_no_say_in_its_own_rule() -> None:

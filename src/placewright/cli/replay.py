@@ -43,6 +43,7 @@ def replay(
         return
     for line in found.lines():
         print_line(line)
-    print_table("Rules about copies", RULE_COLUMNS, found.rule_rows())
+    if found.has_split:
+        print_table("Rules about copies", RULE_COLUMNS, found.rule_rows())
     print_table("Errors by group", GROUP_COLUMNS, found.group_rows())
     print_table("Plans", PLAN_COLUMNS, found.plan_rows())

@@ -80,6 +80,11 @@ class Replay:
         """Plans that errors are computed over: those on several devices, or else all."""
         return tuple(plan for plan in self.plans if plan.is_split) or self.plans
 
+    @property
+    def has_split(self) -> bool:
+        """Whether a plan uses several devices, and so has copies."""
+        return any(plan.is_split for plan in self.plans)
+
     @cached_property
     def best_rule(self) -> str:
         """The rule with the smallest median error; of equals the simplest."""
@@ -108,9 +113,12 @@ class Replay:
         """The result, and its conditions."""
         low, high, middle = _range(self.judged, self.rule)
         kind = "fits best" if self.chosen is None else "was asked for"
+        copies = f"copies occupy {self.rule}, which {kind}"
+        if not self.has_split:
+            copies = "no plan uses several devices, so that rules about copies make no difference"
         lines = [
             f"{self.title}: median error {middle:.1%} ({low:+.1%} to {high:+.1%}) of "
-            f"{counted(len(self.judged), 'plan')}; copies occupy {self.rule}, which {kind}",
+            f"{counted(len(self.judged), 'plan')}; {copies}",
             f"source: {self.source}; license: {self.license}",
         ]
         for copy in self.copies:
