@@ -2,7 +2,9 @@
 
 No core holds the whole decoder. Each placement is a split over two cores, contiguous pieces of
 random lengths or what a placer finds. It decodes with the cache in its place; tokens are compared
-with those of the unsplit model, whose cache grows. Rows that the results file has are not repeated.
+with those of the unsplit model, whose cache grows. The machine drifts, so that each token is also
+computed by the plan with all units on one core, in turn with the split. Rows that the results file
+has are not repeated.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,13 +22,13 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks import tables
 from benchmarks.command import Results, run
 from benchmarks.memory import whole_model_bytes
 from benchmarks.own_decoders import DECODERS, Decoding, Sizes, tokens_of
+from benchmarks.result_tables import decoders as table_of_decoders
 from placewright.cli import options as opt
 from placewright.cli.command import command
-from placewright.cli.output import print_json, print_note, print_shown
+from placewright.cli.output import print_json, print_note, print_table
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord
 from placewright.core.problem import Problem
@@ -43,7 +46,7 @@ from placewright.session.session import Session
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
-FORMAT = "placewright.decoders/1"
+FORMAT = "placewright.decoders/2"
 SHARE = 0.7
 WORDS = 1024
 _HEAD_WIDTH, _MOST_PIECES, _DRAWS = 64, 8, 1_000
@@ -68,7 +71,8 @@ class DecoderRow:
         equal: they are the unsplit model's.
         predicted: seconds of a call.
         measured: median seconds of a call of the loaded plan.
-        unsplit: median seconds of a call of the plan with all units on one core.
+        predicted_unsplit: seconds of a call with all units on one core.
+        unsplit: median seconds of a call of that plan, in turn with the calls of the split.
         search_seconds: of the placer; 0 for random placements.
         machine: name of the processor.
     """
@@ -88,6 +92,7 @@ class DecoderRow:
     equal: bool
     predicted: float
     measured: float
+    predicted_unsplit: float
     unsplit: float
     search_seconds: float
     machine: str
@@ -101,6 +106,12 @@ class DecoderRow:
     def error(self) -> float:
         """Relative error of the prediction."""
         return self.predicted / self.measured - 1.0
+
+    @property
+    def ratio_error(self) -> float:
+        """Relative error of the predicted ratio to the unsplit plan."""
+        predicted, measured = self.predicted / self.predicted_unsplit, self.measured / self.unsplit
+        return predicted / measured - 1.0
 
 
 @dataclass(frozen=True)
@@ -177,23 +188,34 @@ def searched(case: Case) -> tuple[Placement, float]:
 
 def decoded(
     case: Case, problem: Problem, placement: Placement, count: int
-) -> tuple[list[int], float]:
-    """Tokens of a loaded plan, and median seconds of a call."""
-    found = Solution(placement, Simulator(problem).value(placement), "feasible", 0.0)
-    record = PlacerRecord("benchmarks.decoders", "1", 0, 0, 0.0)
-    plan = plan_of(problem, found, record, case.runtime)
-    seconds: list[float] = []
-    with LoadedPlan(plan, case.session.loaded) as loaded:
+) -> tuple[list[int], float, float]:
+    """Tokens of a loaded plan; median seconds of its calls, and of those of the unsplit plan."""
+    whole = Placement.on_one_device(problem.n_units, 0)
+    seconds: tuple[list[float], list[float]] = ([], [])
+    with ExitStack() as stack:
+        split, unsplit = (
+            stack.enter_context(_loaded(case, of, at))
+            for of, at in ((problem, placement), (case.session.problem, whole))
+        )
 
         def step(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
             given = {"token": token.numpy(), "position": position.numpy()}
-            begin = time.perf_counter()
-            scores = loaded.run(given)[0]
-            seconds.append(time.perf_counter() - begin)
-            return torch.as_tensor(scores)
+            scores = []
+            for loaded, spent in zip((split, unsplit), seconds, strict=True):
+                begin = time.perf_counter()
+                scores.append(torch.as_tensor(loaded.run(given)[0]))
+                spent.append(time.perf_counter() - begin)
+            return scores[0]
 
         tokens = tokens_of(step, count)
-    return tokens, statistics.median(seconds[_WARM:])
+    measured, alone = (statistics.median(each[_WARM:]) for each in seconds)
+    return tokens, measured, alone
+
+
+def _loaded(case: Case, problem: Problem, placement: Placement) -> LoadedPlan:
+    found = Solution(placement, Simulator(problem).value(placement), "feasible", 0.0)
+    record = PlacerRecord("benchmarks.decoders", "1", 0, 0, 0.0)
+    return LoadedPlan(plan_of(problem, found, record, case.runtime), case.session.loaded)
 
 
 def rows_of(case: Case, names: Iterable[str], count: int) -> Iterable[DecoderRow]:
@@ -203,15 +225,14 @@ def rows_of(case: Case, names: Iterable[str], count: int) -> Iterable[DecoderRow
     problem, limited = case.session.problem, case.limited
     large = largest_weight(problem.graph) >= LARGE_WEIGHT_BYTES
     in_unit = np.bincount(problem.units.group_of, weights=large)
-    whole = Placement.on_one_device(problem.n_units, 0)
-    unsplit = decoded(case, problem, whole, min(count, 40))[1]
+    whole = Simulator(problem).value(Placement.on_one_device(problem.n_units, 0))
     for name in names:
         if name.isdecimal():
             split, spent = random_split(limited, np.random.default_rng(int(name))), 0.0
         else:
             split, spent = searched(case)
         timeline = Simulator(limited).timeline(split)
-        tokens, seconds = decoded(case, limited, split, count)
+        tokens, seconds, unsplit = decoded(case, limited, split, count)
         yield DecoderRow(
             case.name, case.sizes.layers, case.sizes.width, case.runtime, name,
             products=int(large.sum()),
@@ -224,6 +245,7 @@ def rows_of(case: Case, names: Iterable[str], count: int) -> Iterable[DecoderRow
             equal=tokens == expected,
             predicted=timeline.value,
             measured=seconds,
+            predicted_unsplit=whole,
             unsplit=unsplit,
             search_seconds=spent,
             machine=processor_text(),
@@ -264,13 +286,15 @@ def decoders(
                 file.add([row])
                 print_note(
                     f"{row.model}, placement {row.placement}: {1e3 * row.measured:.1f} ms, "
-                    f"predicted {row.error:+.1%}, tokens {'equal' if row.equal else 'DIFFER'}"
+                    f"predicted {row.error:+.1%}, ratio to unsplit {row.ratio_error:+.1%}, "
+                    f"tokens {'equal' if row.equal else 'DIFFER'}"
                 )
     rows = [file.rows[*key, kind] for key in wanted for kind in kinds]
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
-        print_shown(tables.decoder_table(rows))
+        columns, cells = table_of_decoders({"rows": [asdict(row) for row in rows]})
+        print_table("Decoders under memory limits", columns, cells)
     if not all(row.equal for row in rows):
         raise typer.Exit(1)
 

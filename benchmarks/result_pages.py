@@ -448,6 +448,17 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.training_loops,
         ),
         Section(
+            "Decoders with a cache", "decoders",
+            "python -m benchmarks.decoders --runtime RUNTIME --results docs/results/decoders.json",
+            "Decoders of random weights within memory limits that no core satisfies alone. Each "
+            "decodes 200 tokens in ten placements: one of `auto`, and nine of contiguous pieces of "
+            "random lengths. *Equal* compares tokens with the unsplit model's. Seconds are of one "
+            "token. The error is |predicted / measured - 1|. The machine drifts, so that the plan "
+            "with all units on one core computes each token, too, in turn with the split. The last "
+            "column is the median error of the predicted ratio of the two.",
+            tables.decoders,
+        ),
+        Section(
             "Report page", "report-page", "python -m benchmarks.measure_report_page",
             "Drawn by a browser without a display.",
             tables.report_page,

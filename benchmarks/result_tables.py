@@ -663,7 +663,7 @@ def language_models(document: Any) -> Table:
 def decoders(document: Any) -> Table:
     """Decoders in splits under memory limits: units, tokens, and errors of predictions."""
     columns = ["decoder", "runtime", "units", "large products", "placements", "tokens equal"]
-    columns += ["segments", "measured", "median error", "largest error"]
+    columns += ["segments", "measured", "unsplit", "median error", "largest", "of the ratio"]
     of_decoder: dict[tuple[str, str], list[Any]] = {}
     for row in document["rows"]:
         name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
@@ -671,6 +671,10 @@ def decoders(document: Any) -> Table:
     lines = []
     for (name, runtime), rows in of_decoder.items():
         errors = [abs(row["predicted"] / row["measured"] - 1.0) for row in rows]
+        of_ratio = [
+            abs(row["predicted"] / row["measured"] * row["unsplit"] / row["predicted_unsplit"] - 1)
+            for row in rows
+        ]
         segments = [row["segments"] for row in rows]
         lines.append([
             name,
@@ -680,9 +684,13 @@ def decoders(document: Any) -> Table:
             str(len(rows)),
             str(sum(row["equal"] for row in rows)),
             f"{min(segments)} to {max(segments)}",
-            format_duration(statistics.median(row["measured"] for row in rows)),
+            *(
+                format_duration(statistics.median(row[key] for row in rows))
+                for key in ("measured", "unsplit")
+            ),
             f"{statistics.median(errors):.1%}",
             f"{max(errors):.1%}",
+            f"{statistics.median(of_ratio):.1%}",
         ])  # fmt: skip
     return columns, lines
 

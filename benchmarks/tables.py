@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from placewright.core.quantities import format_bytes
@@ -146,26 +145,4 @@ def enlarged_table(rows: Sequence[Any], title: str) -> ShownTable:
             f"yes ({row.error:.1g})" if row.equal else "no",
         ]
         for row in rows
-    ])  # fmt: skip
-
-
-def decoder_table(rows: Sequence[Any]) -> ShownTable:
-    """Rows of `benchmarks.decoders` by model."""
-    columns = ["model", "units", "placements", "tokens equal", "segments", "measured",
-               "median error", "largest error"]  # fmt: skip
-    of_model: dict[str, list[Any]] = {}
-    for row in rows:
-        of_model.setdefault(f"{row.model} {row.layers} x {row.width} {row.runtime}", []).append(row)
-    return table("Decoders under memory limits", columns, [
-        [
-            name,
-            f"{found[0].units} for {found[0].products} products",
-            str(len(found)),
-            f"{sum(row.equal for row in found)}/{len(found)}",
-            f"{min(row.segments for row in found)} to {max(row.segments for row in found)}",
-            f"{1e3 * median(row.measured for row in found):.1f} ms",
-            f"{median(abs(row.error) for row in found):.1%}",
-            f"{max(abs(row.error) for row in found):.1%}",
-        ]
-        for name, found in of_model.items()
     ])  # fmt: skip

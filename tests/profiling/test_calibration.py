@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
+from execution.adding import Adding, layered
 from support.segment_rows import segments
 
 from placewright.core.arrays import frozen_floats
@@ -12,6 +16,8 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.execution.runtime import whole_segment
+from placewright.profiling.calibration import calibration
 from placewright.profiling.evidence import (
     earliest_finish_placement,
     wandering_placement,
@@ -66,6 +72,42 @@ def test_the_scatter_of_each_device_is_that_of_its_rounds() -> None:
     one, other = fitted_cluster(CLUSTER, rows, []).devices
     assert one.speed_scatter == pytest.approx(np.expm1(0.019), rel=0.1)
     assert other.speed_scatter == pytest.approx(np.expm1(0.19), rel=0.1)
+
+
+class _Calibrated(Adding):
+    """Ops that add numbers, with what calibration asks of a loaded model."""
+
+    def random_inputs(self, rng: np.random.Generator) -> list[Any]:
+        return [np.float64(rng.random())]
+
+    def reference(self, device: Device) -> Any:
+        return self.compile([whole_segment(self.graph)], [device])[0]
+
+
+@pytest.mark.parametrize(
+    ("chains", "in_threads", "has_workers"), [(1, False, False), (1, True, True), (2, False, True)]
+)
+def test_placements_run_as_they_are_served(
+    chains: int, in_threads: bool, has_workers: bool
+) -> None:
+    """A chain on equal cores runs in its caller's thread; what overlaps does not."""
+    n_ops = 12
+    graph = layered([(op, op + chains) for op in range(n_ops - chains)], n_ops)
+    callers: set[threading.Thread] = set()
+    model: Any = _Calibrated(graph, hook=lambda _op: callers.add(threading.current_thread()))
+    costs = CostTable(frozen_floats(np.full((n_ops, 2), 1e-3)), "measured")
+    names = ("cpu:0", "cpu:1", "host")
+    cores = tuple(Device(n, "cpu", fingerprint="core", memory_domain="ram") for n in names[:2])
+    links = tuple(Link(a, b, 1e-6) for a in names for b in names if a != b)
+    problem = Problem(graph, Cluster(cores, links), costs, Grouping.identity(n_ops))
+    found = calibration(
+        problem, model, np.random.default_rng(0), placements=8, in_threads=in_threads
+    )
+    assert found.is_complete
+    assert found.placements == 8
+    assert found.evidence.waits
+    assert ("placewright cpu:1" in {thread.name for thread in callers}) == has_workers
+    assert (threading.current_thread() in callers) == (not in_threads)
 
 
 def test_costs_are_never_negative() -> None:

@@ -7,6 +7,10 @@ rounds the unsplit model was slow, so that they promise too much.
 
 Half of the placements are random walks. The others give each unit to the device that would finish
 it first, because devices that share memory slow each other down only while all of them are busy.
+A placement runs as a loaded plan serves it. If nothing in it overlaps, it may run in its caller's
+thread, where no device waits to be woken. Waits of such placements count only if there are no
+others: those that overlap must not seem to wake each other at once.
+
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
 """
@@ -25,7 +29,12 @@ from placewright.core.cluster import Cluster
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.execution.placements import placement_segments, whole_model_runner
+from placewright.execution.direct import DirectRunner
+from placewright.execution.placements import (
+    call_runner,
+    placement_segments,
+    whole_model_runner,
+)
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.deadline import NEVER, Deadline
@@ -72,6 +81,7 @@ def calibration(
     progress: ProgressCallback | None = None,
     deadline: Deadline = NEVER,
     machine: Evidence | None = None,
+    in_threads: bool = False,
 ) -> Calibration:
     """Measure some placements and fit overheads, factors and latencies to them.
 
@@ -84,6 +94,8 @@ def calibration(
         deadline: no round starts after it. A placement with too few rounds is dropped.
         machine: measurements of another model on the same devices, which replace missing
             placements.
+        in_threads: give each device a thread also where a loaded plan would need none: for
+            measurements that stand for other models.
 
     Raises:
         ValueError: placements is not within 1 to 20.
@@ -94,7 +106,7 @@ def calibration(
     if not has_overheads(problem):
         return Calibration(problem, 0, is_complete=True)
     plain = replace(problem, cluster=without_limits(problem.cluster.without_overheads))
-    measuring, is_complete = _Placements(plain, model, rounds, deadline), False
+    measuring, is_complete = _Placements(plain, model, rounds, deadline, in_threads), False
     if progress is not None:
         progress(Progress("the unsplit model", 0.0, None))
     with measuring:
@@ -127,12 +139,19 @@ class _Placements:
         problem: without overheads or limits.
         rounds: of each placement; None is the usual number.
         deadline: no round starts after it.
+        in_threads: see `calibration`.
     """
 
     def __init__(
-        self, problem: Problem, model: LoadedModel, rounds: Rounds | None, deadline: Deadline
+        self,
+        problem: Problem,
+        model: LoadedModel,
+        rounds: Rounds | None,
+        deadline: Deadline,
+        in_threads: bool,
     ) -> None:
         self._problem, self._model, self._deadline = problem, model, deadline
+        self._in_threads = in_threads
         whole = np.isfinite(problem.costs.seconds).all(axis=0)
         first = int(np.argmin(np.where(whole, 0, 1)))
         self._expected = float(problem.costs.seconds[:, first].sum())
@@ -142,6 +161,7 @@ class _Placements:
         self._reference = whole_model_runner(model, problem.cluster.devices[first])
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
+        self._waits_of_one_thread: list[Wait] = []
         self.trials: list[Trial] = []
 
     def __enter__(self) -> None:
@@ -156,7 +176,8 @@ class _Placements:
     @property
     def evidence(self) -> Evidence:
         """Measurements of all placements that were measured in full."""
-        return Evidence(tuple(self._rows), tuple(self._waits), (), self._expected)
+        waits = self._waits or self._waits_of_one_thread
+        return Evidence(tuple(self._rows), tuple(waits), (), self._expected)
 
     def add(self, device_of: IntArray) -> bool:
         """Measure a placement; return False if the deadline left it too few rounds."""
@@ -164,7 +185,7 @@ class _Placements:
         if self._simulator.violation(placement) is not None:
             return True  # it does not fit into the memory of an accelerator
         segments = placement_segments(problem, placement)
-        with ConcurrentRunner(self._model, segments, problem.cluster.devices) as runner:
+        with self._runner(segments, placement) as runner:
             runner.run(self._inputs)
             spans, seconds = _spans(
                 runner, self._reference, self._expected, self._rounds, self._deadline
@@ -172,15 +193,24 @@ class _Placements:
         if len(spans) < self._rounds.least:
             return False
         self._rows += segment_rows(problem, segments, placement.device_of, np.array(spans))
-        self._waits += _waits(problem, segments, np.median(spans, axis=0))
+        is_threaded = isinstance(runner, ConcurrentRunner)
+        kept = self._waits if is_threaded else self._waits_of_one_thread
+        kept += _waits(problem, segments, np.median(spans, axis=0))
         at = tuple(placement.device_of.tolist())
         median = float(np.median(seconds))
         self.trials.append(Trial(at, median, median * median_error(seconds)))
         return True
 
+    def _runner(
+        self, segments: Sequence[OpSegment], placement: Placement
+    ) -> DirectRunner | ConcurrentRunner:
+        if self._in_threads:
+            return ConcurrentRunner(self._model, segments, self._problem.cluster.devices)
+        return call_runner(self._problem, placement, self._model)
+
 
 def _spans(
-    runner: ConcurrentRunner,
+    runner: DirectRunner | ConcurrentRunner,
     reference: ConcurrentRunner,
     expected: float,
     enough: Rounds,

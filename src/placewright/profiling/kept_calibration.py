@@ -22,7 +22,7 @@ from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
 Probe = Callable[[], Sequence[float]]
-_VERSION = "calibration/8"  # changes with the meaning of a stored fit
+_VERSION = "calibration/9"  # changes with the meaning of a stored fit
 _OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",

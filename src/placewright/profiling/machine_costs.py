@@ -82,7 +82,12 @@ def measure_machine(
         RuntimeFailure: a device cannot run the small model.
     """
     result = calibration(
-        problem, model, np.random.default_rng(0), progress=progress, deadline=deadline
+        problem,
+        model,
+        np.random.default_rng(0),
+        progress=progress,
+        deadline=deadline,
+        in_threads=True,
     )
     return result.evidence if result.placements >= LEAST_TRIALS else None
 
