@@ -17,7 +17,7 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.execution.runtime import whole_segment
-from placewright.profiling.calibration import calibration
+from placewright.profiling.calibration import TrialPlan, calibration
 from placewright.profiling.evidence import (
     earliest_finish_placement,
     wandering_placement,
@@ -101,7 +101,7 @@ def test_placements_run_as_they_are_served(
     links = tuple(Link(a, b, 1e-6) for a in names for b in names if a != b)
     problem = Problem(graph, Cluster(cores, links), costs, Grouping.identity(n_ops))
     found = calibration(
-        problem, model, np.random.default_rng(0), placements=8, in_threads=in_threads
+        problem, model, np.random.default_rng(0), TrialPlan(8, in_threads=in_threads)
     )
     assert found.is_complete
     assert found.placements == 8

@@ -71,65 +71,71 @@ class Calibration:
     evidence: Evidence = NOTHING  # the measurements, with the errors of the fit
 
 
+@dataclass(frozen=True)
+class TrialPlan:
+    """What a calibration measures."""
+
+    placements: int = PLACEMENTS  # at most 20
+    rounds: Rounds | None = None  # of each placement; None is `Rounds.of` the usual number
+    # A thread for each device also where a loaded plan needs none: for measurements that stand for
+    # other models.
+    in_threads: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.placements <= 20:
+            raise ValueError(f"placements must be 1 to 20, got {self.placements}")
+
+
 def calibration(
     problem: Problem,
     model: LoadedModel,
     rng: np.random.Generator,
+    trials: TrialPlan = TrialPlan(),
     *,
-    placements: int = PLACEMENTS,
-    rounds: Rounds | None = None,
     progress: ProgressCallback | None = None,
     deadline: Deadline = NEVER,
     machine: Evidence | None = None,
-    in_threads: bool = False,
 ) -> Calibration:
     """Measure some placements and fit overheads, factors and latencies to them.
 
     Args:
         problem: with measured costs; overheads of its cluster are replaced.
-        placements: number of measured placements, at most 20.
-        rounds: runs of each placement, each beside one of the unsplit model; None is `Rounds.of`
-            the usual number.
+        trials: number of placements and rounds; a round runs the unsplit model, too.
         progress: called before each placement.
         deadline: no round starts after it. A placement with too few rounds is dropped.
         machine: measurements of another model on the same devices, which replace missing
             placements.
-        in_threads: give each device a thread also where a loaded plan would need none: for
-            measurements that stand for other models.
 
     Raises:
-        ValueError: placements is not within 1 to 20.
         RuntimeFailure: a segment cannot run.
     """
-    if not 1 <= placements <= 20:
-        raise ValueError(f"placements must be 1 to 20, got {placements}")
     if not has_overheads(problem):
         return Calibration(problem, 0, is_complete=True)
     plain = replace(problem, cluster=without_limits(problem.cluster.without_overheads))
-    measuring, is_complete = _Placements(plain, model, rounds, deadline, in_threads), False
+    measuring, is_complete = _Placements(plain, model, trials, deadline), False
     if progress is not None:
         progress(Progress("the unsplit model", 0.0, None))
     with measuring:
         began = deadline.clock()
-        for number in range(placements):
+        for number in range(trials.placements):
             if deadline.is_over:
                 break
             if progress is not None:
                 seconds = (deadline.clock() - began) / number if number else None
-                left = None if seconds is None else seconds * (placements - number)
-                what = f"placement {number + 1} of {placements}"
-                progress(Progress(what, number / placements, left))
+                left = None if seconds is None else seconds * (trials.placements - number)
+                what = f"placement {number + 1} of {trials.placements}"
+                progress(Progress(what, number / trials.placements, left))
             if not measuring.add(drawn_placement(plain, rng, number)):
                 break
         else:
             is_complete = True
-    own, trials = measuring.evidence, measuring.trials
+    own, measured = measuring.evidence, measuring.trials
     if not own.rows and is_complete:
         return Calibration(problem, 0, is_complete)
-    if machine is None and not is_complete and len(trials) < LEAST_TRIALS:
+    if machine is None and not is_complete and len(measured) < LEAST_TRIALS:
         return Calibration(with_default_costs(problem), 0, is_complete)
-    with_fit, outcomes = fitted(problem, own, trials, machine)
-    return Calibration(with_fit, len(trials), is_complete, replace(own, outcomes=outcomes))
+    with_fit, outcomes = fitted(problem, own, measured, machine)
+    return Calibration(with_fit, len(measured), is_complete, replace(own, outcomes=outcomes))
 
 
 class _Placements:
@@ -137,25 +143,19 @@ class _Placements:
 
     Args:
         problem: without overheads or limits.
-        rounds: of each placement; None is the usual number.
+        trials: see `calibration`.
         deadline: no round starts after it.
-        in_threads: see `calibration`.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        model: LoadedModel,
-        rounds: Rounds | None,
-        deadline: Deadline,
-        in_threads: bool,
+        self, problem: Problem, model: LoadedModel, trials: TrialPlan, deadline: Deadline
     ) -> None:
         self._problem, self._model, self._deadline = problem, model, deadline
-        self._in_threads = in_threads
+        self._in_threads = trials.in_threads
         whole = np.isfinite(problem.costs.seconds).all(axis=0)
         first = int(np.argmin(np.where(whole, 0, 1)))
         self._expected = float(problem.costs.seconds[:, first].sum())
-        self._rounds = rounds or _usual_rounds(self._expected)
+        self._rounds = trials.rounds or _usual_rounds(self._expected)
         self._inputs = model.random_inputs(np.random.default_rng(0))
         self._simulator = Simulator(problem)
         self._reference = whole_model_runner(model, problem.cluster.devices[first])

@@ -21,7 +21,7 @@ import numpy as np
 from placewright.core.cluster import Cluster, Device
 from placewright.core.problem import Problem
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.calibration import calibration
+from placewright.profiling.calibration import TrialPlan, calibration
 from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.discover import on_core, wake_seconds
 from placewright.profiling.evidence import LEAST_TRIALS, Evidence
@@ -85,9 +85,9 @@ def measure_machine(
         problem,
         model,
         np.random.default_rng(0),
+        TrialPlan(in_threads=True),
         progress=progress,
         deadline=deadline,
-        in_threads=True,
     )
     return result.evidence if result.placements >= LEAST_TRIALS else None
 

@@ -15,6 +15,7 @@ from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
 from placewright.profiling.calibration import (
+    TrialPlan,
     calibration,
     calibration_seconds,
     has_overheads,
@@ -215,8 +216,7 @@ class _Measurement:
             problem,
             loaded,
             np.random.default_rng(0),
-            placements=_QUICK_PLACEMENTS if is_quick else PLACEMENTS,
-            rounds=_QUICK_ROUNDS if is_quick else None,
+            TrialPlan(_QUICK_PLACEMENTS, _QUICK_ROUNDS) if is_quick else TrialPlan(),
             progress=lambda at: self.steps.tell(
                 CALIBRATING, f"calibrating {at.what}", at.seconds_left
             ),
