@@ -1,8 +1,4 @@
-"""Stored plans of one small model, and changes that contradict them.
-
-``lost`` holds `cpu:1`, which was faster than its searched split; ``pinned`` has pins and an order;
-``throughput`` is a max-load plan that was never measured.
-"""
+"""Plans that earlier versions wrote, and changes that contradict them."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-STORED = Path(__file__).parents[1] / "data" / "plans"
+EARLIER = Path(__file__).parents[1] / "data" / "plans"
 Document = dict[str, Any]
 
 
@@ -121,11 +117,6 @@ CHANGES: dict[str, tuple[str, Callable[[Document], None], str]] = {
     "an order that cannot be": ("pinned", _order_reversed, "order"),
     "a negative time": ("lost", _scaled("measured", "median", by=-1.0), "measured.median"),
     "no runs": ("lost", _put("measured", "runs", value=0), "measured.runs is 0"),
-    "a verdict on another placement": (
-        "pinned",
-        _put("measured", "recommendation", value="even split"),
-        "the placement is another",
-    ),
     "a verdict on nothing": ("lost", _put("measured", "recommendation", value="x"), "not measured"),
     "fewer than no evaluations": ("lost", _put("placer", "evaluations", value=-1), "evaluations"),
 }

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli.edited_plans import CHANGES, STORED
+from cli.edited_plans import CHANGES, EARLIER
 from cli.runner import InProcess, the_line
 
 import placewright as pw
@@ -15,7 +15,7 @@ import placewright as pw
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    for file in STORED.iterdir():
+    for file in EARLIER.iterdir():
         shutil.copy(file, tmp_path / file.name)
     return tmp_path
 

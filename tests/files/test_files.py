@@ -263,10 +263,8 @@ def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
         (lambda d: d.update(objective="speed"), "objective"),
         (lambda d: d["cluster"]["devices"][0].update(streams=2), "other devices or links"),
         (lambda d: d.pop("predicted"), "predicted"),
-        (
-            lambda d: d.update(format="placewright.plan/3"),
-            "this version reads 'placewright.plan/2'",
-        ),
+        (lambda d: d.update(format="placewright.plan/3"), "plan/2' and 'placewright.plan/1'"),
+        (lambda d: d.update(format="placewright.plan/1"), r"history\.0"),
         (lambda d: d["searched"]["placement"].pop("join"), "places no device for op 'join'"),
         (lambda d: d["searched"]["placement"].update(left="cpu:1"), "splits a unit"),
     ],

@@ -1,4 +1,4 @@
-"""The fields of a plan file, ``placewright.plan/2``, and checks among them.
+"""The fields of a plan file, ``placewright.plan/2`` and version 1, and checks among them.
 
 A plan file repeats facts of its problem and of other fields; these must agree.
 """
@@ -13,14 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from placewright.core.execution_models import ModelName
-from placewright.core.plan import (
-    ALL_CORES,
-    EVEN_SPLIT,
-    PLAN,
-    SEARCHED,
-    UNSPLIT_STREAMS,
-    contender_of,
-)
+from placewright.core.plan import PLAN, SEARCHED, contender_of
 from placewright.core.problem import Objective
 from placewright.core.solution import Status, Stop
 from placewright.errors import FileFormatError
@@ -29,6 +22,7 @@ from placewright.files.schema import Strict, validated
 from placewright.io.opened import shown_name
 
 PLAN_FORMAT = "placewright.plan/2"
+EARLIER_FORMAT = "placewright.plan/1"
 _SAME = 1e-9  # tolerance of the gap, from rounding
 _LONGEST = 60  # characters of a value in a message
 
@@ -62,7 +56,7 @@ class PredictedEntry(Strict):
     """Values of simulator and bounds, in the plan's unit; gap is null without a bound.
 
     `memory_counts` is the meaning of the bytes in `memory`: ``"peak"``, ``"weights only"`` or
-    weights and samples in flight. `amounts` has latency in
+    weights and samples in flight. Files of earlier versions lack it. `amounts` has latency in
     seconds, energy in joules and price, as far as power and prices of the devices are known.
     """
 
@@ -72,7 +66,7 @@ class PredictedEntry(Strict):
     status: Status
     memory: dict[str, float]
     bound_method: str = ""
-    memory_counts: str
+    memory_counts: str = ""
     amounts: dict[str, float] = Field(default_factory=dict)
 
 
@@ -139,13 +133,49 @@ class PlanDocument(Strict):
     in_flight: int | None = Field(None, ge=1)
 
 
+class PlacerEntry1(Strict):
+    """The search in version 1; history rows are [evaluations, seconds, value]."""
+
+    name: str
+    version: str
+    seed: int
+    evaluations: int
+    seconds: float
+    history: list[tuple[int, float, float]]
+
+
+class PlanDocument1(Strict):
+    """Version 1; `placement` is always the placement of the search."""
+
+    format: Literal["placewright.plan/1"]
+    unit: str
+    model: ModelEntry
+    problem: ProblemEntry
+    objective: Objective
+    execution_model: ModelName
+    runtime: str
+    cluster: ClusterDocument
+    placement: dict[str, str]
+    order: list[str] | None
+    segments: list[SegmentEntry] | None
+    predicted: PredictedEntry
+    measured: MeasuredEntry | None
+    placer: PlacerEntry1
+
+
 def plan_document(data: dict[str, Any], path: object) -> PlanDocument:
-    """The document of a plan file.
+    """The document of a plan file, upgraded to the present version.
 
     Raises:
         FileFormatError: the format is another, or a field is missing, unknown or wrong.
     """
-    return validated(PlanDocument, data, path, PLAN_FORMAT)
+    if data.get("format") != EARLIER_FORMAT:
+        return validated(PlanDocument, data, path, PLAN_FORMAT, EARLIER_FORMAT)
+    validated(PlanDocument1, data, path, EARLIER_FORMAT)
+    rows = [[*row, None] for row in data["placer"]["history"]]
+    placer = {**data["placer"], "history": rows}
+    upgraded = {**data, "format": PLAN_FORMAT, "searched": None, "placer": placer}
+    return validated(PlanDocument, upgraded, path, PLAN_FORMAT)
 
 
 def require_agreement(
@@ -236,14 +266,11 @@ def _measured(document: PlanDocument) -> Iterator[str]:
         yield f"measured.runs is {measured.runs}"
     named = measured.recommendation
     # The recommended placement itself has its time in `median`, not in `baselines`.
-    held = {contender_of(device) for device in document.placement.values()}
-    if len(held) > 1:
-        held = set() if document.searched is None else {EVEN_SPLIT}
-    if named not in (PLAN, SEARCHED) and named not in held:
-        if named not in measured.baselines:
-            yield f"measured.recommendation is '{shown_name(named)}', which was not measured"
-        elif named not in (ALL_CORES, *UNSPLIT_STREAMS):
-            yield f"measured.recommendation is '{shown_name(named)}', the placement is another"
+    is_held = document.searched is not None or {
+        contender_of(device) for device in document.placement.values()
+    } == {named}
+    if named not in (PLAN, SEARCHED) and named not in measured.baselines and not is_held:
+        yield f"measured.recommendation is '{shown_name(named)}', which was not measured"
 
 
 def _placer(placer: PlacerEntry) -> Iterator[str]:

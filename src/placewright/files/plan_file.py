@@ -224,14 +224,16 @@ def _values(source: ModelSource | None) -> dict[str, list[Number]]:
 
 def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:
     """Entries of a plan file that its problem determines, to check the file against."""
-    counts = problem.execution_model.memory_counts
+    predicted = document.predicted.model_dump()
+    if document.predicted.memory_counts:  # files of earlier versions lack it
+        predicted["memory_counts"] = problem.execution_model.memory_counts
     return {
         "unit": problem.value_unit,
         "model": _model_data(problem),
         "objective": problem.objective,
         "execution_model": problem.execution_model.name,
         "resident_inputs": _resident(problem).get("resident_inputs", []),
-        "predicted": {**document.predicted.model_dump(), "memory_counts": counts},
+        "predicted": predicted,
     }
 
 

@@ -27,11 +27,12 @@ class Strict(BaseModel):
 M = TypeVar("M", bound=BaseModel)
 
 
-def validated(model: type[M], data: Any, path: object, expected_format: str) -> M:
+def validated(model: type[M], data: Any, path: object, expected_format: str, *others: str) -> M:
     """Parse data as a document.
 
     Args:
         data: value of JSON or YAML.
+        others: earlier formats that the caller also reads, for errors.
 
     Raises:
         FileFormatError: the format is another, or a field is missing, unknown or wrong; the message
@@ -39,10 +40,9 @@ def validated(model: type[M], data: Any, path: object, expected_format: str) -> 
     """
     actual = data.get("format") if isinstance(data, dict) else None
     if actual != expected_format:
+        read = " and ".join(f"'{name}'" for name in (expected_format, *others))
         has = "no entry `format`" if actual is None else f"format {repr(actual)[:_SHOWN]}"
-        raise FileFormatError(
-            f"file '{shown_name(path)}' has {has}; this version reads '{expected_format}'"
-        )
+        raise FileFormatError(f"file '{shown_name(path)}' has {has}; this version reads {read}")
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -14,6 +14,7 @@ from placewright.core.plan import (
     UNSPLIT_STREAMS,
     Measurement,
     Plan,
+    device_of,
 )
 from placewright.core.quantities import format_duration
 
@@ -33,11 +34,16 @@ def held_text(plan: Plan, default: Sequence[str]) -> list[str]:
     return [*default, "the plan holds what the search found, the fastest of the placements"]
 
 
-def recommendation_text(plan: Plan, default: Sequence[str]) -> list[str]:
+def recommendation_text(
+    plan: Plan, default: Sequence[str], why_not_default: str | None
+) -> list[str]:
     """Lines about the contender that was recommended; none if the plan itself was.
+
+    A file of version 1 holds the searched placement, even if a simpler contender was faster.
 
     Args:
         default: lines of `default_text`, if the runtime's default was recommended.
+        why_not_default: reason why the default is not comparable; None if it is.
     """
     measured = plan.measured
     if measured is None and plan.searched is not None:
@@ -49,14 +55,21 @@ def recommendation_text(plan: Plan, default: Sequence[str]) -> list[str]:
         return []
     name = measured.recommendation
     if name == ALL_CORES:
+        if why_not_default is not None:  # an earlier version recommended it all the same
+            return [
+                f"'{name}' was measured beside this plan, but is not comparable: {why_not_default}"
+            ]
         return [_faster(measured), *default]
     if name in UNSPLIT_STREAMS:
         return [
             f"{_faster(measured)}; argument `samples` of a run, or `pw.stream`, runs that, "
             "argument `searched` what the search found"
         ]
-    line = f"this plan holds {placement_text(plan)}, as recommended when it was measured"
-    return [line if plan.searched is None else f"{line}; {_TAKES_SEARCHED}"]
+    device = device_of(name, plan.problem.cluster.device_names)
+    if plan.searched is not None or is_all_on(plan, device):
+        line = f"this plan holds {placement_text(plan)}, as recommended when it was measured"
+        return [line if plan.searched is None else f"{line}; {_TAKES_SEARCHED}"]
+    return [f"{_faster(measured)}; place again for a plan that holds it"]
 
 
 def default_text(plan: Plan, runtime: str, call: str | None) -> list[str]:

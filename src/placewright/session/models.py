@@ -39,7 +39,7 @@ from placewright.execution.inputs import with_values
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.token_work import Works
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
-from placewright.files.plan_document import PLAN_FORMAT
+from placewright.files.plan_document import EARLIER_FORMAT, PLAN_FORMAT
 from placewright.files.plan_file import read_plan
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.frameworks.registry import (
@@ -378,7 +378,7 @@ def _from_json(path: Path, objective: Objective) -> Model:
     if kind == PROBLEM_FORMAT:
         problem = read_problem(path)
         return Model(problem.graph, problem.source, problem)
-    if kind == PLAN_FORMAT:
+    if kind in (PLAN_FORMAT, EARLIER_FORMAT):
         problem = read_plan(path).problem
         return Model(problem.graph, problem.source, problem)
     if kind is not None:

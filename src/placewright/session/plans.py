@@ -19,7 +19,7 @@ from placewright.frameworks.registry import framework_names
 from placewright.io.opened import shown_name
 from placewright.report.recommendation import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
-from placewright.session.contenders import whole_processor
+from placewright.session.contenders import whole_processor, why_default_is_not_comparable
 from placewright.session.models import require_model, runnable_source, runtime_named
 from placewright.session.runtimes import default_runtime_name
 from placewright.simulation.evaluator import CLOSED
@@ -203,18 +203,23 @@ def searched_plan(plan: Plan) -> Plan:
 
 def held_lines(plan: Plan) -> list[str]:
     """Lines about a plan that was just measured, if the runtime's default was recommended."""
-    return held_text(plan, _default_lines(plan))
+    return held_text(plan, _default_lines(plan) if _has_default(plan) else [])
 
 
 def recommendation_lines(plan: Plan) -> list[str]:
     """Lines about the contender that was recommended; none if the plan itself was."""
-    return recommendation_text(plan, _default_lines(plan))
+    if not _has_default(plan):
+        return recommendation_text(plan, [], None)
+    reason = why_default_is_not_comparable(plan.problem, Simulator(plan.problem))
+    return recommendation_text(plan, [] if reason else _default_lines(plan), reason)
+
+
+def _has_default(plan: Plan) -> bool:
+    """True if the runtime's default was recommended when the plan was measured."""
+    return plan.measured is not None and plan.measured.recommendation == ALL_CORES
 
 
 def _default_lines(plan: Plan) -> list[str]:
-    """Lines about running the runtime's default, if it was recommended by a measurement."""
-    if plan.measured is None or plan.measured.recommendation != ALL_CORES:
-        return []
     source, objective = plan.problem.source, plan.problem.objective
     runtime = "" if plan.runtime == default_runtime_name(objective) else plan.runtime
     call = None
