@@ -73,7 +73,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """What a calibration measures."""
+    """Numbers of placements and rounds of a calibration, and the threads that run them."""
 
     placements: int = PLACEMENTS  # at most 20
     rounds: Rounds | None = None  # of each placement; None is `Rounds.of` the usual number
