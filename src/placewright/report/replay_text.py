@@ -82,7 +82,7 @@ class Replay:
 
     @property
     def has_split(self) -> bool:
-        """Whether a plan uses several devices, and so has copies."""
+        """True if a plan uses several devices, and so has copies."""
         return any(plan.is_split for plan in self.plans)
 
     @cached_property
