@@ -123,7 +123,7 @@ def test_the_text_has_a_verdict(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("ports")
-def test_a_missing_program_is_one_line(tmp_path: Path, run: Run) -> None:
+def test_a_missing_program_is_one_line(run: Run) -> None:
     line = the_line(run("--engine-folder", "."), 2)
     assert "program 'ggml-rpc-server' is not in '.'" in line
     assert "--engine-folder" in line
