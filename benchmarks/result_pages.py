@@ -294,6 +294,15 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.feature_shares,
         ),
         Section(
+            "Claims of methods that refuse features", "proofs-by-method",
+            "make fuzz-proofs PROOFS='--models max-load --methods cp-sat,maxload-ip "
+            "--problems 10000'",
+            "Problems of throughput without what the named methods refuse. All refuse shared "
+            "channels, unlike links and routes through the host. Programs over ideals also refuse "
+            "limits on energy and price, modes, memory pools, and phases that add up.",
+            tables.proofs,
+        ),
+        Section(
             "Claims, of an earlier generator", "proofs-all-features", "make fuzz-proofs",
             "More problems, without shared processors, energy, price and limits on them.",
             tables.proofs,
