@@ -36,10 +36,10 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
     """Find numbers for all dimensions of all inputs.
 
     An input takes the dimensions that are asked for under one of its names, else under the last
-    pattern that fits it. An open dimension takes the number that is asked for under its symbol; a
-    sum of symbols follows from them. Open dimensions that are a batch count as 1: a first
-    dimension, another with the same symbol, and one whose symbol is ``n`` or contains ``batch``.
-    Warnings name them, and inputs that look like caches of open length.
+    pattern that fits it. An open dimension takes the number that is asked for under its symbol, or
+    that another input has there; a sum of symbols follows from them. Open dimensions that are a
+    batch count as 1: a first dimension, another with the same symbol, and one whose symbol is ``n``
+    or contains ``batch``. Warnings name them, and inputs that look like caches of open length.
 
     Args:
         inputs: in the model's order.
@@ -50,9 +50,10 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
 
     Raises:
         UnknownNameError: a name is unknown.
-        InputError: a dimension is negative, contradicts the model, or is open and no batch.
+        InputError: a dimension is negative, contradicts the model or another one with its symbol,
+            or is open and no batch.
     """
-    sizes = _sizes_of_symbols(inputs, asked)
+    sizes = _sizes(inputs, asked)
     batches = _batch_symbols(inputs)
     shapes: list[Shape | None] = []
     counted: list[str] = []
@@ -68,8 +69,6 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
             wanted = closed if len(closed) == len(guessed) else None
             if wanted is not None and None in known:
                 counted.append(f"'{stated.name}' {_text(stated)}")
-        elif wanted is not None:
-            _require_fit(stated, wanted)
         shapes.append(wanted)
     _require_all(inputs, shapes, batches)
     if counted:
@@ -105,6 +104,37 @@ def _wanted(stated: StatedInput, asked: Mapping[str, Shape]) -> Shape | None:
         if _is_pattern(pattern) and any(fnmatchcase(name, pattern) for name in stated.names)
     ]
     return fitting[-1] if fitting else None
+
+
+def _sizes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> dict[str, int]:
+    """Symbol or sum of symbols -> its size, where it is asked for, itself or in an input.
+
+    Raises:
+        UnknownNameError: a name is neither an input, a pattern of inputs, nor a symbol.
+        InputError: dimensions do not fit their input, or a symbol gets several sizes.
+    """
+    sizes = _sizes_of_symbols(inputs, asked)
+    origin = {symbol: f"argument `shapes` {symbol}={size}" for symbol, size in sizes.items()}
+    found: list[tuple[str, int, str]] = []
+    for stated in inputs:
+        wanted = _wanted(stated, asked)
+        if wanted is not None:
+            _require_fit(stated, wanted)
+            told = f"argument `shapes` {stated.name}={','.join(map(str, wanted))}"
+            pairs = zip(stated.dimensions or (), wanted, strict=False)
+            found += [(d, n, told) for d, n in pairs if isinstance(d, str) and _is_symbol(d)]
+    for symbol, size, told in sorted(found, key=lambda row: len(_terms(row[0]))):  # sums come last
+        known = _size(symbol, sizes)
+        if known is None:
+            sizes[symbol], origin[symbol] = size, told
+        elif known != size:
+            parts = [symbol] if symbol in origin else _terms(symbol)
+            others = " and ".join(dict.fromkeys(origin[part] for part in parts if part in origin))
+            raise InputError(
+                f"dimension '{symbol}' has one size in the whole model, but {others} makes it "
+                f"{known} and {told} makes it {size}; give it the same size"
+            )
+    return sizes
 
 
 def _sizes_of_symbols(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> dict[str, int]:

@@ -106,10 +106,40 @@ class TestWhatIsAsked:
         assert found == [(2, 4), (2, 104)] + [(2, 8, 100, 64)] * 3
 
     def test_a_pattern_gives_many_inputs_their_dimensions(self) -> None:
-        asked = {"past.*": (1, 8, 5, 64), "key1": (1, 8, 6, 64), "past": (9,)}
-        assert fixed_shapes(KEYS, asked) == [(1, 8, 5, 64), (1, 8, 6, 64), (1, 8, 5, 64)]
+        keys = [StatedInput(key.names, ("", 8, "", 64)) for key in KEYS]
+        asked = {"past.*": (1, 8, 5, 64), "key1": (1, 8, 6, 64)}
+        assert fixed_shapes(keys, asked) == [(1, 8, 5, 64), (1, 8, 6, 64), (1, 8, 5, 64)]
         later = {"past.*": (1, 8, 5, 64), "past.2*": (1, 8, 7, 64)}
-        assert fixed_shapes(KEYS, later)[2] == (1, 8, 7, 64)
+        assert fixed_shapes(keys, later)[2] == (1, 8, 7, 64)
+
+    def test_a_dimension_of_one_input_holds_in_the_others(self) -> None:
+        assert fixed_shapes([TOKENS, IMAGE], {"image": (8, 3, 9, 9), "length": (4,)})[0] == (8, 4)
+        found = fixed_shapes([MASK, TOKENS, *KEYS], {"past.0*": (2, 8, 5, 64), "tokens": (2, 3)})
+        assert found == [(2, 8), (2, 3)] + [(2, 8, 5, 64)] * 3
+
+    @pytest.mark.parametrize(
+        ("asked", "told"),
+        [
+            (
+                {"image": (8, 3, 9, 9), "tokens": (4, 7)},
+                "dimension 'batch' has one size in the whole model, but argument `shapes` "
+                "image=8,3,9,9 makes it 8 and argument `shapes` tokens=4,7 makes it 4; give it the "
+                "same size",
+            ),
+            (
+                {"batch": (8,), "tokens": (4, 7)},
+                "but argument `shapes` batch=8 makes it 8 and argument `shapes` tokens=4,7 makes",
+            ),
+            (
+                {"mask": (1, 9), "tokens": (1, 3), "past": (5,)},
+                "dimension 'past + length' has one size in the whole model, but argument `shapes` "
+                "past=5 and argument `shapes` tokens=1,3 makes it 8 and argument `shapes` mask=1,9 "
+                "makes it 9",
+            ),
+        ],
+    )
+    def test_a_symbol_has_one_size(self, asked: dict[str, tuple[int, ...]], told: str) -> None:
+        assert told in refusal(IMAGE, TOKENS, MASK, **asked)
 
 
 def test_state_that_grows_is_said(caplog: pytest.LogCaptureFixture) -> None:
