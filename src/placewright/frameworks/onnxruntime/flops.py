@@ -56,6 +56,15 @@ def _convolution(node: NodeShapes) -> float:
     return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 2)
 
 
+def _integer_convolution(node: NodeShapes) -> float:
+    return flops.convolution(node.output, node.inputs[1][2:], node.inputs[1][1])
+
+
+def _quantized_convolution(node: NodeShapes) -> float:
+    kernel = node.inputs[3]  # each tensor has a scale and a zero point; the bias comes last
+    return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 8)
+
+
 def _transposed_convolution(node: NodeShapes) -> float:
     kernel = node.inputs[1]  # (inputs, outputs per group, ...)
     return flops.transposed_convolution(node.inputs[0], kernel[2:], kernel[1])
@@ -63,16 +72,41 @@ def _transposed_convolution(node: NodeShapes) -> float:
 
 def _matmul(node: NodeShapes) -> float:
     left = node.inputs[0]
-    return flops.matmul(node.output, left[-1] if left else 1)
+    inner = -2 if node.attributes.get("transA") else -1  # only FusedMatMul has it
+    return flops.matmul(node.output, left[inner] if left else 1)
 
 
 def _gemm(node: NodeShapes) -> float:
     inner = node.inputs[0][0 if node.attributes.get("transA") else 1]
-    bias = flops.elementwise(node.output) if len(node.inputs) > 2 else 0.0
-    return flops.matmul(node.output, inner) + bias
+    # Each tensor of a QGemm has a scale and a zero point, the bias none.
+    has_bias = len(node.inputs) % 2 if node.kind == "QGemm" else len(node.inputs) > 2
+    return flops.matmul(node.output, inner) + has_bias * flops.elementwise(node.output)
+
+
+def _projected_attention(node: NodeShapes) -> float:
+    """Attention of `com.microsoft`, which computes query, key and value itself."""
+    batch, steps, width = node.inputs[0]
+    projected = (batch, steps, node.inputs[1][1])
+    products = flops.matmul(projected, width) + flops.elementwise(projected)
+    return products + _attention_of_heads(node, steps)
+
+
+def _attention_of_heads(node: NodeShapes, steps: int = 0) -> float:
+    """Attention of `com.microsoft`, whose heads have the width of the output's.
+
+    Args:
+        steps: number of keys if the node returns none.
+    """
+    batch, queries, hidden = node.output
+    heads = int(node.attributes["num_heads"])
+    returned = len(node.outputs) > 1 and len(node.outputs[1]) > 2  # (..., keys, width)
+    keys = node.outputs[1][-2] if returned else steps or node.inputs[1][-2]
+    return flops.attention((batch * heads, queries, hidden // heads), keys, hidden // heads)
 
 
 def _attention(node: NodeShapes) -> float:
+    if "num_heads" in node.attributes:
+        return _projected_attention(node)
     query, key, value = node.inputs[:3]
     if len(query) == 3:  # (batch, sequence, heads x width): the products are the same
         heads = int(node.attributes.get("q_num_heads", 1))
@@ -107,6 +141,7 @@ def _recurrent(
         by_batch = bool(node.attributes.get("layout"))
         batch, steps = (first, second) if by_batch else (second, first)
         directions, _, hidden = node.inputs[2]
+        hidden = int(node.attributes.get("hidden_size", hidden))  # quantized, R is transposed
         return directions * count(batch, steps, inputs, hidden)
 
     return of_node
@@ -114,18 +149,36 @@ def _recurrent(
 
 _SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = {
     "Conv": _convolution,
+    "FusedConv": _convolution,
+    "ConvInteger": _integer_convolution,
+    "QLinearConv": _quantized_convolution,
     "ConvTranspose": _transposed_convolution,
     "MatMul": _matmul,
+    "FusedMatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "MatMulIntegerToFloat": _matmul,
+    "MatMulNBits": _matmul,
+    "DynamicQuantizeMatMul": _matmul,
+    "QLinearMatMul": _matmul,
     "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "QGemm": _gemm,
     "Attention": _attention,
+    "QAttention": _projected_attention,
+    "MultiHeadAttention": _attention_of_heads,
+    "GroupQueryAttention": _attention_of_heads,
     "MaxPool": _pooling,
     "AveragePool": _pooling,
+    "QLinearAveragePool": _pooling,
     "GlobalAveragePool": _of_input,
     "GlobalMaxPool": _of_input,
+    "QLinearGlobalAveragePool": _of_input,
     "Softmax": _softmax,
+    "QLinearSoftmax": _softmax,
     "LogSoftmax": _softmax,
     "BatchNormalization": _batch_normalisation,
     "LSTM": _recurrent(flops.lstm),
+    "DynamicQuantizeLSTM": _recurrent(flops.lstm),
     "GRU": _recurrent(flops.gru),
     "RNN": _recurrent(flops.rnn),
 }
@@ -134,6 +187,8 @@ _NORMALISATIONS = frozenset(
     {
         *("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LRN"),
         *("RMSNormalization", "LpNormalization", "MeanVarianceNormalization"),
+        *("SimplifiedLayerNormalization", "SkipLayerNormalization"),
+        *("SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"),
     }
 )
 
@@ -144,6 +199,7 @@ _NONE = frozenset(
         *("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat", "Split", "Slice"),
         *("Pad", "Tile", "Expand", "Gather", "GatherElements", "GatherND", "ScatterElements"),
         *("ScatterND", "DepthToSpace", "SpaceToDepth", "OneHot", "NonZero", "ReverseSequence"),
+        *("QLinearConcat", "GatherBlockQuantized"),
         *("EyeLike", "Compress", "Trilu", "If", "Loop", "Scan"),
     }
 )
