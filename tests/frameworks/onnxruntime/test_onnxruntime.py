@@ -211,6 +211,37 @@ def test_convolution_and_activation_are_one_kernel(tmp_path: Path) -> None:
     assert units.n_groups == fused.n_groups == graph.n_ops - 4
 
 
+def test_each_unit_of_a_quantized_model_computes_in_integers(tmp_path: Path) -> None:
+    """A cut inside an integer kernel would make its segment unpack, and compute in floats."""
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "u"], ["q0"])]
+    for at in range(2):
+        nodes += [
+            helper.make_node("DequantizeLinear", [f"q{at}", "s", "u"], [f"d{at}"]),
+            helper.make_node("DequantizeLinear", ["w", "s", "i"], [f"w{at}"]),
+            helper.make_node("Conv", [f"d{at}", f"w{at}"], [f"c{at}"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", [f"c{at}"], [f"r{at}"]),
+            helper.make_node("QuantizeLinear", [f"r{at}", "s", "u"], [f"q{at + 1}"]),
+        ]
+    nodes.append(helper.make_node("DequantizeLinear", ["q2", "s", "u"], ["y"]))
+    constants = {"w": np.ones((8, 8, 3, 3), np.int8), "s": np.array(0.1, np.float32),
+                 "u": np.array(0, np.uint8), "i": np.array(0, np.int8)}  # fmt: skip
+    kind, shape = TensorProto.FLOAT, [1, 8, 6, 6]
+    path = saved(tmp_path / "q.onnx", nodes, [("x", kind, shape)], [("y", kind, shape)], constants)
+    model = loaded(path)
+    units = model.fused_groups(cores()[0])
+    labels = dict.fromkeys(units.group_of.tolist())
+    parts = [(0, np.flatnonzero(units.group_of == label).tolist()) for label in labels]
+    computed = []
+    for segment in segments_of_ops(model.graph, parts):
+        options = ort.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+        content = model.parts.standalone(segment).SerializeToString()
+        ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+        computed.append([kind for kind in kinds if kind != "Transpose"])
+    assert computed == [["QuantizeLinear"], ["QLinearConv"], ["QLinearConv"], ["DequantizeLinear"]]
+
+
 def test_seconds_are_where_the_work_is(tmp_path: Path) -> None:
     """A product of 512 x 512 takes longer than the sum of 512 values that follows it."""
     nodes = [

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from model_makers import BIAS, WEIGHT, write_onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -30,7 +32,8 @@ def write(path: Path, nodes: list[Any], constants: dict[str, Any] | None = None,
         [helper.make_tensor_value_info(name, io.get("type", FLOAT), None) for name in outputs],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -63,6 +66,45 @@ def test_nodes_of_constants_fold_into_one_weight(tmp_path: Path) -> None:
     assert raw.op_names == ("decompress", "first", "second")
     assert raw.weight_dtypes == ("f16",)
     assert source.options == {"fold_constants": "no"}
+
+
+def bytes_that_onnx_runtime_holds(path: Path) -> int:
+    """Bytes of all initializers of the model as ONNX Runtime executes it."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(path.with_name("optimized.onnx"))
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    held = onnx.load(options.optimized_model_filepath).graph.initializer
+    return sum(numpy_helper.to_array(tensor).nbytes for tensor in held)
+
+
+UNPACK = helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="unpack", axis=1)
+TURN = helper.make_node("Transpose", ["d"], ["t"], name="turn", perm=[1, 0])
+PACK = helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], name="pack", axis=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "weight"), [([UNPACK], "d"), ([UNPACK, TURN], "t"), ([PACK, UNPACK], "d")]
+)
+def test_quantized_weights_count_as_onnx_runtime_holds_them(
+    before: list[Any], weight: str, tmp_path: Path
+) -> None:
+    products = [
+        helper.make_node("MatMul", ["x", weight], ["p"], name="first"),
+        helper.make_node("Softmax", ["p"], ["r"], name="between"),
+        helper.make_node("MatMul", ["r", weight], ["y"], name="second"),
+    ]
+    stored = {"w": np.ones((256, 256), np.float32)} if PACK in before else {
+        "q": np.ones((256, 256), np.int8)
+    }  # fmt: skip
+    scales = {"s": np.full(256, 0.1, np.float32), "z": np.zeros(256, np.int8)}
+    path = write(tmp_path / "int8.onnx", [*before, *products], stored | scales,
+                 inputs={"x": [2, 256]})  # fmt: skip
+    graph, _ = read_onnx(path)
+    assert graph.op_names == ("first", "between", "second")
+    assert sorted(graph.weight_dtypes) == ["f32", "i8", "i8"]
+    assert graph.weight_bytes.sum() == 256 * 256 + 256 * 4 + 256
+    assert graph.weight_bytes.sum() == pytest.approx(bytes_that_onnx_runtime_holds(path), rel=0.1)
 
 
 def test_nodes_without_a_name_are_found_by_position(tmp_path: Path) -> None:
@@ -180,6 +222,71 @@ def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
         "mean": 800,
         "softmax": 4000,
         "turn": 0,
+    }
+
+
+def node(kind: str, read: str, made: str, **attributes: Any) -> Any:
+    """A node that is called as its first output; ``-`` is no value, ``ms:`` is `com.microsoft`."""
+    inputs = [name if name != "-" else "" for name in read.split()]
+    domain, _, name = kind.rpartition(":")
+    return helper.make_node(name, inputs, made.split(), name=made.split()[0],
+                            domain="com.microsoft" if domain else "", **attributes)  # fmt: skip
+
+
+def test_integer_products_count_as_products_of_floats(tmp_path: Path) -> None:
+    int8 = np.int8
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "xq xs xz"),
+        node("ConvInteger", "xq k xz", "conv"),
+        node("QLinearConv", "xq xs xz k one zero one byte b", "conv_q"),
+        node("DynamicQuantizeLinear", "m", "mq ms mz"),
+        node("MatMulInteger", "mq w mz", "product"),
+        node("QLinearMatMul", "mq ms mz w one zero one byte", "product_q"),
+        node("ms:QGemm", "mq ms mz w one zero b9", "gemm"),
+        node("ms:QGemm", "mq ms mz w one zero - one byte", "gemm_q"),
+        node("ms:DynamicQuantizeMatMul", "m w one", "product_d"),
+        node("ms:MatMulNBits", "m n ns", "product_n", K=32, N=9, bits=4, block_size=32),
+        node("ms:FusedMatMul", "m m", "product_f", transA=1),
+    ]
+    constants = {
+        "k": np.zeros((16, 8, 3, 3), int8), "w": np.zeros((32, 9), int8), "zero": int8(0),
+        "b": np.zeros(16, np.int32), "b9": np.zeros(9, np.int32), "byte": np.uint8(0),
+        "one": np.float32(1),
+        "n": np.zeros((9, 1, 16), np.uint8), "ns": np.ones(9, np.float32),
+    }  # fmt: skip
+    path = write(tmp_path / "integer.onnx", nodes, constants,
+                 inputs={"x": [1, 8, 10, 10], "m": [6, 32]}, outputs=["product_f"])  # fmt: skip
+    graph, _ = read_onnx(path)
+    convolution, product = 2 * 16 * 8 * 8 * 3 * 3 * 8, 2 * 6 * 32 * 9
+    counted = dict(zip(graph.op_names, graph.op_flops.tolist(), strict=True))
+    assert counted == {
+        "xq": 800, "conv": convolution, "conv_q": convolution + 16 * 8 * 8,
+        "mq": 192, "product": product, "product_q": product, "gemm": product + 6 * 9,
+        "gemm_q": product, "product_d": product, "product_n": product,
+        "product_f": 2 * 32 * 6 * 32,
+    }  # fmt: skip
+
+
+def test_attention_of_onnx_runtime_counts_as_that_of_others(tmp_path: Path) -> None:
+    nodes = [
+        node("ms:Attention", "t w b", "projected", num_heads=2),
+        node("ms:MultiHeadAttention", "t k v", "plain", num_heads=2),
+        node("ms:GroupQueryAttention", "t s s past past length total", "grouped keys values",
+             num_heads=2, kv_num_heads=1),
+    ]  # fmt: skip
+    constants = {
+        "w": np.zeros((8, 24), np.float32), "b": np.zeros(24, np.float32),
+        "length": np.full(2, 7, np.int32), "total": np.int32(8),
+    }  # fmt: skip
+    inputs = {"t": [2, 5, 8], "k": [2, 6, 8], "v": [2, 6, 8], "s": [2, 5, 4], "past": [2, 1, 3, 4]}
+    path = write(tmp_path / "attention.onnx", nodes, constants, inputs=inputs,
+                 outputs=["projected", "plain", "grouped", "keys", "values"])  # fmt: skip
+    graph, _ = read_onnx(path)
+    queries = (2, 2, 5, 4)  # batch, heads, queries, width
+    assert dict(zip(graph.op_names, graph.op_flops.tolist(), strict=True)) == {
+        "projected": 2 * 10 * 8 * 24 + 10 * 24 + flops.attention(queries, 5, 4),
+        "plain": flops.attention(queries, 6, 4),
+        "grouped": flops.attention(queries, 8, 4),
     }
 
 

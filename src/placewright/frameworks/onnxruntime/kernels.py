@@ -6,7 +6,8 @@ name or a part of it, as the value that a layout conversion renamed, or as the v
 makes. A kernel that has none of these is an addition (a reshape around a matrix product, a layout
 conversion). If it makes a value of the original model, it belongs to the kernel that makes its
 input, else to the kernel that reads its output. An op that appears in no kernel was merged without
-a trace or needs no work; it joins its only reader.
+a trace or needs no work; it joins its only reader. A ``QuantizeLinear`` joins its maker instead:
+kernels of integers unpack what they read and pack what they make.
 """
 
 from __future__ import annotations
@@ -105,14 +106,17 @@ class KernelMap:
             if own and not named[at]:
                 join([*own, *self._before_addition(nodes, ops, at)])
         graph = self.graph
+        ends = np.array([kind == "QuantizeLinear" for kind in graph.op_kinds])  # of a kernel
         for op in reversed(graph.topological_order.tolist()):
             if not traced[op]:
+                before = graph.predecessors.row(op)
                 readers = dict.fromkeys(joined.root(r) for r in graph.successors.row(op).tolist())
-                makers = dict.fromkeys(joined.root(m) for m in graph.predecessors.row(op).tolist())
-                if len(readers) == 1:
-                    join([op, *readers])
-                elif not readers and len(makers) == 1:
+                makers = dict.fromkeys(joined.root(m) for m in before.tolist())
+                if len(makers) == 1 and (ends[op] or not readers):
                     join([op, *makers])
+                    ends[before] |= ends[op]  # an activation between them left no trace either
+                elif len(readers) == 1:
+                    join([op, *readers])
         return joined.grouping()
 
     def _before_addition(

@@ -178,6 +178,7 @@ class _Reading:
             name: _bytes(onnx, initializer.data_type, tuple(initializer.dims))
             for name, initializer in self._initializers.items()
         }  # value name -> bytes
+        self._stored: dict[str, list[str]] = {}  # computed constant -> those held in its place
         self._weights: dict[str, int] = {}
         self._tensors: dict[str, int] = {}
         self._values = Values(self._shape, constant_numbers(onnx, graph).get)
@@ -191,7 +192,7 @@ class _Reading:
         for position, node in enumerate(self.source.node):
             read = list(dict.fromkeys(values_read(node)))
             if self._folds(node, read):
-                self._constants |= {name: self._size(name) for name in filter(None, node.output)}
+                self._fold(node, read)
             else:
                 self._add(position, node, read)
                 n_ops += 1
@@ -223,6 +224,21 @@ class _Reading:
             return False
         return all(name in self._constants for name in read)
 
+    def _fold(self, node: Any, read: list[str]) -> None:
+        """Make the node's outputs constants.
+
+        ONNX Runtime keeps integers that a DequantizeLinear unpacks: a kernel reads them as they
+        are, or a run unpacks them. So what follows from them is no constant that it holds.
+        """
+        made = [name for name in node.output if name]
+        self._constants |= {name: self._size(name) for name in made}
+        if node.op_type == "DequantizeLinear" or any(name in self._stored for name in read):
+            self._stored |= dict.fromkeys(made, self._held(read))
+
+    def _held(self, values: list[str]) -> list[str]:
+        """The constants that are in memory for these."""
+        return list(dict.fromkeys(h for v in values for h in self._stored.get(v, [v])))
+
     def _add(self, position: int, node: Any, read: list[str]) -> None:
         wanted = node.name or (node.output[0] if node.output else "")
         name = self._name(wanted, node.op_type)
@@ -231,14 +247,14 @@ class _Reading:
         lost = [value for value in read if not (value in self._constants or value in self._tensors)]
         if lost:
             raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
-        weights = [self._weight(value) for value in read if value in self._constants]
+        constants = self._held([value for value in read if value in self._constants])
         op = self.builder.add_op(
             name,
             node.op_type,
             inputs=[self._tensors[value] for value in read if value in self._tensors],
             flops=node_flops(self.onnx, node, self._values),
             module=name.rpartition("/")[0],
-            weights=weights,
+            weights=[self._weight(value) for value in constants],
         )
         for value in filter(None, node.output):
             self._tensors[value] = self._tensor(op, value)
