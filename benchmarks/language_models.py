@@ -44,8 +44,8 @@ from placewright.files.cluster_file import ClusterDocument, cluster_data, cluste
 from placewright.io.written import write_text
 from placewright.session.language.engine_profile import profile_engine
 from placewright.session.language.engine_run import run_on_engine
+from placewright.session.language.kept_rates import processor
 from placewright.session.language.layer_runs import layer_runs, why_inexpressible
-from placewright.session.language.problem import processor
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator

@@ -268,7 +268,7 @@ def _corrections(found: Sequence[Change]) -> dict[str, str]:
 def _enlarged(rows: Sequence[Mapping[str, Any]]) -> str:
     fits = sum(row["fits"] for row in rows)
     equal = sum(row["fits"] and row["equal"] for row in rows)
-    claim(fits == len(rows) == equal, "all placements fit and give equal outputs")
+    claim(0 < fits == len(rows) == equal, "all placements fit and give equal outputs")
     return (
         f"All {len(rows)} placers of the table find a placement that fits, and each of these "
         "placements gives the outputs of the unsplit model."

@@ -55,6 +55,8 @@ def main() -> None:
     wanted = parser.parse_args()
     if wanted.kind != "csv" and wanted.device is None:
         parser.error(f"{wanted.kind} needs a device, such as redmi or Tesla_T4")
+    if wanted.kind != "hope" and (wanted.without or wanted.copies):
+        parser.error("--without and --copies are for hope alone; leave them out")
     if wanted.kind == "hope":
         without = wanted.without.split(",")
         document = of_hope(wanted.folder, wanted.device, without, wanted.copies)
@@ -175,16 +177,19 @@ def of_neusight(folder: Path, gpus: Sequence[str]) -> dict[str, Any]:
     """Models that all of the GPUs measured, each GPU alone, from op tables.
 
     Raises:
-        FileFormatError: a table is missing or damaged, or ops differ between GPUs.
+        FileFormatError: a table is missing or damaged, the GPUs have no model in common, or ops
+            differ between GPUs.
     """
     tables = {gpu: {one.model: one for one in read_layers(folder, gpu)} for gpu in gpus}
     models = set.intersection(*(set(of_gpu) for of_gpu in tables.values()))
+    if not models:
+        raise FileFormatError(f"no model is measured on all of {', '.join(gpus)}; leave one out")
     cases = []
     for model in sorted(models):
         layers = {gpu: tables[gpu][model] for gpu in gpus}
         first = layers[gpus[0]]
         for gpu, each in layers.items():
-            if each.edges != first.edges:
+            if each.edges != first.edges or list(each.seconds) != list(first.seconds):
                 raise FileFormatError(f"'{model}' has other ops on {gpu} than on {gpus[0]}")
         name, mode, sequence, batch = model.rsplit("-", 3)
         groups = {"model": name, "mode": mode, "sequence": sequence, "batch": batch}

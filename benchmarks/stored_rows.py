@@ -91,7 +91,7 @@ def origin(command: str, file: str, stored: Stored, document: Any) -> list[str]:
     """
     return [
         f"Command: `{command}`. Rows: [{file}]({file}), {stored.text}.",
-        *_provenance(document),
+        *provenance(document),
     ]
 
 
@@ -111,7 +111,7 @@ def _processor(key: str) -> str:
     return f"{name} (family {family}, model {model}, stepping {stepping}), {cores}"
 
 
-def _provenance(document: Any) -> list[str]:
+def provenance(document: Any) -> list[str]:
     """Machines, versions and dates, as far as the rows hold them."""
     rows = [document, *document.get("rows", [])]
     if isinstance(record := document.get("machine"), dict):

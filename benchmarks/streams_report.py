@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.stored_rows import provenance
 from placewright.core.quantities import format_duration
 from placewright.report.tables import markdown_table
 
@@ -19,6 +20,8 @@ def streams_text(rows: Sequence[Any]) -> str:
         "Written by `python -m benchmarks.streams`. All ways of a row ran in turns; rates are",
         "samples per second, medians of their rounds. *Of the best* is the rate of the",
         "recommended way over the highest rate of any way.",
+        "",
+        *provenance({"rows": [vars(row) for row in rows]}),
     ]
     for cluster in dict.fromkeys(row.cluster for row in rows):
         here = [row for row in rows if row.cluster == cluster]

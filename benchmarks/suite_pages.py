@@ -6,7 +6,6 @@ benchmarks.result_pages` knows when the file last changed, and adds it below the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -37,13 +36,11 @@ class SuitePage:
         file: results file, without its ending.
         command: that wrote the rows.
         text: Markdown of the report from the path of the results file.
-        names_machines: rows have the fields machine, version and date of the measurement.
     """
 
     file: str
     command: str
     text: Callable[[Path], str]
-    names_machines: bool = False
 
 
 def _learned(path: Path, evaluations: int) -> str:
@@ -88,7 +85,6 @@ SUITES: dict[str, SuitePage] = {
         "streams",
         "python -m benchmarks.streams --results docs/results/streams.json",
         lambda path: streams_text(read_streams(path)),
-        names_machines=True,
     ),
 }
 
@@ -100,7 +96,6 @@ def suite_pages(folder: Path) -> dict[str, str]:
     for name, suite in SUITES.items():
         path = folder / f"{suite.file}.json"
         title, _, rest = suite.text(path).partition("\n")
-        document = json.loads(path.read_text()) if suite.names_machines else {}
-        lines = origin(suite.command, path.name, stored[path.name], document)
+        lines = origin(suite.command, path.name, stored[path.name], {})
         pages[f"{name}.md"] = "\n\n".join([title, *lines]) + "\n" + rest
     return pages

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.replay_data import of_csv, of_hope, of_neusight
+from benchmarks.replay_data import main, of_csv, of_hope, of_neusight
 from benchmarks.replays import held_out
 from placewright.errors import FileFormatError
 from placewright.files.replay_file import read_replay
@@ -70,7 +71,7 @@ def test_a_tree_like_that_of_hope(tmp_path: Path) -> None:
     assert document["cases"] == json.loads(path.read_text())["cases"]
 
 
-def _table_of_ops(folder: Path, gpu: str, factor: float) -> None:
+def _table_of_ops(folder: Path, gpu: str, factor: float, mode: str = "train") -> None:
     """An embedding, a layer of a product and a view that runs three times, and a head."""
     rows = [
         "op,target,users,meta,input_shapes,input_contiguous,fw_latency,bw_latency,acc_latency,"
@@ -87,10 +88,10 @@ def _table_of_ops(folder: Path, gpu: str, factor: float) -> None:
             f'{forward * factor},{backward * factor},0,"(4, 8)",torch.float32,{name}'
         )
     (folder / gpu).mkdir()
-    with gzip.open(folder / gpu / "bert-train-4-2.csv.gz", "wt") as file:
+    with gzip.open(folder / gpu / f"bert-{mode}-4-2.csv.gz", "wt") as file:
         file.write("\n".join(rows))
     whole = {"num_layer": 3, "e2e_latency": 25.0 * factor, "fw_latency": 10.0}
-    (folder / gpu / "bert-train-4-2.json").write_text(json.dumps(whole))
+    (folder / gpu / f"bert-{mode}-4-2.json").write_text(json.dumps(whole))
 
 
 def test_op_tables_of_gpus(tmp_path: Path) -> None:
@@ -128,6 +129,32 @@ def test_op_tables_that_are_missing_or_differ(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(text))
     with pytest.raises(FileFormatError, match="'bert-train-4-2' has other ops on slow than"):
         of_neusight(tmp_path, ["fast", "slow"])
+    _table_of_ops(tmp_path, "other", 1.0, "inf")
+    with pytest.raises(FileFormatError, match="no model is measured on all of fast, other"):
+        of_neusight(tmp_path, ["fast", "other"])
+
+
+@pytest.mark.parametrize("gpus", [["fast", "slow"], ["slow", "fast"]])
+def test_an_op_without_edges_is_on_every_gpu(tmp_path: Path, gpus: list[str]) -> None:
+    _table_of_ops(tmp_path, "fast", 1.0)
+    _table_of_ops(tmp_path, "slow", 2.0)
+    path = tmp_path / "slow" / "bert-train-4-2.csv.gz"
+    *rows, head = gzip.decompress(path.read_bytes()).splitlines()
+    alone = head.removesuffix(b"head") + b"alone"
+    path.write_bytes(gzip.compress(b"\n".join([*rows, head, alone])))
+    with pytest.raises(FileFormatError, match=f"has other ops on {gpus[1]} than on {gpus[0]}"):
+        of_neusight(tmp_path, gpus)
+
+
+@pytest.mark.parametrize("option", ["--without", "--copies"])
+def test_options_of_hope_are_refused_for_other_kinds(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay_data", "neusight", str(tmp_path), "fast", "-o", "x.json", option, "bert"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit):
+        main()
+    assert "--without and --copies are for hope alone" in capsys.readouterr().err
 
 
 def test_the_plans_of_a_model_have_no_say_in_its_own_rule() -> None:

@@ -109,6 +109,7 @@ def test_the_table_has_every_way_and_the_verdict() -> None:
     failed = StreamsRow("zoo:b", F32, "openvino 1", 0, message="it cannot run")
     other = replace(ROW, cluster=PAIR, recommended="plan", left_out={"even split": "too large"})
     text = streams_text([ROW, failed, other])
+    assert "Machine: a processor. Version: openvino 1. Date: 2026-01-02." in text
     assert "| zoo:a | 5.0 (cpu:0) | 9.0 | 10.0 | one copy per device | 0.90 |" in text
     assert "| zoo:b | - | - | - | it cannot run | - |" in text
     assert "The recommended way has 0.90 of the best rate or more." in text

@@ -14,7 +14,7 @@ from placewright.execution.engine.programs import engine_at
 from placewright.files.cluster_file import cluster_data, write_cluster
 from placewright.session.language import engine_profile
 from placewright.session.language.engine_profile import profile_engine
-from placewright.session.language.problem import kept_engine_cluster
+from placewright.session.language.kept_rates import kept_engine_cluster
 
 
 @pytest.fixture

@@ -396,7 +396,11 @@ def paper(
         int, typer.Option(help="Runs of each placer at most; some stages make fewer.")
     ] = 5,
     unseen: Annotated[
-        bool, typer.Option(help="placeto: also train on a family and place its unseen graphs.")
+        bool,
+        typer.Option(
+            help="placeto: also train on a family and place its unseen graphs. The report shows "
+            "stored runs of these in any case."
+        ),
     ] = True,
     run: Annotated[
         bool,
@@ -413,7 +417,8 @@ def paper(
     """Run the experiment of a paper.
 
     Shows the paper's figures, ours under its rules, and ours with equal budgets.
-    Writes a report and a figure beside --results.
+    Writes a report and a figure beside --results. For docs/results of the repository,
+    `python -m benchmarks.result_pages` writes it with the origin of its rows.
     """
     from placewright.io.written import write_text
     from placewright.suites.learned import read_runs

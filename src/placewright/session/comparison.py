@@ -184,7 +184,9 @@ def compare(
     missing = [(n, seed) for seed in range(seeds) for n in names if (n, seed) not in store.runs]
     report = progress or no_report
     if missing and seconds_to_compile(problem.objective, problem.execution_model) != 0.0:
-        report(0.0, KERNELS)  # in no run: they would use up its budget, and are not its pace
+        # Else they would use up the budget of a run, and are not its pace. Other kernels, as of
+        # most exact methods, and those of workers elsewhere are compiled in their first run.
+        report(0.0, KERNELS)
         make_ready(problem.objective, problem.execution_model)
     shown = _ComparisonProgress(report, missing, budget)
     shared = Shared(problem)

@@ -34,7 +34,8 @@ from placewright.profiling.token_costs import (
 )
 from placewright.report.time_left import Report, no_report
 from placewright.session.language.engine_run import THREADS
-from placewright.session.language.problem import asked_tokens, keep_engine_cluster
+from placewright.session.language.kept_rates import keep_engine_cluster
+from placewright.session.language.problem import asked_tokens
 from placewright.session.models import Model
 from placewright.session.request import Request
 from placewright.writers.llama_cpp import NAME

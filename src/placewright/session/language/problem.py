@@ -1,11 +1,9 @@
-"""The problem of a request to a language model, and devices that an engine has measured."""
+"""The problem of a request to a language model."""
 
 from __future__ import annotations
 
 import json
-import platform
 from dataclasses import fields, replace
-from pathlib import Path
 
 from placewright.core.cluster import Cluster
 from placewright.core.problem import Problem
@@ -13,13 +11,12 @@ from placewright.errors import FieldError, InputError
 from placewright.execution.token_work import TokenRequest
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.profiling.catalogue import named_cluster
-from placewright.profiling.store import CostStore
 from placewright.profiling.token_costs import token_problem
 from placewright.session.devices import CATALOGUE, catalogue_for
+from placewright.session.language.kept_rates import kept_engine_cluster
 from placewright.session.models import Model
 from placewright.session.request import Request
 
-_KEY = "token rates"  # of the store
 _CLUSTER = "cluster"  # option of the source: the devices, as the file of a cluster has them
 _PROMPT, _GENERATE = 512, 128  # tokens, as llama-bench has them
 _LEAST_CONTEXT = 4096
@@ -214,61 +211,3 @@ def tokens_of(problem: Problem) -> TokenRequest:
     if found is None:
         raise InputError("this problem is not that of a language model")
     return found
-
-
-def keep_engine_cluster(cluster: Cluster, how: str) -> Cluster:
-    """Keep the measured devices of an engine, by processor, engine and options.
-
-    Args:
-        cluster: of devices with measured rates.
-        how: version of the engine and its options.
-
-    Returns:
-        The devices with the formats that were measured before, too.
-    """
-    store, names = CostStore(), ",".join(cluster.device_names)
-    key = f"{_KEY} {processor()} {how} {names}"
-    before = store.fact(key)
-    if before is not None:
-        cluster = _with_formats(cluster, _stored(before))
-    store.put_fact(key, json.dumps(cluster_data(cluster)))
-    store.put_fact(f"{_KEY} {processor()}", key)
-    return cluster
-
-
-def _with_formats(cluster: Cluster, before: Cluster) -> Cluster:
-    devices = []
-    for device, old in zip(cluster.devices, before.devices, strict=True):
-        sheet, earlier = device.data_sheet, old.data_sheet
-        assert sheet is not None
-        assert sheet.tokens is not None
-        if earlier is not None and earlier.tokens is not None:
-            products = {**earlier.tokens.products, **sheet.tokens.products}
-            sheet = replace(sheet, tokens=replace(sheet.tokens, products=products))
-        devices.append(replace(device, data_sheet=sheet))
-    return replace(cluster, devices=tuple(devices))
-
-
-def kept_engine_cluster() -> Cluster | None:
-    """The devices that an engine measured last on this processor; None without any."""
-    store = CostStore()
-    key = store.fact(f"{_KEY} {processor()}")
-    kept = None if key is None else store.fact(key)
-    return None if kept is None else _stored(kept)
-
-
-def _stored(text: str) -> Cluster:
-    try:
-        return cluster_of(ClusterDocument.model_validate(json.loads(text)))
-    except ValueError as error:
-        raise InputError(f"the kept measurement of an engine is damaged: {error}") from None
-
-
-def processor() -> str:
-    """Name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    found = next((line for line in lines if line.startswith("model name")), "")
-    return found.partition(":")[2].strip() or platform.processor() or platform.machine()
