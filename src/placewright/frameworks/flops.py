@@ -47,6 +47,15 @@ def matmul(output: Sequence[int], inner: int) -> float:
     return 2.0 * math.prod(output) * inner
 
 
+def einsum(equation: str, inputs: Sequence[Sequence[int]]) -> float:
+    """A multiply-add per combination of all indices, which is exact for two operands."""
+    extents: dict[str, int] = {}
+    for letters, shape in zip(equation.split("->")[0].split(","), inputs, strict=False):
+        if "." not in letters:
+            extents.update(zip(letters.strip(), shape, strict=False))
+    return 2.0 * math.prod(extents.values())
+
+
 def attention(query: Sequence[int], keys: int, value_width: int) -> float:
     """Scaled dot-product attention.
 

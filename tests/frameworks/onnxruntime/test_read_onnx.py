@@ -206,6 +206,7 @@ def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
         helper.make_node("GlobalAveragePool", ["x"], ["g"], name="mean"),
         helper.make_node("Softmax", ["x"], ["s"], name="softmax"),
         helper.make_node("Transpose", ["x"], ["m"], name="turn", perm=[0, 2, 3, 1]),
+        helper.make_node("Einsum", ["x", "t"], ["e"], name="sum", equation="bchw, coij -> bohw"),
     ]
     constants = {
         "k": np.zeros((16, 2, 3, 3), np.float32),
@@ -213,7 +214,7 @@ def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
         "t": np.zeros((8, 16, 3, 3), np.float32),
     }
     path = write(tmp_path / "flops.onnx", nodes, constants,
-                 inputs={"x": [1, 8, 10, 10]}, outputs=list("cdpgsm"))  # fmt: skip
+                 inputs={"x": [1, 8, 10, 10]}, outputs=list("cdpgsme"))  # fmt: skip
     graph, _ = read_onnx(path)
     assert dict(zip(graph.op_names, graph.op_flops.tolist(), strict=True)) == {
         "conv": 2 * 16 * 8 * 8 * 3 * 3 * 2 + 16 * 8 * 8,
@@ -222,6 +223,7 @@ def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
         "mean": 800,
         "softmax": 4000,
         "turn": 0,
+        "sum": 2 * 8 * 10 * 10 * 16 * 3 * 3,
     }
 
 

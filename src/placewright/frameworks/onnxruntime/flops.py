@@ -76,6 +76,10 @@ def _matmul(node: NodeShapes) -> float:
     return flops.matmul(node.output, left[inner] if left else 1)
 
 
+def _einsum(node: NodeShapes) -> float:
+    return flops.einsum(node.attributes["equation"].decode(), node.inputs)
+
+
 def _gemm(node: NodeShapes) -> float:
     inner = node.inputs[0][0 if node.attributes.get("transA") else 1]
     # Each tensor of a QGemm has a scale and a zero point, the bias none.
@@ -160,6 +164,7 @@ _SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = {
     "MatMulNBits": _matmul,
     "DynamicQuantizeMatMul": _matmul,
     "QLinearMatMul": _matmul,
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "FusedGemm": _gemm,
     "QGemm": _gemm,

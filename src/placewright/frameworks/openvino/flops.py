@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -149,13 +148,8 @@ def _choice(node: Any) -> float:
 
 
 def _einsum(node: Any) -> float:
-    """Multiply-add per combination of all indices, which is exact for two operands."""
-    operands = node.get_attributes()["equation"].split("->")[0].split(",")
-    extents: dict[str, int] = {}
-    for index, letters in enumerate(operands):
-        if "." not in letters:
-            extents.update(zip(letters.strip(), _input(node, index), strict=False))
-    return 2.0 * math.prod(extents.values())
+    inputs = [_input(node, index) for index in range(node.get_input_size())]
+    return flops.einsum(node.get_attributes()["equation"], inputs)
 
 
 _SPECIAL: Mapping[str, Callable[[Any], float]] = {
