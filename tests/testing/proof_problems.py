@@ -260,12 +260,22 @@ class _Draw:
         self.price = rng.choice([0, 1, 2, 9], n)
         self.joules = rng.integers(0, 9, (MOST_OPS, n)) / 2.0
         self.costs_alike = rng.random() < 0.5
+        self.ops_within_limit = 0
         self.is_amount_limited = rng.random(3) < (
             [0.0, 1.0, 0.2] if self.model == LOAD else [0.4, 0.6, 0.5]
         )
         self.limited_row, self.limit_share = rng.random(), rng.choice([0.75, 1.0, 1.25], 3)
-        if self.model == LOAD:  # a placement of little load also costs little
-            self.limit_share *= 0.8
+        if self.model == LOAD:
+            self.limit_share *= 0.8  # a placement of little load also costs little
+            self.limit_share *= rng.choice([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0**20, 2.0**34], 3)
+            self.draw_equal_joules(rng)
+
+    def draw_equal_joules(self, rng: np.random.Generator) -> None:
+        """Sometimes each op takes 3 J or none, time takes none, and the limit counts such ops."""
+        self.ops_within_limit = int(rng.choice([0, 0, 0, 0, 0, 1, 1, 2]))
+        is_dear = rng.random(MOST_DEVICES) < 0.5
+        if self.ops_within_limit:
+            self.joules[:], self.idle_watts[:] = 3.0 * is_dear, 0
 
     def leave_free(self, device: int) -> None:
         """No copy occupies the device, which may then have streams; -1 is no device."""
@@ -387,7 +397,7 @@ class _Draw:
         )
 
     def limits(self) -> dict[str, float]:
-        """Near the amounts of a placement of the problem with all features; some are below all."""
+        """Near the amounts of a placement of the problem with all features, or far above them."""
         whole = proof_problem(self.seed, self.model, {"limited amounts"})
         rows = legal_placements(whole)
         rows = np.roll(rows, -int(self.limited_row * len(rows)), axis=0)
@@ -398,6 +408,8 @@ class _Draw:
             if row is None or not self.is_amount_limited[at]:
                 continue
             most = amount(whole, name, row, seconds) * self.limit_share[at]
+            if name == "energy" and self.ops_within_limit:
+                most = 3.0 * self.ops_within_limit
             if most > 0:
                 limits[name] = float(most)
         return limits

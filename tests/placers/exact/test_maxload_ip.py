@@ -36,6 +36,7 @@ from placewright.placers.exact.max_load.program import first_devices, relabelled
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
+from placewright.placers.portfolio.auto import Auto
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -183,6 +184,18 @@ def test_two_ops_stay_apart_as_long_as_limits_let_them(
     assert found.placement is not None
     assert sorted(found.placement.device_of.tolist()) == device_of
     assert (found.value, found.status) == (2.0 - len(set(device_of)) + 1.0, "optimal")
+
+
+@pytest.mark.parametrize("placer", [QUICK, CpSat(), Auto()], ids=lambda placer: placer.name)
+@pytest.mark.parametrize("times", [1e5, 1e9, 1e300])
+def test_limits_far_above_all_placements_change_nothing(
+    placer: MaxloadIp | CpSat | Auto, times: float
+) -> None:
+    devices = (Device(name, idle_watts=1, busy_watts=2, price_per_hour=1) for name in "ab")
+    problem = two_ops(*devices, limits={"energy": 7 * times, "price": times / 1800})
+    evaluator = Evaluator(problem, Budget(evaluations=50))
+    found = placer.place(problem, evaluator, np.random.default_rng(0))
+    assert (found.value, found.status) == (1.0, "optimal")
 
 
 @pytest.mark.parametrize("placer", [QUICK, CpSat()], ids=lambda placer: placer.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from support.pipelines import (
     random_training,
 )
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -74,6 +77,41 @@ def test_no_limit_is_refused_that_a_placement_keeps(seed: int, share: float, tic
     elif ticks == 1e8 and share < 0.999:
         assert answer.is_infeasible
     assert answer.is_infeasible == (answer.columns is None)
+
+
+@pytest.mark.parametrize(("joules", "most"), [(3.0, 3.0), (3.1, 3.0), (6.0, 2.0)])
+def test_a_limit_that_counts_ops_is_no_wider_for_its_rounding(joules: float, most: float) -> None:
+    """Four ops of 1 s: those on b take 3 J, so one may be there for 3 J, and two for 6 J."""
+    devices = (Device(name, idle_watts=0, busy_watts=0) for name in "ab")
+    problem = pipeline_problem([[1.0] * 2] * 4, [], [])
+    problem = replace(
+        problem,
+        cluster=Cluster(tuple(devices), (Link("a", "b"), Link("b", "a")), "a"),
+        op_joules=frozen_floats([[0.0, 3.0]] * 4),
+        limits={"energy": joules},
+    )
+    model = load_model_of(problem, problem.colocation)
+    program = LimitedProgram(max_load_program(model).program, 1e8, 4.0)
+    answer = program.search_below(most - 0.5, quiet_solver(), lambda: False)
+    assert answer.is_infeasible
+    found = solve(problem)
+    assert (found.value, found.status) == (most, "optimal")
+
+
+@pytest.mark.parametrize("seconds", [1e9, 1e12, 1e15])
+def test_a_device_on_which_everything_takes_ages_is_not_used(seconds: float) -> None:
+    """Two ops of 1 s on a or b, which cost 1 a second each, or ages on c; apart is better."""
+    devices = (Device(name, price_per_hour=3600) for name in "abc")
+    links = tuple(Link(*ends) for ends in itertools.permutations("abc", 2))
+    problem = replace(
+        pipeline_problem([[1.0, 1.0, seconds]] * 2, [], []),
+        cluster=Cluster(tuple(devices), links, "a"),
+        limits={"price": 2.0},
+    )
+    evaluator = Evaluator(problem, Budget())
+    evaluator.evaluate(np.array([0, 0]))
+    found = CpSat().place(problem, evaluator, np.random.default_rng(0))
+    assert (found.value, found.status) == (1.0, "optimal")
 
 
 def test_a_packing_that_fails_is_unknown() -> None:

@@ -33,11 +33,7 @@ from placewright.simulation.evaluator import Evaluator
 
 @dataclass(frozen=True)
 class Dpl:
-    """Splits a depth-first order of the graph into one stretch per device.
-
-    Its table has loads of single devices alone, so it refuses limits on energy and price, shared
-    processors, channels and pools, and phases that add up.
-    """
+    """Splits a depth-first order of the graph into one stretch per device."""
 
     name: ClassVar[str] = "dpl"
     paper: ClassVar[str] = "Tarnawski et al., NeurIPS 2020"

@@ -45,9 +45,6 @@ from placewright.simulation.evaluator import Evaluator
 class IdealDp:
     """Finds the contiguous split of least max-load.
 
-    Its table has loads of single devices alone, so it refuses limits on energy and price, shared
-    processors, channels and pools, and phases that add up.
-
     Attributes:
         max_ideals: limit on ideals, >= 2; beyond it the result is DPL's split.
     """

@@ -42,9 +42,6 @@ from placewright.simulation.evaluator import Evaluator
 class Pipedream:
     """Splits a chain of fused layers.
 
-    Its table has loads of single devices alone, so it refuses limits on energy and price, shared
-    processors, channels and pools, and phases that add up.
-
     Attributes:
         ignored: names of ops, separated by commas, whose outgoing edges form no component (inputs
             that many layers read); empty ignores ops that take no time and send for free.

@@ -40,10 +40,10 @@ class Narrowing:
     """Searches below a series of limits; each search may improve the bound or the incumbent.
 
     Args:
-        program: no placement undercuts its objective (see `LimitedProgram` for its form).
+        program: no placement undercuts its objective, and no time of a best solution exceeds that
+            solution's value (see `LimitedProgram` for its form).
         decode: device of each unit in a solution's columns.
-        most: upper bound on the value of every solution, in seconds, >= 0; no time exceeds the
-            value.
+        most: upper bound on the value of every solution, in seconds, >= 0.
         solver: makes a solver that may use a share of the caller's time.
 
     Attributes:
@@ -138,7 +138,7 @@ class LimitedProgram:
         assert self._free[self._summed].all()
         self._model = cp_model.CpModel()
         self._columns: list[Any] = [
-            self._model.new_int_var(0, int(most), "") for most in self._largest.tolist()
+            self._model.new_int_var(0, int(largest), "") for largest in self._largest.tolist()
         ]
         rows = program.rows
         for row in range(len(rows.low)):
@@ -172,20 +172,26 @@ class LimitedProgram:
 
     def _add(self, columns: IntArray, values: FloatArray, low: float, high: float) -> None:
         """Add a row: unchanged if it counts whole columns, else loosened, in ticks."""
-        whole = bool((np.abs(values) == 1.0).all())
+        ends = [end for end in (low, high) if math.isfinite(end)]
+        whole = bool((np.abs(values) == 1.0).all()) and all(end.is_integer() for end in ends)
         if whole and not self._free[columns].any():
             self._bounded(columns, values, low, high)
             return
         if math.isfinite(low):
             scale = self._scale(columns, values)
-            loose = self._loosened(columns, values, scale)
-            self._bounded(columns, loose, low * scale - 1.0, math.inf)
+            loose, low = self._loosened(columns, values, scale), low * scale - 1.0
+            # A coefficient of this size forbids its column; larger ones might exceed all integers.
+            most = float(np.maximum(loose, 0.0) @ self._largest[columns])
+            enough = math.ceil(max(0.0, most - low + 2.0))
+            self._bounded(columns, np.maximum(loose, -enough), low, math.inf)
         if math.isfinite(high):
             free = self._free[columns]
             assert (values[free] > 0.0).all()
             values = np.where(free, values / self._ticks, values)
-            most = max(float(np.abs(values) @ self._largest[columns]), 1e-300)
-            scale = (_MOST if free.any() else _LARGEST) / most
+            if np.maximum(values, 0.0) @ self._largest[columns] <= high:
+                return  # every solution keeps it, and its scale might exceed all integers
+            reach = float(np.abs(values) @ self._largest[columns])
+            scale = (_MOST if free.any() else _LARGEST) / reach
             self._bounded(columns, np.floor(values * scale), -math.inf, high * scale + 1.0)
 
     def _scale(self, columns: IntArray, values: FloatArray) -> float:

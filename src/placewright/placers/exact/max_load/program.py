@@ -11,6 +11,7 @@ objective by a limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,7 @@ def max_load_program(
     successors: Csr | None = None,
     split_phases: bool = False,
     may_be: BoolArray | None = None,
+    longest: float = math.inf,
 ) -> MaxLoadProgram:
     """Build the program.
 
@@ -55,15 +57,19 @@ def max_load_program(
         successors: precedence among items; given, every device's set must be contiguous.
         split_phases: minimise max forward + max backward load.
         may_be: where each item may be beyond what the model allows, shape (n_items, n_devices).
+        longest: value above which no solution is worth finding, in seconds.
     """
-    return _Builder(model, split_phases, may_be).build(successors)
+    return _Builder(model, split_phases, may_be, longest).build(successors)
 
 
 class _Builder:
     """Numbers the columns block by block and adds the rows."""
 
-    def __init__(self, model: LoadModel, split_phases: bool, may_be: BoolArray | None) -> None:
+    def __init__(
+        self, model: LoadModel, split_phases: bool, may_be: BoolArray | None, longest: float
+    ) -> None:
         self.model, self.split_phases = model, split_phases
+        self.longest = min(longest, _everything(model))
         self.kinds = model.kind_of
         self.n_devices = len(self.kinds)
         allowed = np.isfinite(model.seconds[self.kinds]).T
@@ -208,9 +214,9 @@ class _Builder:
 
     def _rent(self, device: int, peak: list[int]) -> int:
         """The column of how long a device is paid for: at least T if it runs an item."""
-        rent, items, most = self._column(np.inf), self.placed[:, device], _everything(self.model)
+        rent, items, longest = self._column(np.inf), self.placed[:, device], self.longest
         used = self._any(items[items >= 0].tolist())
-        self.rows.add(-most, np.inf, [rent, used, *peak], [1.0, -most, *(-1.0 for _ in peak)])
+        self.rows.add(-longest, np.inf, [rent, used, *peak], [1.0, -longest, *(-1.0 for _ in peak)])
         return rent
 
     def _any(self, columns: list[int]) -> int:
@@ -326,17 +332,19 @@ def max_load_limits(
     """
     model = load_model_of(problem, problem.colocation)
     evaluator.offer_bound(model.area_bound, "balanced load")
+    longest = min(_everything(model), evaluator.best_value)
     program = max_load_program(
         model,
         split_phases=splits_phases(problem.execution_model),
         may_be=first_devices(model),
+        longest=longest,
     )
 
     def decode(columns: FloatArray) -> IntArray:
         values = np.where(program.placed >= 0, columns[program.placed], -1.0)
         return problem.colocation.expand(values.argmax(axis=1))
 
-    return Narrowing(program.program, decode, _everything(model), evaluator, solver)
+    return Narrowing(program.program, decode, longest, evaluator, solver)
 
 
 def _everything(model: LoadModel) -> float:

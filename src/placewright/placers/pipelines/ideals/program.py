@@ -233,7 +233,7 @@ def why_not_contiguous(problem: Problem) -> str | None:
 
 
 def why_not_in_order(problem: Problem) -> str | None:
-    """None if a contiguous split is defined for the problem, else the reason."""
+    """None if a contiguous split is defined and a table of single devices' loads suffices."""
     if reason := why_not_time_alone(problem):
         return reason
     if not isinstance(problem.execution_model, MaxLoad):
