@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, overload, runtime_checkable
+from functools import cache
+from typing import Any, Protocol, TypeGuard, overload, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +42,20 @@ class TakesOwnTensors(Protocol):
             arrays: values of all outputs, in the model's order.
         """
         ...
+
+
+@cache
+def _has_own_tensors(kind: type[Any]) -> bool:
+    return issubclass(kind, TakesOwnTensors)
+
+
+def takes_own_tensors(model: object) -> TypeGuard[TakesOwnTensors]:
+    """True if a model has tensors of its own.
+
+    Each call of a plan asks. Python looks at all methods of a protocol each time, so that the
+    answer is kept for each class.
+    """
+    return _has_own_tensors(type(model))
 
 
 def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) -> Signature:
@@ -147,7 +162,7 @@ def checked_inputs(
             "inputs are a list with one array per input, or a mapping from name to array; got "
             f"{type(inputs).__name__}"
         )
-    if isinstance(model, TakesOwnTensors):
+    if takes_own_tensors(model):
         pairs = zip(ports, values, strict=True)
         values = [model.array_of(value, port.dtype) for port, value in pairs]
     dtypes = model.input_dtypes() if dtypes is None else dtypes
@@ -276,4 +291,4 @@ def given_inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInput
 
 def flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
     """Inputs without nesting, and whether tensors of the runtime's library are among them."""
-    return model.flattened(inputs) if isinstance(model, TakesOwnTensors) else (inputs, False)
+    return model.flattened(inputs) if takes_own_tensors(model) else (inputs, False)

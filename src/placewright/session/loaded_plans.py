@@ -26,10 +26,10 @@ from placewright.execution.direct import (
 from placewright.execution.inputs import (
     GivenInputs,
     Outputs,
-    TakesOwnTensors,
     checked_inputs,
     flattened,
     given_inputs,
+    takes_own_tensors,
 )
 from placewright.execution.members import Members
 from placewright.execution.placements import (
@@ -397,7 +397,7 @@ def require_stream(plan: Plan, in_flight: int | None, errors: str) -> None:
 
 def _result(model: LoadedModel, outputs: Sequence[HostArray], has_tensors: bool) -> Any:
     """Outputs as arrays, or as the model's own result if its inputs were tensors."""
-    if has_tensors and isinstance(model, TakesOwnTensors):
+    if has_tensors and takes_own_tensors(model):
         return model.own_result(outputs)
     return Outputs(model.signature, outputs)
 
