@@ -45,6 +45,25 @@ def test_rounds_that_scatter_are_not_called_noise() -> None:
     assert "95 % interval 0.20 to 1.30)" in text
 
 
+@pytest.mark.parametrize(
+    ("level", "scatter", "recommended"),
+    [(1.0, 0.02, "plan"), (1.07, 0.2, "plan"), (0.98, 0.2, "plan"), (0.8, 0.02, "even split")],
+)
+def test_another_split_wins_only_if_it_is_clearly_faster(
+    level: float, scatter: float, recommended: str
+) -> None:
+    """One split is no simpler to serve than the other."""
+    rng = np.random.default_rng(5)
+    samples = {
+        "plan": noisy(1.0, 0),
+        "even split": (level * rng.normal(1.0, scatter, 21)).tolist(),
+        "cpu:0": noisy(1.5, 1),
+    }
+    simpler = ["cpu:0", "even split"]
+    verdict = judge(samples, simpler, splits=["even split"], like_searched=["even split"])
+    assert verdict.recommendation == recommended
+
+
 def test_a_tie_goes_to_the_simplest() -> None:
     samples = {
         "plan": noisy(1.0, 0),

@@ -152,6 +152,9 @@ def test_an_even_split_may_be_recommended(
     assert devices(found) == [0, 1]
     assert "use the simpler split: 'even split' is faster" in table.verdict
     assert "this plan holds 'even split'" in recommendation_lines(found)[0]
+    sentence, step = verdict_lines(found)
+    assert sentence.startswith("Split over 2 devices: ")
+    assert "instead of this plan" not in step
 
 
 def test_what_the_search_found_alone_is_measured_once(

@@ -44,6 +44,7 @@ def judge(
     *,
     searched: str = PLAN,
     splits: Collection[str] = (),
+    like_searched: Collection[str] = (),
     most_loss: float = math.inf,
 ) -> Verdict:
     """Compare the searched placement with all simpler contenders, round by round.
@@ -51,7 +52,9 @@ def judge(
     Two contenders are compared by the ratio of their times in the same round, which cancels drift
     of the machine. The searched placement wins only if the whole 95 % interval of the median ratio
     to every simpler contender is above 1.01. Otherwise the simplest contender that is
-    as fast as the fastest simpler one, within the same margin, is recommended.
+    as fast as the fastest simpler one, within the same margin, is recommended. A contender of
+    `like_searched` is no simpler to serve than the searched placement, so that it must be faster
+    beyond noise to win.
 
     Args:
         samples: name -> seconds of each round, equal lengths.
@@ -60,6 +63,7 @@ def judge(
         searched: name of the searched placement: ``"plan"``, or a name of `simplest_first` if the
             search returned that contender.
         splits: names of simpler contenders that use several devices.
+        like_searched: names of those that split the model itself, such as an even split.
         most_loss: a contender whose median is longer than the shortest median by more than this
             share is not recommended, even if its rounds scatter.
 
@@ -76,7 +80,10 @@ def judge(
     speedup, low, high = intervals[fastest]
     enough = (1 + most_loss) * min(contender.median for contender in contenders.values())
     near = [name for name in simplest_first if contenders[name].median <= enough]
-    is_faster = all(row[1] > 1 + _LEAST_GAIN for row in intervals.values())
+    is_faster = all(
+        _keeps_up(row) if name in like_searched else row[1] > 1 + _LEAST_GAIN
+        for name, row in intervals.items()
+    )
     if searched == PLAN and (is_faster or not near):
         best_of = "simpler split" if fastest in splits else "without a split"
         text = (
@@ -111,6 +118,12 @@ def judge(
             f"{beyond}"
         )
     return Verdict(chosen, False, speedup, (low, high), text, contenders)
+
+
+def _keeps_up(interval: tuple[float, float, float]) -> bool:
+    """False if another contender is clearly faster, by the ratio of its seconds to the plan's."""
+    share, _, most = interval
+    return most >= 1 - _LEAST_GAIN and share >= 1 - _CLEAR
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:

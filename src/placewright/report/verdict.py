@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
-from placewright.core.plan import PLAN, SEARCHED, Plan, contender_of
+from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError
@@ -175,7 +175,9 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     alone = best_device(alternatives)
     unit = plan.problem.value_unit
     proof = _proof(plan)
-    held = (PLAN, *map(contender_of, used))
+    held = [PLAN, *map(contender_of, used)]
+    if plan.searched is not None and len(used) > 1:  # see `recommendation.placement_text`
+        held.append(EVEN_SPLIT)
     if plan.measured is not None and plan.measured.recommendation not in held:
         return _other_is_better(plan, proof)
     caveat = "" if plan.measured is not None else "not measured; "
@@ -265,9 +267,15 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     name, here = plan.measured.recommendation, format_duration(plan.measured.median)
     seconds = plan.measured.baselines.get(name)
     beside = "" if seconds is None else f" ({format_duration(seconds)} against {here})"
-    answer = "split" if name == SEARCHED else "do not split"
-    word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
-    text = f"{word}, which was faster on the hardware{beside}; {proof}."
+    why = "which was faster on the hardware"
+    if seconds is not None and seconds >= plan.measured.median:
+        why = "which is simpler and as fast within noise"
+    word = {
+        SEARCHED: "Run what the search found",
+        EVEN_SPLIT: f"Split evenly: use '{EVEN_SPLIT}'",
+    }.get(name, f"Do not split: use '{name}'")
+    answer = "split" if name in (SEARCHED, EVEN_SPLIT) else "do not split"
+    text = f"{word}, {why}{beside}; {proof}."
     return PlanVerdict(answer, text, f"Run '{name}' instead of this plan.")
 
 

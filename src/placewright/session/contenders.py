@@ -130,7 +130,13 @@ def judged(
     """
     medians = {name: statistics.median(row) for name, row in seconds.items()}
     everyone = contenders.simplest_first(medians, seconds)
-    whole = judge(seconds, everyone, searched=contenders.searched, splits=_SPLITS)
+    whole = judge(
+        seconds,
+        everyone,
+        searched=contenders.searched,
+        splits=_SPLITS,
+        like_searched=(EVEN_SPLIT,),
+    )
     if kept is None:
         return whole
     if not kept:
@@ -143,6 +149,7 @@ def judged(
             simpler,
             searched=contenders.searched,
             splits=_SPLITS,
+            like_searched=(EVEN_SPLIT,),
             most_loss=most_loss,
         )
         return replace(verdict, contenders=whole.contenders)
