@@ -183,6 +183,15 @@ def test_parts_add_up_to_the_difference(seed: int) -> None:
             assert sum(other.parts.values()) == pytest.approx(
                 other.value - found.value, rel=1e-9, abs=1e-9
             )
+    for name in problem.graph.op_names:  # a cause goes in the direction of its part
+        for other in explain(plan_for(problem, feasible[0]), name).elsewhere:
+            change = other.parts.get("transfers", 0.0)
+            assert (
+                change < 0 or "saved transfer" not in other.decides or not any(other.parts.values())
+            )
+            assert (
+                change > 0 or "new transfer" not in other.decides or not any(other.parts.values())
+            )
 
 
 def test_contention_decides_worked_by_hand() -> None:

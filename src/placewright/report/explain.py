@@ -219,24 +219,26 @@ def _what_decides(
 ) -> str:
     """Name the largest part of the difference, with the cause if it is compute or transfers.
 
-    Without parts, the largest of these: the change of own time, a new transfer, a saved transfer.
+    A cause goes in the direction of its part: more compute is no transfer, and a saved transfer
+    takes no time. Without parts, the largest of these: the change of own time, a new transfer, a
+    saved transfer.
     """
     largest = max(parts, key=lambda part: abs(parts[part]), default="")
-    if largest not in ("", "compute", "transfers") and parts[largest]:
-        return f"{largest}: {_more(parts[largest], problem.time_unit)}"
+    change, time = parts.get(largest, 0.0), problem.time_unit
     before, after = devices
-    costs, time = problem.costs.seconds, problem.time_unit
-    rows = np.asarray(members)
+    costs, rows = problem.costs.seconds, np.asarray(members)
     own = float(costs[rows, after[rows]].sum() - costs[rows, before[rows]].sum())
     old = _transfers(problem, before, members)
     new = {way: seconds for way, seconds in crossing.items() if way not in old}
     gone = {way: seconds for way, seconds in old.items() if way not in crossing}
-    causes = [(abs(own), f"its own time: {_more(own, time)}")]
-    for word, ways in (("new", new), ("saved", gone)):
-        if ways:
+    causes = []
+    if not change or (largest == "compute" and own * change > 0):
+        causes.append((abs(own), f"its own time: {_more(own, time)}"))
+    for word, ways, sign in (("new", new, 1), ("saved", gone, -1)):
+        if ways and (not change or (largest == "transfers" and sign * change > 0)):
             way = max(ways, key=lambda at: ways[at])
             causes.append((ways[way], _transfer_text(problem, way, ways[way], word)))
-    return max(causes)[1]
+    return max(causes)[1] if causes else f"{largest}: {_more(change, time)}"
 
 
 def _signed(seconds: float, unit: str) -> str:
