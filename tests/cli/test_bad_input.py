@@ -252,7 +252,8 @@ def test_a_plan_whose_model_is_gone_or_changed(tmp_path: Path, cli: InProcess) -
     path.write_bytes(content.replace(WEIGHT.tobytes(), (WEIGHT + 1).tobytes()))
     assert "has changed" in the_line(cli("run", "plan.json", cwd=tmp_path), 2)
     path.unlink()
-    assert "'m.onnx' does not exist" in the_line(cli("run", "plan.json", cwd=tmp_path), 2)
+    told = the_line(cli("run", "plan.json", cwd=tmp_path), 2)
+    assert "'m.onnx' does not exist; if it has moved, give its path as --model" in told
     shutil.copy(tmp_path / "kept.onnx", path)
     done = cli("run", "plan.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from placewright.core.resident_inputs import input_names
 from placewright.core.signature import Number
 from placewright.core.solution import HistoryPoint
 from placewright.core.source import ModelSource
-from placewright.errors import FileFormatError, StalePlanError
+from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
 from placewright.files.plan_document import (
     PLAN_FORMAT,
@@ -38,7 +38,7 @@ from placewright.files.problem_file import (
 )
 from placewright.files.schema import require_order
 from placewright.io.json_text import read_json_object, read_text
-from placewright.io.opened import read_bytes
+from placewright.io.opened import read_bytes, shown_name
 from placewright.io.written import is_written_through, write_files
 
 
@@ -93,6 +93,11 @@ def read_plan(path: Path | str) -> Plan:
     """
     document = plan_document(read_json_object(path), path)
     problem_file = Path(path).parent / document.problem.path
+    if not problem_file.exists():
+        raise InputError(
+            f"problem file '{shown_name(problem_file)}' does not exist; keep it with plan "
+            f"'{shown_name(path)}', which needs it"
+        )
     sha256 = text_sha256(read_text(problem_file))
     if sha256 != document.problem.sha256:
         raise StalePlanError(

@@ -320,6 +320,12 @@ def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource
     framework = framework_of(source)
     if framework is None:
         raise InputError(f"no runtime runs model '{source.path}' (its format is '{source.format}')")
+    is_file = not source.path.startswith((ZOO_PREFIX, MODULE_PREFIX))
+    if is_file and not Path(path_in(source.path)).exists():
+        raise InputError(
+            f"model '{shown_name(source.path)}' does not exist; if it has moved, give its path as "
+            "argument `model`"
+        )
     source = framework.runnable(source, finder(framework))
     found = source if source.signature is not None else _with_signature(source, graph, framework)
     _require_numbers(found)
