@@ -189,7 +189,9 @@ class LimitChange:
 
     def text(self) -> str:
         """The change as an instruction."""
-        proof = "" if self.is_exact else f" (proven: none fits below {format_bytes(self.at_least)})"
+        proof = f" (proven: none fits below {format_bytes(self.at_least)})"
+        if self.is_exact or self.at_least <= self.limit - self.more:  # the limit of the problem
+            proof = ""
         more = f"{format_bytes(self.more)} more{proof}"
         return f"argument `memory` {self.device}={math.ceil(self.limit)}B, {more}"
 
