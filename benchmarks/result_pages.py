@@ -464,7 +464,9 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "random lengths. *Equal* compares tokens with the unsplit model's. Seconds are of one "
             "token. The error is |predicted / measured - 1|. The machine drifts, so that the plan "
             "with all units on one core computes each token, too, in turn with the split. The last "
-            "column is the median error of the predicted ratio of the two.",
+            "column is the median error of the predicted ratio of the two. An earlier version of "
+            "calibration measured these, with latencies of 0 between segments that follow each "
+            "other.",
             tables.decoders,
         ),
         Section(

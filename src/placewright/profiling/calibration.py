@@ -7,9 +7,9 @@ rounds the unsplit model was slow, so that they promise too much.
 
 Half of the placements are random walks. The others give each unit to the device that would finish
 it first, because devices that share memory slow each other down only while all of them are busy.
-A placement runs as a loaded plan serves it. If nothing in it overlaps, it may run in its caller's
-thread, where no device waits to be woken. Waits of such placements count only if there are no
-others: those that overlap must not seem to wake each other at once.
+If nothing overlaps in a placement, by the costs of its units alone, it runs in its caller's thread,
+as a loaded plan serves it. No device waits to be woken there, so that these placements say nothing
+about latencies: without others, those of the links stay as they were found.
 
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
@@ -77,8 +77,8 @@ class TrialPlan:
 
     placements: int = PLACEMENTS  # at most 20
     rounds: Rounds | None = None  # of each placement; None is `Rounds.of` the usual number
-    # A thread for each device also where a loaded plan needs none: for measurements that stand for
-    # other models.
+    # a thread for each device also where nothing overlaps: for measurements that stand for other
+    # models
     in_threads: bool = False
 
     def __post_init__(self) -> None:
@@ -161,7 +161,6 @@ class _Placements:
         self._reference = whole_model_runner(model, problem.cluster.devices[first])
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
-        self._waits_of_one_thread: list[Wait] = []
         self.trials: list[Trial] = []
 
     def __enter__(self) -> None:
@@ -176,8 +175,7 @@ class _Placements:
     @property
     def evidence(self) -> Evidence:
         """Measurements of all placements that were measured in full."""
-        waits = self._waits or self._waits_of_one_thread
-        return Evidence(tuple(self._rows), tuple(waits), (), self._expected)
+        return Evidence(tuple(self._rows), tuple(self._waits), (), self._expected)
 
     def add(self, device_of: IntArray) -> bool:
         """Measure a placement; return False if the deadline left it too few rounds."""
@@ -193,9 +191,8 @@ class _Placements:
         if len(spans) < self._rounds.least:
             return False
         self._rows += segment_rows(problem, segments, placement.device_of, np.array(spans))
-        is_threaded = isinstance(runner, ConcurrentRunner)
-        kept = self._waits if is_threaded else self._waits_of_one_thread
-        kept += _waits(problem, segments, np.median(spans, axis=0))
+        if isinstance(runner, ConcurrentRunner):
+            self._waits += _waits(problem, segments, np.median(spans, axis=0))
         at = tuple(placement.device_of.tolist())
         median = float(np.median(seconds))
         self.trials.append(Trial(at, median, median * median_error(seconds)))
