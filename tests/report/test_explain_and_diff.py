@@ -20,6 +20,8 @@ from placewright.report.difference import difference_of
 from placewright.report.explain import explain, parts_of_value
 from placewright.report.page import page_text
 from placewright.report.page_document import plans_document
+from placewright.report.page_times import busy_seconds
+from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
 from tests.simulation.oracle import Reference
@@ -161,6 +163,19 @@ def test_a_page_of_two_plans_says_what_moved() -> None:
     moved = [unit for unit, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
     assert other["moved_units"] == moved
     assert other["lines"][0] in page_text(document)
+
+
+def test_seconds_of_computing_are_those_of_the_report_page() -> None:
+    """Of a problem with contention and costs of cuts, so that units take longer than alone."""
+    problem = odd_problem(3)
+    simulator = Simulator(problem)
+    rows = allowed_rows(problem, np.random.default_rng(3), 20)
+    row = next(row for row in rows if math.isfinite(simulator.value(Placement.of(row))))
+    plan = plan_for(problem, row)
+    busy = plans_document(("one", plan))["plan"]["idle"]["busy"]
+    assert busy != busy_seconds(problem, row)
+    shown = [cells[2] for cells in difference_of(plan, plan).device_rows()]
+    assert shown == [value_text(seconds, problem.time_unit) for seconds in busy]
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
+from placewright.report.page_times import computing_seconds
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
@@ -94,11 +96,17 @@ class Difference:
 
     def device_rows(self) -> list[list[str]]:
         """A row per device: units, busy time and memory, in the first plan and in the other."""
-        names = list(dict.fromkeys(n for p in (self.first, self.other) for n in _names(p)))
+        plans = (self.first, self.other)
+        names = dict.fromkeys(name for plan in plans for name in _names(plan))
+        busy = [computing_seconds(plan.problem, plan.placement) for plan in plans]
         return [
             [
                 name,
-                *(text for plan in (self.first, self.other) for text in _device_cells(plan, name)),
+                *(
+                    text
+                    for plan, seconds in zip(plans, busy, strict=True)
+                    for text in _device_cells(plan, name, seconds)
+                ),
             ]
             for name in names
         ]
@@ -285,14 +293,13 @@ def _names(plan: Plan) -> tuple[str, ...]:
     return plan.problem.cluster.device_names
 
 
-def _device_cells(plan: Plan, name: str) -> list[str]:
+def _device_cells(plan: Plan, name: str, busy: Sequence[float]) -> list[str]:
     problem = plan.problem
     if name not in problem.cluster.device_index:
         return ["-", "-", "-"]
-    units = np.flatnonzero(plan.placement.device_of == problem.cluster.device_index[name])
-    seconds = float(problem.costs.seconds[units, problem.cluster.device_index[name]].sum())
+    device = problem.cluster.device_index[name]
     return [
-        str(len(units)),
-        value_text(seconds, problem.time_unit),
+        str(np.count_nonzero(plan.placement.device_of == device)),
+        value_text(busy[device], problem.time_unit),
         format_bytes(plan.memory.get(name, 0.0)),
     ]

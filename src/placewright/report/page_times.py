@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.execution_models import Event
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.simulation.model import Simulator
 from placewright.simulation.timeline import Timeline, Transfer
 
 NONE, INPUT_OF_UNIT, INPUT_BY_HOP, STREAM, ORDER = range(5)
@@ -198,6 +201,14 @@ def busy_seconds(problem: Problem, device_of: np.ndarray) -> list[float]:
     units = np.arange(problem.n_units)
     own = problem.costs.seconds[units, device_of]
     return [float(x) for x in np.bincount(device_of, own, minlength=problem.n_devices)]
+
+
+def computing_seconds(problem: Problem, placement: Placement) -> list[float]:
+    """Seconds in which each device computes: by the timeline if the execution model has one."""
+    if not isinstance(problem.execution_model, Event):
+        return busy_seconds(problem, placement.device_of)
+    times = device_times(problem, Simulator(problem).timeline(placement))
+    return [device.busy for device in times]
 
 
 @dataclass(frozen=True)
