@@ -37,6 +37,7 @@ def compiled_versions() -> dict[str, list[str]]:
     """Of each kernel: the combinations of argument types that it was called with."""
     from numba.core.dispatcher import Dispatcher
 
+    gc.unfreeze()  # kernels that were imported before the run are frozen, and not listed
     found = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
     # Numba's own have one name for many, and are compiled as parts of ours.
     found = [one for one in found if one.py_func.__module__.startswith("placewright.")]
