@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, Protocol, TypeGuard, overload, runtime_checkable
 
 import numpy as np
@@ -44,9 +43,7 @@ class TakesOwnTensors(Protocol):
         ...
 
 
-@cache
-def _has_own_tensors(kind: type[Any]) -> bool:
-    return issubclass(kind, TakesOwnTensors)
+_TAKES_OWN: dict[type[Any], bool] = {}  # class of a model -> whether it is `TakesOwnTensors`
 
 
 def takes_own_tensors(model: object) -> TypeGuard[TakesOwnTensors]:
@@ -55,7 +52,10 @@ def takes_own_tensors(model: object) -> TypeGuard[TakesOwnTensors]:
     Each call of a plan asks. Python looks at all methods of a protocol each time, so that the
     answer is kept for each class.
     """
-    return _has_own_tensors(type(model))
+    kind = type(model)
+    if kind not in _TAKES_OWN:
+        _TAKES_OWN[kind] = isinstance(model, TakesOwnTensors)
+    return _TAKES_OWN[kind]
 
 
 def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) -> Signature:

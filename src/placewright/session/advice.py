@@ -207,7 +207,9 @@ class DeviceChange:
     def text(self) -> str:
         """The change as an instruction."""
         noun = "one more device" if self.count == 1 else f"{self.count} more devices"
-        proof = "" if self.count == self.at_least else f" (proven: at least {self.at_least})"
+        proof = f" (proven: at least {self.at_least})"
+        if self.at_least in (1, self.count):  # one is the least that is a change
+            proof = ""
         return f"{noun} like '{self.device}'{proof}"
 
 
