@@ -153,7 +153,7 @@ def test_an_even_split_may_be_recommended(
     assert "use the simpler split: 'even split' is faster" in table.verdict
     assert "this plan holds 'even split'" in recommendation_lines(found)[0]
     sentence, step = verdict_lines(found)
-    assert sentence.startswith("Split over 2 devices: ")
+    assert sentence.startswith("Split evenly over 2 devices: ")
     assert "instead of this plan" not in step
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
-from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of
+from placewright.core.plan import PLAN, SEARCHED, Plan, contender_of
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError
@@ -175,10 +175,10 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     alone = best_device(alternatives)
     unit = plan.problem.value_unit
     proof = _proof(plan)
-    held = [PLAN, *map(contender_of, used)]
-    if plan.searched is not None and len(used) > 1:  # see `recommendation.placement_text`
-        held.append(EVEN_SPLIT)
+    held = (PLAN, *map(contender_of, used))
     if plan.measured is not None and plan.measured.recommendation not in held:
+        if plan.searched is not None and len(used) > 1:  # see `recommendation.placement_text`
+            return _even_split(plan, proof)
         return _other_is_better(plan, proof)
     caveat = "" if plan.measured is not None else "not measured; "
     if len(used) == 1:
@@ -262,6 +262,22 @@ def _proof(plan: Plan) -> str:
     return f"by these costs no placement takes less than {bound} (gap {plan.gap:.1%})"
 
 
+def _even_split(plan: Plan, proof: str) -> PlanVerdict:
+    """The verdict on a plan that holds the even split, which was clearly faster than the search's.
+
+    The measurement decides: by prediction the searched placement is faster.
+    """
+    assert plan.measured is not None
+    searched = plan.measured.baselines.get(SEARCHED)
+    against = "" if searched is None else f" ({format_duration(searched)})"
+    here = value_text(plan.value, plan.problem.value_unit)
+    text = (
+        f"Split evenly over {len(devices_in_use(plan))} devices: {here}{_by(plan)}, faster on the "
+        f"hardware than what the search found{against}; {proof}."
+    )
+    return PlanVerdict("split", text, _next(plan))
+
+
 def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     assert plan.measured is not None
     name, here = plan.measured.recommendation, format_duration(plan.measured.median)
@@ -270,11 +286,8 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     why = "which was faster on the hardware"
     if seconds is not None and seconds >= plan.measured.median:
         why = "which is simpler and as fast within noise"
-    word = {
-        SEARCHED: "Run what the search found",
-        EVEN_SPLIT: f"Split evenly: use '{EVEN_SPLIT}'",
-    }.get(name, f"Do not split: use '{name}'")
-    answer = "split" if name in (SEARCHED, EVEN_SPLIT) else "do not split"
+    answer = "split" if name == SEARCHED else "do not split"
+    word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
     text = f"{word}, {why}{beside}; {proof}."
     return PlanVerdict(answer, text, f"Run '{name}' instead of this plan.")
 
