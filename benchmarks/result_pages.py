@@ -295,11 +295,12 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         ),
         Section(
             "Claims of methods that refuse features", "proofs-by-method",
-            "make fuzz-proofs PROOFS='--models max-load --methods cp-sat,maxload-ip "
-            "--problems 10000'",
+            "python -m benchmarks.proofs --models max-load --methods cp-sat,maxload-ip "
+            "--problems 2500 --results docs/results/proofs-by-method.json",
             "Problems of throughput without what the named methods refuse. All refuse shared "
             "channels, unlike links and routes through the host. Programs over ideals also refuse "
-            "limits on energy and price, modes, memory pools, and phases that add up.",
+            "limits on energy and price, modes, memory pools, and phases that add up. Their rows "
+            "are from the same command with `--methods dpl,ideal-dp,pipedream --problems 3440`.",
             tables.proofs,
         ),
         Section(
