@@ -321,7 +321,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         Section(
             "Broken implications", "proofs", "make fuzz-proofs PROOFS='--mutations 150'",
             "Each row breaks one rule that a bound rests on, and counts problems until the "
-            "comparison notices a false claim.",
+            "comparison notices a false claim. The first problem is one in which the rule "
+            "binds, if it seldom does.",
             tables.mutations,
         ),
     )),

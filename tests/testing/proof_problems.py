@@ -673,3 +673,29 @@ def problem_of_later_readers() -> Problem:
         pins={0: 0, 1: 1, 2: 2, 3: 1, 4: 2},
     )
     return whole.coarsened(Grouping(frozen_ints([1, 2, 3, 4, 0])))
+
+
+def problem_of_two_limits() -> Problem:
+    """Two ops of 1 s, best apart on a and b, which take all that the limits allow.
+
+    Each device idles at 1 W; b costs 3 a second, a costs 1, and an op takes 5 J on b alone. Apart:
+    1 s, 2 + 5 = 7 J and 1 + 3 = 4. Together on a: 2 s, 4 J and 2, or 6 J or 3 if power or prices
+    are half as much again.
+    """
+    builder = GraphBuilder()
+    for name in ("one", "other"):
+        builder.add_op(name, "Op")
+    devices = tuple(
+        Device(name, idle_watts=1.0, busy_watts=1.0, price_per_hour=3600.0 * price)
+        for name, price in (("a", 1.0), ("b", 3.0))
+    )
+    return Problem(
+        builder.build(),
+        Cluster(devices, tuple(Link(*ends, 0.0, 1.0) for ends in ("ab", "ba")), "a"),
+        CostTable(frozen_floats([[1.0, 1.0]] * 2)),
+        Grouping.identity(2),
+        objective="throughput",
+        execution_model=MaxLoad(),
+        limits={"energy": 7.0, "price": 4.0},
+        op_joules=frozen_floats([[0.0, 5.0]] * 2),
+    )

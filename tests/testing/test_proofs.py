@@ -21,6 +21,7 @@ from testing.proof_problems import (
     drawn_features,
     features_of,
     problem_of_later_readers,
+    problem_of_two_limits,
     proof_problem,
 )
 
@@ -177,6 +178,20 @@ def test_a_reader_after_a_part_may_be_served_before_those_inside() -> None:
         ask("", problem, 9.0, broken, mutation.methods)
     assert tally.faults == []
     assert any("false bound (bound 9.999" in fault for fault in broken.faults)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in MUTATIONS.items() if one.problem is problem_of_two_limits]
+)
+def test_limits_that_a_broken_row_does_not_keep_are_seen(name: str) -> None:
+    """The arithmetic stands at the problem: 1 s, and 2 s where amounts are too large."""
+    mutation, problem, tally, broken = MUTATIONS[name], problem_of_two_limits(), Tally(), Tally()
+    assert least_value(problem) == 1.0
+    ask("", problem, 1.0, tally, mutation.methods)
+    with mutation.patch():
+        ask("", problem, 1.0, broken, mutation.methods)
+    assert tally.faults == []
+    assert any("false bound (bound 1.99999" in fault for fault in broken.faults)
 
 
 def test_a_class_on_a_cpu_is_not_bounded_by_the_cpu_of_least_total_time() -> None:
