@@ -32,6 +32,7 @@ from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem
 from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.io.json_text import read_json_object
+from placewright.io.opened import is_missing
 from placewright.io.written import write_text
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "plan.schema.json"
@@ -301,6 +302,12 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> No
     path.write_bytes(content)
     with pytest.raises(FileFormatError, match=r"x\.json"):
         read_json_object(path)
+
+
+def test_a_name_that_the_system_refuses_is_not_missing(tmp_path: Path) -> None:
+    assert is_missing(tmp_path / "none")
+    assert not is_missing(tmp_path)
+    assert not is_missing(tmp_path / ("n" * 300))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

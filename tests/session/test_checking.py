@@ -157,6 +157,16 @@ def test_an_even_split_may_be_recommended(
     assert "instead of this plan" not in step
 
 
+def test_an_even_split_that_is_only_the_best_placement_is_no_recommendation(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime's default wins, and the plan holds the even split."""
+    seconds = {"all cores": 0.1, "even split": 0.3, "cpu:0": 0.4, "cpu:1": 0.4, "plan": 0.5}
+    found, _ = checked(searched_for(problem), monkeypatch, seconds)
+    assert devices(found) == [0, 1]
+    assert verdict_lines(found)[0].startswith("Do not split: use 'all cores'")
+
+
 def test_what_the_search_found_alone_is_measured_once(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ from placewright.files.problem_file import (
 )
 from placewright.files.schema import require_order
 from placewright.io.json_text import read_json_object, read_text
-from placewright.io.opened import read_bytes, shown_name
+from placewright.io.opened import is_missing, read_bytes, shown_name
 from placewright.io.written import is_written_through, write_files
 
 
@@ -93,7 +93,7 @@ def read_plan(path: Path | str) -> Plan:
     """
     document = plan_document(read_json_object(path), path)
     problem_file = Path(path).parent / document.problem.path
-    if not problem_file.exists():
+    if is_missing(problem_file):
         raise InputError(
             f"problem file '{shown_name(problem_file)}' does not exist; keep it with plan "
             f"'{shown_name(path)}', which needs it"

@@ -31,6 +31,14 @@ _KINDS = (
 )
 
 
+def is_missing(path: Path) -> bool:
+    """True if a path names no file or folder; False if the system refuses to tell."""
+    try:
+        return not path.exists()
+    except OSError:  # a name that is too long, or a folder without permission
+        return False
+
+
 def shown_name(path: object) -> str:
     """A name for messages: one printable line of limited length."""
     text = printable(str(path))

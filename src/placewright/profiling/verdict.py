@@ -71,6 +71,7 @@ def judge(
     True
     """
     contenders = {name: _summary(row) for name, row in samples.items()}
+    simplest_first = _without_equals(samples, simplest_first, searched, like_searched)
     if not simplest_first:
         text = "run the plan: nothing simpler keeps the constraints"
         return Verdict(PLAN, True, np.inf, (np.inf, np.inf), text, contenders)
@@ -80,10 +81,7 @@ def judge(
     speedup, low, high = intervals[fastest]
     enough = (1 + most_loss) * min(contender.median for contender in contenders.values())
     near = [name for name in simplest_first if contenders[name].median <= enough]
-    is_faster = all(
-        _keeps_up(row) if name in like_searched else row[1] > 1 + _LEAST_GAIN
-        for name, row in intervals.items()
-    )
+    is_faster = all(row[1] > 1 + _LEAST_GAIN for row in intervals.values())
     if searched == PLAN and (is_faster or not near):
         best_of = "simpler split" if fastest in splits else "without a split"
         text = (
@@ -120,10 +118,20 @@ def judge(
     return Verdict(chosen, False, speedup, (low, high), text, contenders)
 
 
-def _keeps_up(interval: tuple[float, float, float]) -> bool:
-    """False if another contender is clearly faster, by the ratio of its seconds to the plan's."""
-    share, _, most = interval
-    return most >= 1 - _LEAST_GAIN and share >= 1 - _CLEAR
+def _without_equals(
+    samples: Mapping[str, Sequence[float]],
+    simplest_first: Sequence[str],
+    searched: str,
+    like_searched: Collection[str],
+) -> list[str]:
+    """Names of simpler contenders without those of `like_searched` that are not clearly faster."""
+    plan, kept = np.asarray(samples[searched]), []
+    for name in simplest_first:
+        share, _, most = median_interval(np.asarray(samples[name]) / plan)
+        is_clear = most < 1 - _LEAST_GAIN or share < 1 - _CLEAR
+        if name == searched or name not in like_searched or is_clear:
+            kept.append(name)
+    return kept
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
-from placewright.core.plan import PLAN, SEARCHED, Plan, contender_of
+from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError
@@ -177,8 +177,8 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     proof = _proof(plan)
     held = (PLAN, *map(contender_of, used))
     if plan.measured is not None and plan.measured.recommendation not in held:
-        if plan.searched is not None and len(used) > 1:  # see `recommendation.placement_text`
-            return _even_split(plan, proof)
+        if plan.measured.recommendation == EVEN_SPLIT and plan.searched is not None:
+            return _even_split(plan, proof)  # which the plan holds
         return _other_is_better(plan, proof)
     caveat = "" if plan.measured is not None else "not measured; "
     if len(used) == 1:
@@ -263,19 +263,18 @@ def _proof(plan: Plan) -> str:
 
 
 def _even_split(plan: Plan, proof: str) -> PlanVerdict:
-    """The verdict on a plan that holds the even split, which was clearly faster than the search's.
+    """The verdict on a plan that holds the even split, as recommended when it was measured.
 
     The measurement decides: by prediction the searched placement is faster.
     """
     assert plan.measured is not None
     searched = plan.measured.baselines.get(SEARCHED)
-    against = "" if searched is None else f" ({format_duration(searched)})"
     here = value_text(plan.value, plan.problem.value_unit)
-    text = (
-        f"Split evenly over {len(devices_in_use(plan))} devices: {here}{_by(plan)}, faster on the "
-        f"hardware than what the search found{against}; {proof}."
-    )
-    return PlanVerdict("split", text, _next(plan))
+    text = f"Split evenly over {len(devices_in_use(plan))} devices: {here}{_by(plan)}"
+    if searched is not None and searched > plan.measured.median:
+        beside = format_duration(searched)
+        text += f", faster on the hardware than what the search found ({beside})"
+    return PlanVerdict("split", f"{text}; {proof}.", _next(plan))
 
 
 def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
@@ -285,7 +284,7 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     beside = "" if seconds is None else f" ({format_duration(seconds)} against {here})"
     why = "which was faster on the hardware"
     if seconds is not None and seconds >= plan.measured.median:
-        why = "which is simpler and as fast within noise"
+        why = "which was recommended when this plan was measured"
     answer = "split" if name == SEARCHED else "do not split"
     word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
     text = f"{word}, {why}{beside}; {proof}."

@@ -51,7 +51,7 @@ from placewright.frameworks.registry import (
     reader_of_file,
 )
 from placewright.io.json_text import read_json_object
-from placewright.io.opened import shown_name
+from placewright.io.opened import is_missing, shown_name
 from placewright.profiling.units import light_ops_joined
 from placewright.session.request import Request
 from placewright.session.runtimes import (
@@ -321,7 +321,7 @@ def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource
     if framework is None:
         raise InputError(f"no runtime runs model '{source.path}' (its format is '{source.format}')")
     is_file = not source.path.startswith((ZOO_PREFIX, MODULE_PREFIX))
-    if is_file and not Path(path_in(source.path)).exists():
+    if is_file and is_missing(Path(path_in(source.path))):
         raise InputError(
             f"model '{shown_name(source.path)}' does not exist; if it has moved, give its path as "
             "argument `model`"
