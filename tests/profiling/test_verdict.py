@@ -67,7 +67,7 @@ def test_another_split_wins_only_if_it_is_clearly_faster(
 
 def test_another_split_that_is_not_clearly_faster_does_not_win_over_single_devices() -> None:
     """Nor if the searched placement does not win, either."""
-    even = (0.96 * np.linspace(0.97, 1.03, 21)).tolist()
+    even = (0.98 * np.linspace(0.95, 1.05, 21)).tolist()
     samples = {"plan": [1.0] * 21, "even split": even, "cpu:0": [1.005] * 21}
     verdict = judge(samples, ["cpu:0", "even split"], like_searched=["even split"])
     assert verdict.recommendation == "cpu:0"
