@@ -50,8 +50,8 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
 
     Raises:
         UnknownNameError: a name is unknown.
-        InputError: a dimension is negative, contradicts the model or another one with its symbol,
-            or is open and no batch.
+        InputError: a dimension is negative, contradicts the model or the number of its symbol, or
+            is open and no batch; or an input would take the number of a symbol that has two.
     """
     sizes = _sizes(inputs, asked)
     batches = _batch_symbols(inputs)
@@ -115,6 +115,9 @@ def _sizes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> dict[st
     """
     sizes = _sizes_of_symbols(inputs, asked)
     origin = {symbol: f"argument `shapes` {symbol}={size}" for symbol, size in sizes.items()}
+    # Some models use one name for different things: whole dimensions are taken as they are, unless
+    # a number that is asked for under the name, or an input that takes its number, contradicts.
+    tied = {*sizes}
     found: list[tuple[str, int, str]] = []
     for stated in inputs:
         wanted = _wanted(stated, asked)
@@ -123,12 +126,16 @@ def _sizes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> dict[st
             told = f"argument `shapes` {stated.name}={','.join(map(str, wanted))}"
             pairs = zip(stated.dimensions or (), wanted, strict=False)
             found += [(d, n, told) for d, n in pairs if isinstance(d, str) and _is_symbol(d)]
+        else:
+            tied |= {part for d in stated.dimensions or () if isinstance(d, str)
+                     for part in (d, *_terms(d))}  # fmt: skip
     for symbol, size, told in sorted(found, key=lambda row: len(_terms(row[0]))):  # sums come last
         known = _size(symbol, sizes)
         if known is None:
             sizes[symbol], origin[symbol] = size, told
-        elif known != size:
-            parts = [symbol] if symbol in origin else _terms(symbol)
+            continue
+        parts = [symbol] if symbol in origin else _terms(symbol)
+        if known != size and not tied.isdisjoint(parts):
             others = " and ".join(dict.fromkeys(origin[part] for part in parts if part in origin))
             raise InputError(
                 f"dimension '{symbol}' has one size in the whole model, but {others} makes it "
@@ -167,8 +174,8 @@ def _symbols_of(stated: StatedInput) -> Iterable[str]:
 
 
 def _is_symbol(text: str) -> bool:
-    """True for a name; Paddle writes ``?`` for every open dimension, which names none."""
-    return bool(text) and not text.isdecimal() and not _is_pattern(text)
+    """True for a name; exporters write ``?``, ``-1`` or ``None`` for every open dimension."""
+    return not re.fullmatch(r"None|-?\d*", text) and not _is_pattern(text)
 
 
 def _terms(symbol: str) -> list[str]:

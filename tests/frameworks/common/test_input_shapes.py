@@ -121,7 +121,7 @@ class TestWhatIsAsked:
         ("asked", "told"),
         [
             (
-                {"image": (8, 3, 9, 9), "tokens": (4, 7)},
+                {"image": (8, 3, 9, 9), "tokens": (4, 7)},  # and the mask?
                 "dimension 'batch' has one size in the whole model, but argument `shapes` "
                 "image=8,3,9,9 makes it 8 and argument `shapes` tokens=4,7 makes it 4; give it the "
                 "same size",
@@ -140,6 +140,26 @@ class TestWhatIsAsked:
     )
     def test_a_symbol_has_one_size(self, asked: dict[str, tuple[int, ...]], told: str) -> None:
         assert told in refusal(IMAGE, TOKENS, MASK, **asked)
+
+    @pytest.mark.parametrize("name", ["-1", "None", "", "?", "7"])
+    def test_a_placeholder_is_no_symbol(self, name: str) -> None:
+        x = StatedInput(("x",), (name, 3, name, name))
+        assert fixed_shapes([x], {"x": (1, 3, 320, 640)}) == [(1, 3, 320, 640)]
+
+    def test_whole_dimensions_are_taken_as_they_are(self) -> None:
+        """Some exports use one name for different things."""
+        asked = {"image": (8, 3, 9, 9), "tokens": (1, 4), "mask": (2, 9)}
+        shapes = fixed_shapes([IMAGE, TOKENS, MASK], asked | {"past": (5,)})
+        assert shapes == list(asked.values())
+
+
+def test_plans_with_two_sizes_for_a_name_are_read_again(tmp_path: Path) -> None:
+    name = resized(tmp_path / "resized.onnx")
+    asked = {"image": (1, 3, 6, 5), "mask": (4, 1, 6, 5)}
+    graph = pw.read(name, runtime="onnxruntime", shapes=asked)
+    assert graph.source is not None
+    again = pw.read(name, runtime="onnxruntime", shapes=graph.source.shapes)
+    assert again.source == graph.source
 
 
 def test_state_that_grows_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,56 @@ def test_quantized_weights_count_as_onnx_runtime_holds_them(
     assert sorted(graph.weight_dtypes) == ["f32", "i8", "i8"]
     assert graph.weight_bytes.sum() == 256 * 256 + 256 * 4 + 256
     assert graph.weight_bytes.sum() == pytest.approx(bytes_that_onnx_runtime_holds(path), rel=0.1)
+
+
+PLAIN = helper.make_node("MatMul", ["x", "d"], ["y"], name="product")
+TURNED = helper.make_node("MatMul", ["x", "t"], ["y"], name="product")
+BIASED = helper.make_node("Gemm", ["x", "d", "b"], ["y"], name="product")
+BLOCKS = helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0, block_size=64)
+ROWS = helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "packed", "scales"),
+    [
+        ([UNPACK, PLAIN], (70, 33), (33,)),
+        ([UNPACK, PLAIN], (70, 33), ()),
+        ([UNPACK, BIASED], (70, 33), (33,)),
+        ([ROWS, TURN, TURNED], (33, 70), (33,)),
+        ([BLOCKS, PLAIN], (70, 33), (2, 33)),
+    ],
+)
+@pytest.mark.parametrize("number", [TensorProto.INT8, TensorProto.UINT4])
+def test_the_weight_of_one_product_counts_in_its_blocks(
+    nodes: list[Any], packed: tuple[int, int], scales: tuple[int, ...], number: int, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "blocks.onnx", nodes, {"b": np.ones(33, np.float32)},
+                 inputs={"x": [2, 70]})  # fmt: skip
+    model = onnx.load(str(path))
+    model.ir_version, model.opset_import[0].version = 10, 21
+    model.graph.initializer.extend([
+        helper.make_tensor("q", number, packed, [1] * (70 * 33)),
+        helper.make_tensor("z", number, scales, [1] * math.prod(scales)),
+        numpy_helper.from_array(np.full(scales, 0.1, np.float32), "s"),
+    ])  # fmt: skip
+    if BIASED not in nodes:
+        del model.graph.initializer[0]
+    onnx.save(model, str(path))
+    held = bytes_that_onnx_runtime_holds(path)
+    optimized = onnx.load(str(path.with_name("optimized.onnx"))).graph
+    assert "MatMulNBits" in [node.op_type for node in optimized.node]
+    assert held <= read_onnx(path)[0].weight_bytes.sum() <= 1.01 * held
+
+
+def test_the_shape_of_unpacked_weights_holds_none_of_them(tmp_path: Path) -> None:
+    nodes = [
+        UNPACK,
+        helper.make_node("Shape", ["d"], ["extents"], name="extents"),
+        helper.make_node("Reshape", ["x", "extents"], ["y"], name="reshape"),
+    ]
+    stored = {"q": np.ones((4, 2), np.int8), "s": np.ones(2, np.float32), "z": np.zeros(2, np.int8)}
+    graph, _ = read_onnx(write(tmp_path / "shape.onnx", nodes, stored, inputs={"x": [2, 4]}))
+    assert graph.weight_bytes.tolist() == [16]
 
 
 def test_nodes_without_a_name_are_found_by_position(tmp_path: Path) -> None:
@@ -273,6 +324,7 @@ def test_attention_of_onnx_runtime_counts_as_that_of_others(tmp_path: Path) -> N
     nodes = [
         node("ms:Attention", "t w b", "projected", num_heads=2),
         node("ms:MultiHeadAttention", "t k v", "plain", num_heads=2),
+        node("ms:MultiHeadAttention", "t kv", "packed", num_heads=2),
         node("ms:GroupQueryAttention", "t s s past past length total", "grouped keys values",
              num_heads=2, kv_num_heads=1),
     ]  # fmt: skip
@@ -280,14 +332,22 @@ def test_attention_of_onnx_runtime_counts_as_that_of_others(tmp_path: Path) -> N
         "w": np.zeros((8, 24), np.float32), "b": np.zeros(24, np.float32),
         "length": np.full(2, 7, np.int32), "total": np.int32(8),
     }  # fmt: skip
-    inputs = {"t": [2, 5, 8], "k": [2, 6, 8], "v": [2, 6, 8], "s": [2, 5, 4], "past": [2, 1, 3, 4]}
+    inputs = {
+        "t": [2, 5, 8],
+        "k": [2, 6, 8],
+        "v": [2, 6, 8],
+        "s": [2, 5, 4],
+        "past": [2, 1, 3, 4],
+        "kv": [2, 6, 2, 2, 4],
+    }
     path = write(tmp_path / "attention.onnx", nodes, constants, inputs=inputs,
-                 outputs=["projected", "plain", "grouped", "keys", "values"])  # fmt: skip
+                 outputs=["projected", "plain", "packed", "grouped", "keys", "values"])  # fmt: skip
     graph, _ = read_onnx(path)
     queries = (2, 2, 5, 4)  # batch, heads, queries, width
     assert dict(zip(graph.op_names, graph.op_flops.tolist(), strict=True)) == {
         "projected": 2 * 10 * 8 * 24 + 10 * 24 + flops.attention(queries, 5, 4),
         "plain": flops.attention(queries, 6, 4),
+        "packed": flops.attention(queries, 6, 4),
         "grouped": flops.attention(queries, 8, 4),
     }
 

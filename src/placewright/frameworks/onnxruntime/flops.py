@@ -104,7 +104,9 @@ def _attention_of_heads(node: NodeShapes, steps: int = 0) -> float:
     batch, queries, hidden = node.output
     heads = int(node.attributes["num_heads"])
     returned = len(node.outputs) > 1 and len(node.outputs[1]) > 2  # (..., keys, width)
-    keys = node.outputs[1][-2] if returned else steps or node.inputs[1][-2]
+    read = () if returned or steps else node.inputs[1]
+    packed = len(read) == 5  # (batch, keys, heads, 2, width) holds keys and values
+    keys = node.outputs[1][-2] if returned else steps or read[1 if packed else -2]
     return flops.attention((batch * heads, queries, hidden // heads), keys, hidden // heads)
 
 

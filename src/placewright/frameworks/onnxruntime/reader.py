@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ _DTYPES = {
     "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
 }  # fmt: skip
 _MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
+_BLOCK = 32  # numbers with one scale in MatMulNBits, if the model states no blocks
 _NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
 
 
@@ -179,6 +181,11 @@ class _Reading:
             for name, initializer in self._initializers.items()
         }  # value name -> bytes
         self._stored: dict[str, list[str]] = {}  # computed constant -> those held in its place
+        # Unpacked weight -> its block, and bytes of a packed number.
+        self._blocks: dict[str, tuple[int, float]] = {}
+        self._readers = Counter(v for node in graph.node for v in set(values_read(node)))
+        self._unpacked = {v for node in graph.node if node.op_type == "DequantizeLinear"
+                          for v in node.output}  # fmt: skip
         self._weights: dict[str, int] = {}
         self._tensors: dict[str, int] = {}
         self._values = Values(self._shape, constant_numbers(onnx, graph).get)
@@ -232,6 +239,15 @@ class _Reading:
         """
         made = [name for name in node.output if name]
         self._constants |= {name: self._size(name) for name in made}
+        if node.op_type in ("Shape", "Size"):  # read no elements
+            return
+        if node.op_type == "DequantizeLinear":
+            width = self._constants[read[0]] / max(1, math.prod(self._shape(made[0])))
+            stated = [a.i for a in node.attribute if a.name == "block_size" and a.i]
+            if width <= 1:
+                self._blocks[made[0]] = (stated or [_BLOCK])[0], max(0.5, round(2 * width) / 2)
+        elif node.op_type in ("Transpose", "Identity") and self._readers[read[0]] == 1:
+            self._blocks |= {v: self._blocks[read[0]] for v in made if read[0] in self._blocks}
         if node.op_type == "DequantizeLinear" or any(name in self._stored for name in read):
             self._stored |= dict.fromkeys(made, self._held(read))
 
@@ -247,17 +263,35 @@ class _Reading:
         lost = [value for value in read if not (value in self._constants or value in self._tensors)]
         if lost:
             raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
-        constants = self._held([value for value in read if value in self._constants])
         op = self.builder.add_op(
             name,
             node.op_type,
             inputs=[self._tensors[value] for value in read if value in self._tensors],
             flops=node_flops(self.onnx, node, self._values),
             module=name.rpartition("/")[0],
-            weights=[self._weight(value) for value in constants],
+            weights=self._weights_of(node, [value for value in read if value in self._constants]),
         )
         for value in filter(None, node.output):
             self._tensors[value] = self._tensor(op, value)
+
+    def _weights_of(self, node: Any, constants: list[str]) -> list[int]:
+        """The weights of a node.
+
+        ONNX Runtime packs an operand for MatMulNBits if only this product reads it, and no kernel
+        takes both operands as integers: columns of whole blocks, each with a scale in f32 and a
+        zero point.
+        """
+        packed = node.input[1] if node.op_type in ("MatMul", "Gemm") else ""
+        turned = any(a.name in ("transA", "transB") and a.i for a in node.attribute)
+        alone = self._readers[packed] == 1 and node.input[0] not in self._unpacked
+        shape = self._shape(packed)
+        if packed not in self._blocks or turned or not alone or len(shape) != 2:
+            return [self._weight(value) for value in self._held(constants)]
+        block, width = self._blocks[packed]
+        blocks = math.ceil(shape[0] / block)
+        size = shape[1] * (blocks * (block * width + 4) + math.ceil(blocks * width))
+        others = self._held([value for value in constants if value != packed])
+        return [self.builder.add_weight(size, dtype="u8"), *map(self._weight, others)]
 
     def _weight(self, value: str) -> int:
         if value not in self._weights:
