@@ -308,6 +308,7 @@ def test_a_name_that_the_system_refuses_is_not_missing(tmp_path: Path) -> None:
     assert is_missing(tmp_path / "none")
     assert not is_missing(tmp_path)
     assert not is_missing(tmp_path / ("n" * 300))
+    assert not is_missing(tmp_path / "a\0b")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

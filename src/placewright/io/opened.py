@@ -34,7 +34,7 @@ _KINDS = (
 def is_missing(path: Path) -> bool:
     """True if a path names no file or folder; False if the system refuses to tell."""
     try:
-        return not path.exists()
+        return "\0" not in str(path) and not path.exists()
     except OSError:  # a name that is too long, or a folder without permission
         return False
 
