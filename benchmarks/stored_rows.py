@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "stored.json"
+UNKNOWN = "not recorded"  # a machine
 GOLDEN = "tests/golden/workloads.py"  # values that golden tests compare, also shown on a page
 _ROOT = Path(__file__).parents[1]
 
@@ -87,7 +88,7 @@ def origin(command: str, file: str, stored: Stored, document: Any) -> list[str]:
     Args:
         command: that wrote the rows.
         file: name of the results file beside the page.
-        document: content of the file; machines, versions and dates are shown if rows hold them.
+        document: content of the file, which may name machines, versions and dates.
     """
     return [
         f"Command: `{command}`. Rows: [{file}]({file}), {stored.text}.",
@@ -112,7 +113,7 @@ def _processor(key: str) -> str:
 
 
 def provenance(document: Any) -> list[str]:
-    """Machines, versions and dates, as far as the rows hold them."""
+    """Machines, versions and dates; a machine that no row names is said to be unknown."""
     rows = [document, *document.get("rows", [])]
     if isinstance(record := document.get("machine"), dict):
         rows += [{"machine": _short(text)} for text in record["devices"].values()]
@@ -122,9 +123,9 @@ def provenance(document: Any) -> list[str]:
         dict.fromkeys(str(row[key]) for row in rows if row.get(key) and isinstance(row[key], str))
         for key in ("machine", "version", "date")
     ]
-    known[0] = dict.fromkeys(map(_processor, known[0]))
+    known[0] = dict.fromkeys(map(_processor, known[0])) or {UNKNOWN: None}
     names = ("Machine", "Version", "Date")
     shown = [
         f"{name}: {', '.join(values)}." for name, values in zip(names, known, strict=True) if values
     ]
-    return [" ".join(shown)] if shown else []
+    return [" ".join(shown)]

@@ -97,5 +97,7 @@ def suite_pages(folder: Path) -> dict[str, str]:
         path = folder / f"{suite.file}.json"
         title, _, rest = suite.text(path).partition("\n")
         lines = origin(suite.command, path.name, stored[path.name], {})
+        if "\nMachine: " in rest:  # of rows that name it
+            del lines[1:]
         pages[f"{name}.md"] = "\n\n".join([title, *lines]) + "\n" + rest
     return pages

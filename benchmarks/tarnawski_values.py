@@ -21,7 +21,8 @@ def tarnawski_values(folder: Path) -> dict[str, str]:
     )  # fmt: skip
     loads = sum(1 + (expert is not None) for _, _, expert in given.values())
     return {
-        "origin": f"Command: `{_COMMAND}`. Values: `{GOLDEN}`, {stored_rows(folder)[GOLDEN].text}.",
+        "origin": f"Command: `{_COMMAND}`. Values: `{GOLDEN}`, {stored_rows(folder)[GOLDEN].text}. "
+        "A test compares them on every machine.",
         "loads": str(loads),
         "latencies": str(2 * len(latency) + len(experts)),
         "throughput": "\n".join(

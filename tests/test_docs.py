@@ -261,6 +261,11 @@ def test_a_page_names_the_machine_of_its_rows() -> None:
     ]
 
 
+def test_a_page_says_that_no_row_names_the_machine() -> None:
+    _, about = origin("go", "a.json", Stored("", "abc", "2026-01-03"), {"rows": [{"value": 1}]})
+    assert about == "Machine: not recorded."
+
+
 def test_a_template_and_its_values_have_the_same_names() -> None:
     assert filled("{{a}} of {{b}}, {{a}}", {"a": "1", "b": "2"}) == "1 of 2, 1"
     for values in ({"a": "1"}, {"a": "1", "b": "2", "c": "3"}):

@@ -46,3 +46,10 @@ def test_the_page_of_the_catalogue_has_every_name(pages: ModuleType) -> None:
     rows = re.findall(r"^\| `(.*?)` \|", page, re.M)
     assert rows == [*device_names(), *link_names(), *cluster_names()]
     assert "| `gpu-rtx-4090` | 24 GiB | 1008 GB/s |" in page
+
+
+def test_usage_has_the_whole_name_of_a_command(pages: ModuleType) -> None:
+    for name, text in pages.command_pages():
+        titles = re.findall(r"^#+ (placewright .*)$", text, re.M)
+        usages = re.findall(r"^Usage: `(.*?) [A-Z\[]", text, re.M)
+        assert usages == (titles if len(titles) == 1 else titles[1:]), name

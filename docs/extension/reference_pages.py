@@ -19,7 +19,6 @@ from placewright.placers.registry import placer_class, placer_names
 from placewright.profiling.catalogue import listing
 
 _ATTRIBUTES = r"\n\s*Attributes(?: \(.*\))?:\n"  # such as "Attributes (besides those of Base):"
-_BENCH = ("auto", "learned", "paper", "suite", "tarnawski")
 _FILES = """The examples read these files:
 
 - `model.onnx`: a small model with input `x` of shape (1, 4) and output `y` of shape (1, 3);
@@ -63,9 +62,10 @@ def command_pages() -> Iterator[tuple[str, str]]:
     for name, command in sorted(_group().commands.items()):
         parts = [f"# placewright {name}", _description(command)]
         for inner, each in sorted(getattr(command, "commands", {}).items()):
-            parts += [f"## placewright {name} {inner}", _description(each), _parameters(each)]
+            parts += [f"## placewright {name} {inner}", _description(each)]
+            parts.append(_parameters(each, f"{name} {inner}"))
         if not hasattr(command, "commands"):
-            parts += [_parameters(command)]
+            parts.append(_parameters(command, name))
         yield name, "\n\n".join(parts) + "\n"
 
 
@@ -82,10 +82,9 @@ def _description(command: Any) -> str:
     return "\n\n".join(_escaped(" ".join(part.split())) for part in paragraphs)
 
 
-def _parameters(command: Any) -> str:
+def _parameters(command: Any, name: str) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     usage = " ".join([*(metavar_of(each) for each in arguments), "[OPTIONS]"])
-    name = command.name if command.name not in _BENCH else f"bench {command.name}"
     parts = [f"Usage: `placewright {name} {usage}`"]
     for panel, options in panels_of(command, shows_all=True):
         entries = (

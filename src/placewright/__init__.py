@@ -29,6 +29,8 @@ _NAMES = {
     "Session": "session.session",
     "stream": "session.session",
     "LoadedPlan": "session.loaded_plans",
+    "LoadedStep": "session.training",
+    "LoadedCalls": "session.call_mix",
     "read_plan": "session.plans",
     "write_plan": "files.plan_file",
     "read_problem": "files.problem_file",

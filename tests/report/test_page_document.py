@@ -193,9 +193,8 @@ def test_a_long_text_that_begins_with_a_number_is_no_number() -> None:
 def test_the_page_of_a_language_model_names_its_engine() -> None:
     problem = replace(layered_plan(20).problem, execution_model=Sequential())
     plan = plan_for(problem, np.zeros(20, dtype=np.int64))
-    assert "<code>placewright run PLAN --engine llama.cpp</code>" in page_text(
-        document_of(plan, "m")
-    )
+    command = '<code>placewright run PLAN <span class="whole">--engine</span> llama.cpp</code>'
+    assert command in page_text(document_of(plan, "m"))
 
 
 def test_the_verdict_follows_the_hardware_where_it_was_asked() -> None:

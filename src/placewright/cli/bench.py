@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder with the Tarnawski workloads, which are added."),
+    typer.Option("--data", help="Add the Tarnawski workloads of this folder."),
 ]
 Problems = Annotated[
-    str, typer.Option(help="Comma-separated names or parts of names; all problems without.")
+    str, typer.Option(help="Take the problems with these comma-separated names or parts of names.")
 ]
-Seconds = Annotated[float, typer.Option(help="Budget of each run, in seconds.")]
+Seconds = Annotated[float, typer.Option(help="Search for this many seconds in each run.")]
 Seeds = Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")]
 Results = Annotated[
     Path,
-    typer.Option("--results", help="Results file; runs that it holds are not repeated."),
+    typer.Option("--results", help="Write to this file; runs that it holds are not repeated."),
     Writes(),
 ]
 
@@ -85,13 +85,16 @@ def _workers(request: Request, *, apart: bool = False) -> AbstractContextManager
 @plain_command
 def tarnawski(
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder with throughput/, latency/, experts/.")
+        Path | None,
+        typer.Option("--data", help="Read this folder with throughput/, latency/, experts/."),
     ] = None,
     fetch: Annotated[
         Path | None, typer.Option("--fetch", help="Download the workloads into this folder first.")
     ] = None,
-    methods: Annotated[str | None, typer.Option(help="Comma-separated placers.")] = None,
-    workloads: Annotated[str | None, typer.Option(help="Comma-separated parts of names.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Run these comma-separated placers.")] = None,
+    workloads: Annotated[
+        str | None, typer.Option(help="Take the workloads with these parts of names.")
+    ] = None,
     seconds: Seconds = 60.0,
     results: Results = Path("tarnawski.json"),
     as_json: opt.Json = False,
@@ -132,16 +135,20 @@ def suite(
     problems: Problems = "",
     placers: Annotated[
         str,
-        typer.Option(help="Comma-separated placers; all that need no training without."),
+        typer.Option(
+            help="Run these comma-separated placers instead of all that need no training."
+        ),
     ] = "",
     seconds: Seconds = 60.0,
     seeds: Seeds = 1,
     results: Results = Path("suite.json"),
     profile: Annotated[
-        Path | None, typer.Option(help="SVG file for performance profiles."), Writes()
+        Path | None, typer.Option(help="Draw performance profiles into this SVG file."), Writes()
     ] = None,
     over_time: Annotated[
-        Path | None, typer.Option(help="SVG file for value and bound against time."), Writes()
+        Path | None,
+        typer.Option(help="Draw value and bound over time into this SVG file."),
+        Writes(),
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -188,7 +195,7 @@ def auto(
     request: Request,
     problems: Problems = "",
     placers: Annotated[
-        str, typer.Option(help="Comma-separated placers instead of the usual rivals.")
+        str, typer.Option(help="Run these comma-separated placers instead of the usual rivals.")
     ] = "",
     seconds: Seconds = 20.0,
     results: Results = Path("auto.json"),
@@ -253,10 +260,11 @@ def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
 @plain_command
 def llm_ab(
     data: Annotated[
-        Path, typer.Option("--data", help="JSON file of comparisons of language models.")
+        Path,
+        typer.Option("--data", help="Read comparisons of language models from this JSON file."),
     ],
     results: Annotated[
-        Path, typer.Option("--results", help="Results file, with our figures only."), Writes()
+        Path, typer.Option("--results", help="Write to this file, with our figures only."), Writes()
     ] = Path("llm-ab.json"),
     as_json: opt.Json = False,
 ) -> None:
@@ -291,25 +299,31 @@ def llm_ab(
 def learned(
     request: Request,
     models: Annotated[
-        str, typer.Option(help="Comma-separated zoo models; '' for none.")
+        str, typer.Option(help="Take these comma-separated zoo models; '' for none.")
     ] = "inception_v3,resnet50,bert_base,gnmt,rnnlm",
     clusters: Annotated[
-        str, typer.Option(help="Comma-separated clusters of the catalogue.")
+        str, typer.Option(help="Take these comma-separated clusters of the catalogue.")
     ] = "2gpu",
-    objectives: Annotated[str, typer.Option(help="Comma-separated: latency, training.")] = (
-        "latency,training"
-    ),
+    objectives: Annotated[
+        str, typer.Option(help="Minimise these, comma-separated: latency, training.")
+    ] = ("latency,training"),
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads' latency/.")
+        Path | None,
+        typer.Option(
+            "--data", help="Add the workloads of this folder of Tarnawski, under latency/."
+        ),
     ] = None,
     workloads: Annotated[
-        str, typer.Option(help="Comma-separated parts of names under latency/; all without.")
+        str,
+        typer.Option(
+            help="Take the workloads with these comma-separated parts of names under latency/."
+        ),
     ] = "",
     placers: Annotated[
         str,
         typer.Option(
-            help="Comma-separated placers; NAME:key=value sets hyperparameters; all that learn "
-            "while they search without."
+            help="Run these comma-separated placers instead of all that learn while they search; "
+            "NAME:key=value sets hyperparameters."
         ),
     ] = "",
     controls: Annotated[
@@ -317,10 +331,10 @@ def learned(
         typer.Option(help="Run the controls of each learner too, HEFT and local search."),
     ] = True,
     starts: Annotated[
-        bool, typer.Option(help="Let all runs evaluate the homogeneous placements first.")
+        bool, typer.Option(help="Let all runs evaluate each single device first.")
     ] = True,
     evaluations: Annotated[
-        int, typer.Option(help="Evaluations of each run; all queries count.")
+        int, typer.Option(help="Let each run ask N times; all queries count.")
     ] = 500,
     seeds: Seeds = 10,
     results: Results = Path("learned.json"),
@@ -408,7 +422,7 @@ def paper(
     ] = True,
     results: Annotated[
         Path,
-        typer.Option("--results", help="Results file; runs that it holds are not repeated."),
+        typer.Option("--results", help="Write to this file; runs that it holds are not repeated."),
         Writes(_beside),
     ] = Path("paper.json"),
     as_json: opt.Json = False,

@@ -31,7 +31,9 @@ def compare(
     placers: Annotated[
         str, typer.Option(help="Comma-separated placers; `placewright placers` lists them.")
     ] = "heft,local-search,random",
-    seeds: Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="Run each placer N times, with seeds 0 to N-1; there is no --seed.")
+    ] = 1,
     pareto: Annotated[
         int | None,
         typer.Option(help="Also search N points of the Pareto front of latency and energy."),

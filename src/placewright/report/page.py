@@ -182,8 +182,9 @@ def _class(*, is_number: bool, is_long: bool = False) -> str:
 
 
 def _prose(text: str) -> str:
-    """Text with commands in backticks, as HTML."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    """Text with commands in backticks, as HTML; no option is broken at its hyphens."""
+    shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return re.sub(r"--[a-z][\w-]*", r'<span class="whole">\g<0></span>', shown)
 
 
 def _measured(plan: dict[str, Any], unit: str, file: str, *, is_sequential: bool) -> str:

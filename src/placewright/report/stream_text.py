@@ -11,6 +11,7 @@ from placewright.core.plan import PLAN
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.machine_speed import speed_note
+from placewright.report.values import counted
 from placewright.simulation.stream.play import Stream
 
 
@@ -150,13 +151,22 @@ def run_lines(document: Mapping[str, Any], comparison: str) -> list[str]:
             "was not compared"
             for name in document["random_ops"]
         ),
-        f"measured {format_duration(document['measured'])}, predicted "
+        f"measured {format_duration(document['measured'])}{_spread(document)}, predicted "
         f"{format_duration(document['predicted'])} ({document['prediction_error']:+.1%})",
         f"best single device '{document['best_single_device']}'{fault}: {alone}",
         *filter(None, [document["verdict"], note]),
         *memory_lines(document["memory"]),
         *document["advice"],
     ]
+
+
+def _spread(document: Mapping[str, Any]) -> str:
+    """The number of runs behind a median, and how far they scatter, in brackets."""
+    runs = document["runs"]
+    if runs is None:
+        return ""
+    share = document["measured_iqr"] / document["measured"]
+    return f" ({counted(runs, 'run')}{f', quartiles {share:.1%} apart' if runs > 1 else ''})"
 
 
 def _compared(document: Mapping[str, Any]) -> str:

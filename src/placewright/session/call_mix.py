@@ -372,7 +372,16 @@ class LoadedCalls:
     """A plan for calls of several shapes, ready to be called. A context manager; `close` ends it.
 
     Weights are in each memory once, and so is state that stays: each call continues with the state
-    that the call before left, whatever its shape. Calls take turns.
+    that the call before left, whatever its shape. Calls take turns. `placewright.load` makes it:
+
+    >>> import torch
+    >>> request = {"devices": "cpu", "placer": "single", "calibrate": False, "check": False}
+    >>> calls = [(1, {}), (9, {"input": (1, 4)})]  # one of the example's shape, nine of another
+    >>> example = (torch.ones(3, 4),)
+    >>> plan = pw.place(torch.nn.Linear(4, 2), example_inputs=example, calls=calls, **request)
+    >>> with pw.load(plan) as model:
+    ...     print(*(tuple(model(torch.ones(rows, 4)).shape) for rows in (3, 1)))
+    (3, 2) (1, 2)
 
     Attributes:
         plan: as given.

@@ -185,7 +185,7 @@ class Request:
         checked=_parsing("parse_objective"),
     )
     execution_model: str | ExecutionModel | None = said(
-        "Value placements by event, max-load, subgraph, subgraph-ip or placeto.",
+        "Value placements by event, max-load, sequential, subgraph, subgraph-ip or placeto.",
         checked=lambda raw: _execution_model(raw),
     )
     dispatch: Dispatch | None = said(

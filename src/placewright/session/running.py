@@ -116,6 +116,8 @@ class RunResult:
             "scatter": self.comparison.scatter,
             "random_ops": list(self.comparison.random),
             "measured": self.plan_seconds,
+            "measured_iqr": None if self.measurement is None else self.measurement.iqr,
+            "runs": None if self.measurement is None else self.measurement.runs,
             "predicted": self.predicted,
             "prediction_error": self.predicted / self.plan_seconds - 1.0,
             "best_single_device": self.device,

@@ -471,9 +471,8 @@ def load(
         seed: of a training step's random operators.
 
     Returns:
-        A `session.loaded_plans.LoadedPlan`, a `session.training.LoadedStep` for a training step, or
-        a `session.call_mix.LoadedCalls` for calls of several shapes; closing it, or the end of
-        its ``with``, frees all its memory.
+        A `LoadedPlan`, a `LoadedStep` for a training step, or `LoadedCalls` for calls of several
+        shapes; closing it, or the end of its ``with``, frees all its memory.
 
     Raises:
         InputError: the plan cannot be executed here, or an argument does not fit it.

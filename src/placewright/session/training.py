@@ -17,14 +17,23 @@ LearningRate = float | Callable[[int], float]
 
 
 class LoadedStep:
-    """A training step ready to be called with one batch after the other. A context manager.
+    """A training step that `placewright.load` made ready, called with one batch after the other.
 
-    Parameters, running averages and optimizer state stay on their devices between the steps::
+    Parameters, running averages and optimizer state stay on their devices between the steps. A
+    context manager; `close` ends it. The output of the module is its loss:
 
-        with pw.load(plan) as step:
-            for images, labels in loader:
-                loss = step(images, labels)
-            step.write_back(module)
+    >>> import torch
+    >>> class Loss(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).square().mean()
+    >>> module, x = Loss(4, 2), torch.ones(3, 4)
+    >>> request = {"devices": "cpu", "placer": "single", "calibrate": False, "check": False}
+    >>> plan = pw.place(module, example_inputs=(x,), objective="training", **request)
+    >>> with pw.load(plan, learning_rate=0.01) as step:
+    ...     losses = [step(x) for batch in range(5)]
+    ...     step.write_back(module)
+    >>> losses[-1] < losses[0], step.steps
+    (True, 5)
 
     Args:
         learning_rate: of all steps, or a function from the number of updates done to that of the
