@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def test_the_best_single_device_keeps_pins(tmp_path: Path, cli: InProcess) -> No
     assert unbound["best_single_device_predicted"] is None
     text = cli("run", "plan.json", "--runs", 1, cwd=tmp_path).stdout
     assert "(breaks a limit or a pin)" in text
+    assert re.search(r"^measured \S+ \w+ \(1 run\), predicted ", text, re.M)
+    assert (unbound["runs"], unbound["measured_iqr"]) == (1, 0.0)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -61,6 +64,8 @@ def test_a_machine_that_has_changed_its_speed_is_told(
     placed = cli("place", "m.onnx", "--devices", "cpu:0,cpu:1", "--evaluations", 20, cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr
     done = cli("run", "plan.json", cwd=tmp_path)
+    spread = r"^measured .* \(15 runs, quartiles [\d.]+% apart\), predicted "
+    assert re.search(spread, done.stdout, re.M), done.stdout
     for text in (placed.stdout, done.stdout):
         assert " times as long as when " in text
         assert "times have changed: 'cpu:" in text
