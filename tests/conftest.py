@@ -1,7 +1,7 @@
 """Hypothesis profiles, Ctrl-C, commands in this process, and the path to what tests share.
 
-Conversions of models, and what a cut costs on this machine, take seconds and are the same for all
-tests: the workers of a run share them.
+Conversions of models take seconds and are the same for all tests: the workers of a run share them.
+What a cut costs on two cores was recorded once.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sqlite3
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,9 +19,7 @@ from platformdirs import user_cache_path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cli.runner import Benchmark, InProcess
-
-from placewright.profiling.machine_costs import VERSION
-from placewright.profiling.store import CostStore
+from support.machine import take_the_record
 
 KERNELS = user_cache_path("placewright") / "kernels"
 
@@ -32,6 +27,7 @@ settings.register_profile(
     "fast", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fast")
+take_the_record()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a shell in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,13 +63,12 @@ def cli(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
-    shared: Path,
     converted: Path,
-) -> Iterator[InProcess]:
+) -> InProcess:
     """Call it as ``cli("place", "model.onnx", cwd=folder)``.
 
-    The cache folder is the test's own, but for kernels, conversions and what a cut costs on this
-    machine. Processes that a test starts beside it have the same cache.
+    The cache folder is the test's own, but for kernels and conversions. Processes that a test
+    starts beside it have the same cache.
     """
     cache = tmp_path_factory.mktemp("cache")
     KERNELS.mkdir(parents=True, exist_ok=True)
@@ -81,22 +76,7 @@ def cli(
     (cache / "placewright" / "kernels").symlink_to(KERNELS)
     (cache / "placewright" / "models").symlink_to(converted)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    store = CostStore(cache / "placewright" / "costs.sqlite")
-    machine = CostStore(shared / "machine.sqlite")
-    known = _machine_costs(machine)
-    for key, value in known.items():
-        store.put_fact(key, value)
-    yield InProcess(capfd, monkeypatch)
-    for key, value in _machine_costs(store).items():
-        if known.get(key) != value:
-            machine.put_fact(key, value)
-
-
-def _machine_costs(store: CostStore) -> dict[str, str]:
-    """What cuts cost on the devices of this machine, as far as a store has it."""
-    with closing(sqlite3.connect(store.path)) as connection:
-        rows = connection.execute("SELECT key, value FROM facts").fetchall()
-    return {key: value for key, value in rows if VERSION in key}
+    return InProcess(capfd, monkeypatch)
 
 
 @pytest.fixture

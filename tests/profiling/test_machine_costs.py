@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.segment_rows import segments
 
+import placewright as pw
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
@@ -16,16 +19,26 @@ from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.profiling import machine_costs
-from placewright.profiling.calibration import with_default_costs
-from placewright.profiling.evidence import NOTHING, PLACEMENTS, Evidence, Outcome, Trial, fitted
+from placewright.profiling.calibration import TrialPlan, with_default_costs
+from placewright.profiling.evidence import (
+    LEAST_TRIALS,
+    NOTHING,
+    PLACEMENTS,
+    Evidence,
+    Outcome,
+    Trial,
+    fitted,
+)
 from placewright.profiling.machine_costs import (
     has_drifted,
     keep_machine_costs,
     known_machine_costs,
     machine_key,
 )
+from placewright.profiling.measure import Rounds
 from placewright.profiling.segment_fit import SegmentRow, Wait
 from placewright.profiling.store import CostStore
+from placewright.session import devices
 from placewright.session.devices import MachineCosts
 from placewright.session.models import runtime_named
 from placewright.simulation.model import Simulator
@@ -179,3 +192,26 @@ def test_what_was_just_measured_is_what_later_calls_read(
     clusters = [fitted(pair(), NOTHING, (), one)[0].cluster for one in (first, later)]
     assert clusters[0].devices == clusters[1].devices
     assert clusters[0].contention == clusters[1].contention
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_the_small_model_is_measured_split_over_two_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fewest placements, of few rounds; other tests take the record of `support.machine`."""
+    monkeypatch.setattr(devices, "known_machine_costs", known_machine_costs)
+    few = partial(TrialPlan, LEAST_TRIALS, Rounds(3, 3))
+    monkeypatch.setattr(machine_costs, "TrialPlan", few)
+    monkeypatch.setattr(devices, "probe", lambda _: (0.0, 0.0, 0.0))  # other tests run beside this
+    cluster, runtime = pw.discover("cpu:0,cpu:1"), runtime_named("openvino")
+    store = CostStore(tmp_path / "costs.sqlite")
+    costs = MachineCosts(cluster, runtime, store)
+    assert costs.known is None
+    found = costs.measured()
+    assert found is not None
+    assert len(found.outcomes) == LEAST_TRIALS
+    assert min(row.seconds for row in found.rows) > 0
+    assert {row.device for row in found.rows} == {0, 1}
+    known = MachineCosts(cluster, runtime, store).known
+    assert known is not None
+    assert known.text() == found.text()

@@ -29,6 +29,10 @@ from placewright.testing.problems import random_problem
 random = numpy.random.default_rng(0)
 problem = random_problem(random, n_ops=4, n_devices=2)
 make_placer("heft").place(problem, Evaluator(problem), random)  # loads the compiled kernels
+sys.path.insert(0, sys.argv[2])
+from support.machine import take_the_record
+take_the_record()
+del sys.path[0], take_the_record
 del numpy, onnx, scipy, placewright, make_placer, Evaluator, random_problem, random, problem
 gc.freeze()  # a collection in a fork would copy all pages
 channel = socket.socket(fileno=int(sys.argv[1]))
@@ -56,6 +60,7 @@ program = compile(asked["program"], "<string>", "exec")
 del child, files, file, message, number, channel, asked
 exec(program)
 """
+_TESTS = str(Path(__file__).parents[1])
 _ENVIRONMENT = dict(os.environ)  # before any test changes it
 _server: list[socket.socket] = []  # it ends when this process does, which closes the socket
 
@@ -138,7 +143,7 @@ def _channel() -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
+                [sys.executable, "-c", _SERVER, str(theirs.fileno()), _TESTS],
                 pass_fds=[theirs.fileno()],
                 env=dict(_ENVIRONMENT, OMP_NUM_THREADS="1"),
                 start_new_session=True,
