@@ -42,7 +42,7 @@ from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import make_placer
 from placewright.profiling.evidence import wandering_placement
 from placewright.profiling.hardware import warm_time
-from placewright.profiling.rounds import Rounds
+from placewright.profiling.measure import Rounds
 from placewright.report.time_left import Counted
 from placewright.session.request import Request
 from placewright.simulation.evaluator import Evaluator

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from placewright.cli.options import message_of
 from placewright.cli.output import print_note
 from placewright.cli.overwriting import Writes
-from placewright.cli.wording import message_of
 from placewright.errors import PlacewrightError
 from placewright.io.written import write_text
 

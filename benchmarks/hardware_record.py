@@ -27,11 +27,11 @@ from benchmarks.hardware_table import compare_on_hardware
 from benchmarks.memory import whole_model_bytes
 from placewright import zoo
 from placewright.core.problem import Objective, Problem
+from placewright.core.quantities import parse_bytes, parse_seconds
 from placewright.core.solution import Budget
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.files.problem_file import read_problem, write_problem
-from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.json_text import read_json_object
 from placewright.io.written import write_text
 from placewright.session.models import loaded_model, runtime_named

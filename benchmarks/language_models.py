@@ -38,14 +38,13 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.execution.engine.probe import Probe, probe_numbers, probe_tensors
-from placewright.execution.engine.programs import Programs, engine_at
-from placewright.execution.engine.servers import running_servers
+from placewright.execution.engine.programs import Programs, engine_at, running_servers
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.io.written import write_text
 from placewright.session.language.engine_profile import profile_engine
 from placewright.session.language.engine_run import run_on_engine
 from placewright.session.language.kept_rates import processor
-from placewright.session.language.layer_runs import layer_runs, why_inexpressible
+from placewright.session.language.run_search import layer_runs, why_inexpressible
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator

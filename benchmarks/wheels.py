@@ -43,7 +43,7 @@ def wheels(
     )
     from benchmarks.foreign.verdicts import FORMAT, Protocol, WheelRow, run_verdicts
     from benchmarks.foreign.wheels import listed_models
-    from placewright.files.quantities import parse_seconds
+    from placewright.core.quantities import parse_seconds
     from placewright.files.results import read_rows
     from placewright.session.parsing import parse_names
 

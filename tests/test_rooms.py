@@ -105,7 +105,7 @@ NAMES_A_FRAMEWORK = {
     "writers/llama_cpp.py": "writes options that llama.cpp takes with files of its own format",
     "zoo/__init__.py": "tells which Python packages build a model",
     "suites/llm_ab/costs.py": "counts the work of language models that no file holds",
-    "suites/llm_ab/models.py": "makes language models from published sizes",
+    "suites/llm_ab/documents.py": "makes language models from published sizes",
     "suites/papers/catalogue.py": "its graphs are PyTorch's capture of a training step",
 }
 ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed
@@ -379,7 +379,7 @@ def texts_of(tree: ast.AST) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_text_of_the_library_names_an_option(path: Path) -> None:
-    """A caller in Python types arguments; `cli/wording.py` makes options of them.
+    """A caller in Python types arguments; `cli/options.py` makes options of them.
 
     Whole commands, ``placewright ...``, may show what is typed.
     """

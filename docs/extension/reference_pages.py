@@ -13,7 +13,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import placewright
-from placewright.cli import catalogue
+from placewright.cli import inspect as commands
 from placewright.cli.help import EXAMPLES, default_of, metavar_of, names_of, panels_of
 from placewright.placers.registry import placer_class, placer_names
 from placewright.profiling.catalogue import listing
@@ -186,17 +186,17 @@ _ABOUT_CATALOGUE = """`placewright devices --catalogue` prints this list, and
 def catalogue_page() -> str:
     """Markdown of all devices, links and clusters of the catalogue."""
     found = listing()
-    clusters = (catalogue.cluster_row(*cluster) for cluster in found.clusters.items())
+    clusters = (commands.cluster_row(*cluster) for cluster in found.clusters.items())
     parts = [
         "# Catalogue of devices",
         _ABOUT_CATALOGUE,
-        *map(_escaped, catalogue.HOW_TO_NAME),
+        *map(_escaped, commands.HOW_TO_NAME),
         "## Devices",
-        _table(catalogue.DEVICE_COLUMNS, map(catalogue.device_row, found.devices)),
+        _table(commands.DEVICE_COLUMNS, map(commands.device_row, found.devices)),
         "## Links",
-        _table(catalogue.LINK_COLUMNS, map(catalogue.link_row, found.links)),
+        _table(commands.LINK_COLUMNS, map(commands.link_row, found.links)),
         "## Clusters",
-        _table(catalogue.CLUSTER_COLUMNS, clusters),
+        _table(commands.CLUSTER_COLUMNS, clusters),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -17,7 +17,7 @@ from support.branching_model import branching_model
 
 import placewright as pw
 from placewright.cli.app import app
-from placewright.cli.wording import document_with_options, option_of, with_options
+from placewright.cli.options import document_with_options, option_of, with_options
 from placewright.errors import FieldError, InputError
 from placewright.files.cluster_file import write_cluster
 from placewright.report.timeline_text import timeline_data

@@ -19,6 +19,7 @@ from placewright.core.data_sheet import DataSheet
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
+from placewright.core.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files.cluster_file import (
@@ -30,7 +31,6 @@ from placewright.files.cluster_file import (
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem
-from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing
 from placewright.io.written import write_text

@@ -11,6 +11,7 @@ import pytest
 
 from placewright.errors import FileFormatError, InputError
 from placewright.io.json_text import json_object
+from placewright.io.model_parts import fields
 from placewright.io.opened import (
     inside,
     opened,
@@ -19,7 +20,6 @@ from placewright.io.opened import (
     shown_name,
     usable_name,
 )
-from placewright.io.protobuf import fields
 from placewright.io.written import write_files
 from placewright.io.yaml_text import yaml_value
 

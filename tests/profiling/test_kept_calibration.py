@@ -14,7 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
-from placewright.profiling.kept_calibration import keep_calibration, known_calibration
+from placewright.profiling.machine_costs import keep_calibration, known_calibration
 from placewright.profiling.store import CostStore
 
 DEVICES = tuple(

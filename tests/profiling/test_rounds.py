@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from placewright.profiling.rounds import (
+from placewright.profiling.measure import (
     Rounds,
     median_error,
     median_uncertainty,

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from placewright.profiling.calibration import calibration_seconds
-from placewright.profiling.rounds import Rounds
+from placewright.profiling.measure import Rounds
 from placewright.report.time_left import (
     CALIBRATING,
     CHECKING,

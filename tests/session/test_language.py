@@ -24,8 +24,8 @@ from placewright.errors import FieldError, InfeasibleError, InputError, UnknownN
 from placewright.execution.token_work import Pass, TokenRequest
 from placewright.session.language import problem as problem_of_request
 from placewright.session.language.answer import largest_context, memory_advice, token_answer
-from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import physical_cluster, tokens_of
+from placewright.session.language.run_search import why_inexpressible
 from placewright.session.models import load_model
 from placewright.session.search import find_plan
 from placewright.session.session import Session

@@ -22,7 +22,6 @@ from placewright.errors import FieldError
 from placewright.profiling.catalogue import entry_of
 from placewright.profiling.token_costs import token_problem
 from placewright.session.language.answer import token_answer
-from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import devices_of, tokens_of
 from placewright.session.language.questions import (
     Questions,
@@ -31,6 +30,7 @@ from placewright.session.language.questions import (
     reach_lines,
     variants_table,
 )
+from placewright.session.language.run_search import why_inexpressible
 from placewright.session.models import load_model
 from placewright.session.parsing import parse_sweep
 from placewright.session.request import Request, request_of

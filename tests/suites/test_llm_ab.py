@@ -22,7 +22,12 @@ from placewright.suites.llm_ab.costs import (
     options_of,
     seconds_of,
 )
-from placewright.suites.llm_ab.documents import PublishedComparison, Shapes, read_comparisons
+from placewright.suites.llm_ab.documents import (
+    PublishedComparison,
+    Shapes,
+    language_model,
+    read_comparisons,
+)
 from placewright.suites.llm_ab.judging import (
     best_rates,
     columns_beside,
@@ -32,7 +37,6 @@ from placewright.suites.llm_ab.judging import (
     problem_of,
     scored_rows,
 )
-from placewright.suites.llm_ab.models import language_model
 
 
 def row_of(parts: dict[str, list[dict[str, Any]]], **more: Any) -> PublishedComparison:

@@ -45,7 +45,7 @@ from placewright.suites.papers.suite import (
     equal_budgets,
     run_suite,
 )
-from placewright.zoo.resnet import resnet152
+from placewright.zoo.convolutional import resnet152
 
 
 def small_problem() -> Problem:

@@ -12,13 +12,13 @@ from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import read_rows
 from placewright.suites.learned import workload_cases
-from placewright.suites.random_graphs import random_series_parallel_problem
 from placewright.suites.suite.against_auto import comparisons, figures
 from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles
 from placewright.suites.suite.problems import (
     OF_AUTO,
     SuiteProblem,
     chosen_problems,
+    random_series_parallel_problem,
     suite_problems,
 )
 from placewright.suites.suite.runs import FORMAT, SuiteRow, run_suite

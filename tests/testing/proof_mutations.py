@@ -32,7 +32,6 @@ from placewright.placers.exact.counted import kinds as counted_kinds
 from placewright.placers.exact.counted import program as counted_program
 from placewright.placers.exact.max_load import program as load_program
 from placewright.placers.exact.parts import bound as parts_bound
-from placewright.placers.exact.parts import problems as part_problems
 from placewright.placers.exact.parts import programs as part_programs
 from placewright.placers.exact.schedule_program import (
     implied,
@@ -385,7 +384,7 @@ def _mutations() -> dict[str, Mutation]:
         "all devices are twins",
         EVENT,
         ("parts",),
-        _patched(part_problems, "alike_devices", _all_alike),
+        _patched(part_programs, "alike_devices", _all_alike),
     )
     general = ("general bounds",)
     add(

@@ -21,11 +21,14 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import InexpressibleError, InputError
 from placewright.execution.engine.programs import Programs
-from placewright.frameworks.language.config_file import ConfigFile
-from placewright.frameworks.language.config_model import ARCHITECTURES, tensors_of
-from placewright.frameworks.language.library_model import built
+from placewright.frameworks.language.config_model import (
+    ARCHITECTURES,
+    ConfigFile,
+    built,
+    tensors_of,
+)
 from placewright.session.language.engine_run import run_on_engine
-from placewright.session.language.layer_runs import why_inexpressible
+from placewright.session.language.run_search import why_inexpressible
 from placewright.writers.llama_cpp import command_line, engine_options
 
 LAYERS = 6

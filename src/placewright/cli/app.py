@@ -14,6 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from placewright.cli.help import Application, ListOfCommands
+from placewright.cli.options import option_of
 from placewright.cli.output import (
     drop_results,
     error_line,
@@ -21,7 +22,6 @@ from placewright.cli.output import (
     open_standard_streams,
 )
 from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
-from placewright.cli.wording import option_of
 from placewright.errors import AnswerError, InputError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 from placewright.session.request import words
@@ -80,7 +80,7 @@ def _run() -> int:
     prepare_process()  # before anything starts a thread
     open_standard_streams()
     keep_standard_output_for_results()
-    from placewright.cli.wording import warn_of_options
+    from placewright.cli.options import warn_of_options
 
     warn_of_options()
     all_commands()
@@ -92,7 +92,6 @@ def all_commands() -> typer.Typer:
     from placewright.cli import (
         bench,
         compare,
-        explain,
         export,
         inspect,
         place,
@@ -102,7 +101,7 @@ def all_commands() -> typer.Typer:
         train,
     )
 
-    modules = (inspect, place, run, report, explain, export, compare, replay, train, bench)
+    modules = (inspect, place, run, report, export, compare, replay, train, bench)
     for module in modules:
         module.register(app)
     return app
@@ -158,7 +157,7 @@ def _code_of(error: Exception) -> int:
             return 0
         return _fail(_message_of_typer(error), EXIT_WRONG_INPUT)
     if isinstance(error, PlacewrightError):
-        from placewright.cli.wording import message_of
+        from placewright.cli.options import message_of
 
         is_no = isinstance(error, AnswerError) and not isinstance(error, InputError)
         code = _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)

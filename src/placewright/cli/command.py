@@ -20,9 +20,9 @@ import typer
 
 from placewright.cli.help import has_rare, help_all
 from placewright.cli.isolate import ISOLATION, in_isolation
+from placewright.cli.options import option_of, with_options
 from placewright.cli.output import print_json, print_line, print_table
 from placewright.cli.overwriting import outputs_of, refuse_to_overwrite_inputs
-from placewright.cli.wording import option_of, with_options
 from placewright.session.request import Request, request_of, words
 
 if TYPE_CHECKING:

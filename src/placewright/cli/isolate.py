@@ -115,8 +115,8 @@ def _readable(values: Iterable[Any]) -> Iterator[Path]:
 def _limits(text: str | None) -> Any:
     from dataclasses import replace
 
+    from placewright.core.quantities import parse_bytes, parse_seconds
     from placewright.errors import InputError
-    from placewright.files.quantities import parse_bytes, parse_seconds
     from placewright.isolation.confined import Limits
 
     found = Limits.usual()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from placewright.cli.wording import document_with_options, with_options
+from placewright.cli.options import document_with_options, with_options
 from placewright.io.json_text import finite
 from placewright.io.opened import printable
 from placewright.report.time_left import TimeLeft

@@ -185,9 +185,9 @@ def run(
     With --engine, the engine runs a plan of a language model, and its own print of tensors, its
     tokens and its speed are compared.
     """
+    from placewright.core.quantities import parse_seconds
     from placewright.errors import InputError
-    from placewright.files.arrays_file import read_arrays
-    from placewright.files.quantities import parse_seconds
+    from placewright.files.model_names import read_arrays
     from placewright.session.parsing import warn_of_bare_number
     from placewright.session.plans import read_plan
     from placewright.session.session import Session

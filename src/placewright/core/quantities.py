@@ -1,8 +1,12 @@
-"""Numbers with units as text for people; `files.quantities` parses such text."""
+"""Numbers with units: text for people, and numbers from text such as ``16GiB`` or ``12us``."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
+
+from placewright.errors import InputError
 
 
 def format_bytes(value: float) -> str:
@@ -30,3 +34,79 @@ def format_duration(seconds: float, unit: str = "s") -> str:
             return f"{seconds / size:.3g} {prefix}{unit}"
     is_rounding = unit == "s" and abs(seconds) < 5e-11
     return f"{0.0 if is_rounding else seconds / 1e-9:.3g} n{unit}"
+
+
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-zµ/]*)\s*")
+_BYTES = {
+    "": 1.0,
+    "B": 1.0,
+    **{f"{prefix}B": 1000.0**power for power, prefix in enumerate("kMGTP", start=1)},
+    **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTP", start=1)},
+    "KB": 1000.0,
+}
+# Also "4gb", but not "4Gb" for its gigabits, and no "4G", which is 4GB to some and 4GiB to others.
+_IN_ANY_CASE = {**{unit.lower(): size for unit, size in _BYTES.items()}, **_BYTES}
+_PER_SECOND = {f"{unit}/s": size for unit, size in _BYTES.items() if unit} | {"": 1.0}
+_SECONDS = {
+    "s": 1.0,
+    "": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ns": 1e-9,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+}
+
+_WATTS = {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3}
+_JOULES = {"": 1.0, "J": 1.0, "uJ": 1e-6, "mJ": 1e-3, "kJ": 1e3, "Wh": 3600.0}
+_PRICES = {"": 1.0, "/h": 1.0, "/min": 60.0, "/s": 3600.0}
+_PREFIXES = {"": 1.0, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_OPERATIONS = {
+    "": 1.0,
+    **{f"{prefix}{word}": factor for prefix, factor in _PREFIXES.items() if prefix
+       for word in ("FLOPS", "FLOP/s", "OPS", "OP/s")},
+}  # fmt: skip
+
+
+def _parser(units: dict[str, float], expected: str) -> Callable[[str | float], float]:
+    """A function from a text, or a number in the unit of its name, to that number.
+
+    It raises InputError for a text that is not `expected` >= 0. ``"inf"`` is no limit.
+    """
+
+    def parse(text: str | float) -> float:
+        return _parse(text, units, expected)
+
+    return parse
+
+
+parse_bytes = _parser(_IN_ANY_CASE, "a number of bytes such as 16GiB, 500MiB or 4GB")
+parse_seconds = _parser(_SECONDS, "a duration such as 30s, 2min or 12us")
+parse_bandwidth = _parser(_PER_SECOND, "a bandwidth such as 24GB/s")  # bytes per second
+parse_operations = _parser(  # per second
+    _OPERATIONS, "operations per second such as 101 TFLOPS or 24 TOPS"
+)
+parse_watts = _parser(_WATTS, "a power such as 65 W or 800 mW")
+parse_joules = _parser(_JOULES, "an energy such as 3J, 20mJ or 0.1Wh")
+parse_hourly_price = _parser(_PRICES, "a price such as 0.35/h or 0.0001/s")  # in any currency
+parse_amount = _parser({"": 1.0}, "a number such as 1e-6")
+
+
+def _parse(text: str | float, units: dict[str, float], expected: str) -> float:
+    if isinstance(text, bool) or not isinstance(text, int | float | str):
+        raise InputError(f"expected {expected}, got {text}")
+    if isinstance(text, int | float):
+        try:
+            value, unit = float(text), ""
+        except OverflowError:
+            raise InputError(f"expected {expected}, got an integer of too many digits") from None
+    else:
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise InputError(f"expected {expected}, got '{text}'")
+        value, unit = float(match[1]), match[2]
+    if unit not in units or not value >= 0:
+        raise InputError(f"expected {expected}, got '{text}'")
+    return value * units[unit]

@@ -60,6 +60,15 @@ class Budget:
         return self.is_timed or self.evaluations is not None
 
     @property
+    def half(self) -> Budget:
+        """Half of each limit, so that a second placer can follow."""
+        return Budget(
+            None if self.seconds is None else 0.5 * self.seconds,
+            None if self.evaluations is None else math.ceil(0.5 * self.evaluations),
+            None if self.core_seconds is None else 0.5 * self.core_seconds,
+        )
+
+    @property
     def is_timed(self) -> bool:
         """True if a clock limits the search, so that its answer depends on the machine."""
         return self.seconds is not None or self.core_seconds is not None

@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.source import ModelSource
 from placewright.errors import RuntimeFailure
 from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy
 from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
@@ -23,9 +26,49 @@ from placewright.execution.runtime import (
     segments_of_units,
     whole_segment,
 )
-from placewright.execution.sharing import SharesState
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
+
+
+@runtime_checkable
+class SharesWeights(Protocol):
+    """A runtime in which several devices may read one copy of a weight."""
+
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        """True if a weight that several of the devices need lies in memory once."""
+        ...
+
+
+@runtime_checkable
+class LoadsBeside(Protocol):
+    """A runtime that loads one model for several shapes of its inputs."""
+
+    def load_beside(
+        self, source: ModelSource, graph: ComputationGraph, first: LoadedModel
+    ) -> LoadedModel:
+        """Load a model of which `first` is the same with other shapes of its inputs.
+
+        Both have one copy of weights in each memory, and one of the state that stays. Only one of
+        them may run at a time, and each continues with the state that the last one left.
+
+        Raises:
+            StalePlanError: the graph was read from another model.
+        """
+        ...
+
+
+@runtime_checkable
+class SharesState(Protocol):
+    """A loaded model whose plans can take turns on one copy of their state."""
+
+    def one_state(self) -> AbstractContextManager[None]:
+        """Let plans compiled inside change the same tensors of each memory.
+
+        State starts from its initial values. Only one of the plans may run at a time, and each
+        continues with the values that the last one left.
+        """
+        ...
+
 
 _ROUNDING = 1e-9  # of sums of seconds in different orders
 

@@ -11,8 +11,7 @@ from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
-from placewright.errors import ClusterError
-from placewright.files.quantities import (
+from placewright.core.quantities import (
     parse_bandwidth,
     parse_bytes,
     parse_hourly_price,
@@ -20,6 +19,7 @@ from placewright.files.quantities import (
     parse_seconds,
     parse_watts,
 )
+from placewright.errors import ClusterError
 from placewright.files.schema import Strict, validated
 from placewright.io.json_text import read_text
 from placewright.io.written import write_text

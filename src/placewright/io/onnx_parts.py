@@ -14,9 +14,8 @@ from typing import Any
 
 from placewright.errors import FileFormatError
 from placewright.io.content import one_line
-from placewright.io.model_parts import files_beside, place_in_file, require_size
+from placewright.io.model_parts import fields, files_beside, place_in_file, require_size
 from placewright.io.opened import inside, shown_name
-from placewright.io.protobuf import fields
 
 _MAX_NODES = 1_000_000  # of all calls of functions, written out
 _MAX_DEPTH = 200  # of functions that call functions

@@ -48,8 +48,7 @@ from placewright.profiling.evidence import (
     fitted,
 )
 from placewright.profiling.hardware import LONG_SECONDS, warm_time
-from placewright.profiling.measure import Progress, ProgressCallback
-from placewright.profiling.rounds import Rounds, median_error
+from placewright.profiling.measure import Progress, ProgressCallback, Rounds, median_error
 from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.processors import require_own_processors
 from placewright.errors import ClusterError, UnknownNameError
+from placewright.execution.placements import SharesWeights
 from placewright.execution.runtime import MeasuresTransfers, Runtime
-from placewright.execution.sharing import SharesWeights
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}

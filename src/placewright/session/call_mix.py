@@ -23,8 +23,8 @@ from placewright.core.problem import Problem
 from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.inputs import GivenInputs, flattened, given_inputs
+from placewright.execution.placements import LoadsBeside
 from placewright.execution.runtime import HostArray, LoadedModel
-from placewright.execution.sharing import LoadsBeside
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
 from placewright.report.values import value_text

@@ -12,12 +12,12 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from placewright.core.plan import Plan
+from placewright.core.quantities import parse_bytes
 from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
-from placewright.files.quantities import parse_bytes
 from placewright.session.loaded_plans import LoadedPlan
 from placewright.session.models import companions_of_model
 

@@ -30,14 +30,13 @@ from placewright.profiling.evidence import (
     fitted,
 )
 from placewright.profiling.hardware import LONG_SECONDS
-from placewright.profiling.kept_calibration import (
+from placewright.profiling.machine_costs import (
     is_calibration_known,
     keep_calibration,
     known_calibration,
 )
-from placewright.profiling.measure import QUICK, Ahead, Effort, Ends, Progress
+from placewright.profiling.measure import QUICK, Ahead, Effort, Ends, Progress, Rounds
 from placewright.profiling.profile import Measuring, profile
-from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
 from placewright.profiling.stream_calibration import (
     LEAST_PLACEMENTS as STREAMS_ENOUGH,

@@ -18,9 +18,9 @@ from placewright.core.charges import check_limits
 from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES
 from placewright.core.problem import OBJECTIVES, Objective, Samples
+from placewright.core.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
 from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
-from placewright.files.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
 from placewright.io.written import written_place
 from placewright.profiling.granularity import GRANULARITIES
 from placewright.workers.ray_tasks import ADDRESS

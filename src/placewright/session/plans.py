@@ -17,7 +17,7 @@ from placewright.errors import FileFormatError, InfeasibleError
 from placewright.files import plan_file
 from placewright.frameworks.registry import framework_names
 from placewright.io.opened import shown_name
-from placewright.report.recommendation import default_text, held_text, recommendation_text
+from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
 from placewright.session.models import require_model, runnable_source, runtime_named

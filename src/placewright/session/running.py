@@ -30,7 +30,7 @@ from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
 from placewright.report.machine_speed import drifted
-from placewright.report.recommendation import is_all_on
+from placewright.report.plan_text import is_all_on
 from placewright.report.stream_text import run_lines, run_verdict
 from placewright.report.time_left import Report, TimeLeft, no_report, rough_duration
 from placewright.report.trace import SegmentRun, run_trace_text

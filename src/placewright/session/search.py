@@ -76,9 +76,12 @@ from placewright.session.checking import (
     probe_on_hardware,
 )
 from placewright.session.language.answer import memory_advice
-from placewright.session.language.layer_runs import why_inexpressible, why_pins_inexpressible
 from placewright.session.language.problem import is_of_tokens
-from placewright.session.language.run_search import LayersInRuns, half_of
+from placewright.session.language.run_search import (
+    LayersInRuns,
+    why_inexpressible,
+    why_pins_inexpressible,
+)
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest
 from placewright.session.plans import plan_of, predicted_plan
@@ -333,13 +336,12 @@ def tell_of_core_seconds(placers: Iterable[Placer], limit: Budget) -> None:
 
 def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
-    limit = request.limit
-    check = None
+    limit, check = request.limit, None
     if _wants_check(request) and request.objective not in CHARGED:
         check = PROBING if request.quick else CHECKING
     if limit.seconds is None:
-        unknown = f"the search of {_size_of(limit)}"
-        return Steps(report, search_seconds=math.nan, search=unknown, check=check)
+        what = f"the search of {_size_of(limit)}"
+        return Steps(report, search_seconds=math.nan, search=what, check=check)
     return Steps(report, search_seconds=limit.seconds * (1.0 + BOUND_SHARE), check=check)
 
 
@@ -427,7 +429,7 @@ def _search_within(
             plan = find_plan(
                 problem,
                 placer=by,
-                budget=limit if is_whole else half_of(limit),
+                budget=limit if is_whole else limit.half,
                 seed=request.seed,
                 runtime=request.runtime,
                 measure=measure_of(model, problem),
@@ -446,7 +448,7 @@ def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
     """The plan, or, if it is one of a language model that its engine cannot express, another."""
     if not is_of_tokens(plan.problem) or why_inexpressible(plan.problem, plan.placement) is None:
         return plan
-    found = find_plan(plan.problem, placer=LayersInRuns(), budget=half_of(limit), seed=request.seed)
+    found = find_plan(plan.problem, placer=LayersInRuns(), budget=limit.half, seed=request.seed)
     return replace(found, placer=plan.placer)
 
 
@@ -499,9 +501,8 @@ def _checked(
         improves=plan.placer.name == "auto",
         is_counted=model.request.limit.seconds is None,
     )
-    loaded = model.loaded(plan.runtime)
-    report = _reports(steps, CHECKING)
-    return check_on_hardware(plan, loaded, report, check=check, deadline=deadline)
+    loaded, told = model.loaded(plan.runtime), _reports(steps, CHECKING)
+    return check_on_hardware(plan, loaded, told, check=check, deadline=deadline)
 
 
 def _reports(steps: Steps, step: str) -> Report:

@@ -30,7 +30,7 @@ from placewright.session import comparison, devices, running, search
 from placewright.session.call_mix import LoadedCalls
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
 from placewright.session.kept_plans import KEPT
-from placewright.session.language.layer_runs import changes_in_mode
+from placewright.session.language.run_search import changes_in_mode
 from placewright.session.loaded_plans import LoadedPlan, require_stream
 from placewright.session.measuring import Measured
 from placewright.session.models import Model, ModelOfRequest, loaded_model

@@ -20,10 +20,10 @@ ZOO_VERSION = 1  # goes up when a model's architecture, weights or example input
 # Name -> "module:function", and the arguments of that function for each variant.
 _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
     "inception_v3": (
-        "inception:inception_v3",
+        "convolutional:inception_v3",
         {"tiny": {"size": 75, "classes": 10}, "small": {"size": 149}},
     ),
-    "resnet50": ("resnet:resnet50", {"tiny": {"size": 32, "classes": 10}}),
+    "resnet50": ("convolutional:resnet50", {"tiny": {"size": 32, "classes": 10}}),
     "bert_base": (
         "transformer:bert_base",
         {"tiny": {"layers": 2, "hidden": 64, "sequence": 16}, "short": {"sequence": 8}},
@@ -47,8 +47,8 @@ _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
             },
         },
     ),
-    "nasnet_a": ("nasnet:nasnet_a", {"tiny": {"size": 64, "filters": 8, "repeats": 1}}),
-    "moe": ("moe:moe", {"tiny": {"layers": 2, "hidden": 32, "experts": 4, "sequence": 8}}),
+    "nasnet_a": ("convolutional:nasnet_a", {"tiny": {"size": 64, "filters": 8, "repeats": 1}}),
+    "moe": ("transformer:moe", {"tiny": {"layers": 2, "hidden": 32, "experts": 4, "sequence": 8}}),
 }
 
 

@@ -18,13 +18,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
 
 import placewright as pw
 from placewright.errors import FieldError, InputError
-from placewright.frameworks.language.config_file import ConfigFile
 from placewright.frameworks.language.config_model import (
     ARCHITECTURES,
+    ConfigFile,
+    LibraryModel,
+    built,
     read_config,
     tensors_with_bytes,
 )
-from placewright.frameworks.language.library_model import LibraryModel, built
 from placewright.frameworks.language.modules import LanguageModel
 from placewright.frameworks.language.quantizer import FORMATS as KNOWN
 from placewright.frameworks.language.quantizer import bytes_of

@@ -19,8 +19,7 @@ from placewright.core.execution_models import Sequential
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.exact.lagrangian.beam import best_in_beam
-from placewright.placers.exact.lagrangian.chain import Chain
+from placewright.placers.exact.lagrangian import Chain, best_in_beam
 
 
 def best_in_runs(problem: Problem, run: list[int], rank: list[int]) -> float:

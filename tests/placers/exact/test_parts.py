@@ -18,10 +18,10 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.placers.exact.parts import problems, programs
+from placewright.placers.exact.parts import programs
 from placewright.placers.exact.parts.bound import articulation_units, parts_bound
-from placewright.placers.exact.parts.problems import Part
 from placewright.placers.exact.parts.programs import (
+    Part,
     PartsFound,
     part_programs,
     search_parts,
@@ -30,7 +30,7 @@ from placewright.placers.exact.parts.programs import (
 from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.suites.random_graphs import random_layered_problem
+from placewright.suites.suite.problems import random_layered_problem
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import random_problem as small_problem
 
@@ -243,7 +243,7 @@ def test_a_part_that_comes_again_is_solved_once(monkeypatch: pytest.MonkeyPatch)
         counts.append(sum(n > 2 for n in asked))
     assert counts[0] == counts[1]
     together = solved(layers(3))
-    monkeypatch.setattr(problems, "_MOST_COMPARED", 0)
+    monkeypatch.setattr(programs, "_MOST_COMPARED", 0)
     apart = solved(layers(3))
     assert apart is not None
     assert together is not None

@@ -15,6 +15,12 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.learned.placeto.placer import (
+    OrderedMerger,
+    first_positions,
+    ordered_edges,
+    ordered_space,
+)
 from placewright.placers.learned.shared.features import fractal_dimension, group_adjacency
 from placewright.placers.learned.shared.grouping import (
     ActionSpace,
@@ -22,12 +28,6 @@ from placewright.placers.learned.shared.grouping import (
     colocation_grouping,
     fixpoint_grouping,
     neighbour_merge,
-)
-from placewright.placers.learned.shared.ordered_groups import (
-    OrderedMerger,
-    first_positions,
-    ordered_edges,
-    ordered_space,
 )
 from placewright.placers.registry import make_placer
 

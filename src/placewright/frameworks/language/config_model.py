@@ -3,20 +3,30 @@
 Parameters of `transformers` get the names of llama.cpp's tensors from the table of package `gguf`.
 Some parameters become two tensors, as in `conversion/` of llama.cpp 0.25: gate and up of experts,
 the expansion of a latent, and the projection of linear attention with its gate.
+
+`transformers` builds the decoder on the meta device, where tensors have shapes and no data.
+Parameters are those that the library makes, and caches those that its own forward pass fills.
+Nothing is downloaded, and no code runs but the library's.
+
+The file is read as untrusted: bounded sizes, no code, nothing that names another file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import math
+import re
+import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from placewright.errors import MissingExtraError
-from placewright.frameworks.language.config_file import ConfigFile
+from placewright.errors import FileFormatError, InputError, MissingExtraError, UnknownNameError
 from placewright.frameworks.language.gguf_file import GgufTensor
-from placewright.frameworks.language.library_model import LibraryModel, built
-from placewright.frameworks.language.modules import LanguageModel
+from placewright.frameworks.language.modules import Cache, LanguageModel
 from placewright.frameworks.language.named_tensors import Contradiction, NamedTensors
 from placewright.frameworks.language.quantizer import (
     ModelSizes,
@@ -24,6 +34,265 @@ from placewright.frameworks.language.quantizer import (
     format_named,
     formats_of,
 )
+from placewright.io.json_text import json_object, read_text
+from placewright.io.opened import shown_name
+
+_LARGEST = 4 << 20  # bytes; published ones have up to half a megabyte
+_DEEPEST = 8  # objects in objects
+_MOST = 1 << 31  # of any size
+_COUNTS = re.compile(r"(num|n)_\w+|\w+_(layers|blocks|experts)|n_layer|depth")
+_MOST_COUNTED = {"layer": 1000, "block": 1000, "expert": 4096, "": 1 << 20}
+_FLOATS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+# Fields that make the library import code, load kernels, look for files or make objects that no
+# decoder needs.
+_LEFT_OUT = re.compile(
+    r"auto_map|_?attn_implementation\w*|_?experts_implementation\w*|use_kernels?|architectures|"
+    r"quantization_config|compression_config|id2label|label2id|num_labels|torch_dtype|dtype|"
+    r"_?name_or_path|_commit_hash|pruned_heads|transformers_version|base_model_\w+|custom_\w+|"
+    r"torchscript|return_dict|use_cache|output_\w+|_\w+"
+)
+
+
+class ConfigFile:
+    """A configuration, checked.
+
+    Args:
+        path: of the file, or of the folder that holds it.
+
+    Attributes:
+        model_type: as the library names the architecture.
+        fields: what the library is given.
+        dtype: format of the stored weights, for example ``"bf16"``.
+        is_quantized: the stored weights have another format, which only their files show.
+        sha256: of the text.
+
+    Raises:
+        InputError: there is no such file.
+        FileFormatError: it is no configuration, or states sizes that no model has.
+    """
+
+    def __init__(self, path: Path) -> None:
+        file = path / "config.json" if path.is_dir() else path
+        if not file.exists():
+            raise InputError(f"folder '{shown_name(path)}' holds no config.json")
+        self._name = shown_name(file)
+        text = read_text(file, limit=_LARGEST)
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        raw = json_object(text, file)
+        model_type = raw.get("model_type")
+        if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,64}", model_type):
+            raise self.fault("it has no 'model_type'; give the config.json of a language model")
+        self.model_type = model_type
+        self.fields = self._checked(raw, 0)
+        self.dtype = self._dtype(raw)
+        own = raw.get("text_config")
+        inner = own if isinstance(own, dict) else {}
+        self.is_quantized = any("quantization_config" in content for content in (raw, inner))
+
+    def fault(self, text: str) -> FileFormatError:
+        """An error about this file."""
+        return FileFormatError(f"file '{self._name}': {text}")
+
+    def _dtype(self, raw: Mapping[str, Any]) -> str:
+        found = {raw[key] for key in ("dtype", "torch_dtype") if isinstance(raw.get(key), str)}
+        if len(found) > 1:
+            raise self.fault(f"it states two formats: dtype {raw['dtype']!r:.40} and torch_dtype "
+                             f"{raw['torch_dtype']!r:.40}; remove one")  # fmt: skip
+        inner = raw.get("text_config")
+        if not found and isinstance(inner, dict):
+            return self._dtype({**inner, "text_config": None})
+        return _FLOATS.get(str(next(iter(found), "")).removeprefix("torch."), "bf16")
+
+    def _checked(self, raw: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        if depth > _DEEPEST:
+            raise self.fault(f"it nests more than {_DEEPEST} objects")
+        found = {}
+        for key, value in raw.items():
+            if not key.isidentifier() or _LEFT_OUT.fullmatch(key):
+                continue
+            self._require_size(key, value)
+            found[key] = self._checked(value, depth + 1) if isinstance(value, dict) else value
+        return found
+
+    def _require_size(self, key: str, value: Any) -> None:
+        """Refuse numbers that would make the library count for hours."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return
+        most = _MOST
+        if _COUNTS.fullmatch(key):
+            most = next(most for part, most in _MOST_COUNTED.items() if part in key)
+        if not -most <= value <= most:
+            raise self.fault(f"'{shown_name(key)}' is {value}; at most {most} is read")
+
+
+_TOKENS = 2  # of the pass that fills the caches
+_STATE_BYTES = 4  # of a number of a recurrent state, which engines keep in f32
+_EXPERTS_USED = ("num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts")
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len")
+
+
+@dataclass(frozen=True)
+class LibraryModel:
+    """Facts of a model, taken from the library."""
+
+    model_type: str  # of the decoder itself, which may be a part of the file's model
+    shapes: Mapping[str, tuple[int, ...]]  # of parameters, by name; a tied one is there once
+    transposed: frozenset[str]  # names of matrices that are stored with inputs before outputs
+    caches: tuple[Cache, ...]  # of each layer
+    sizes: Mapping[str, int]  # fields of the configuration that are whole numbers
+    experts_used: int  # for a token; 0 without experts
+    trained_context: int  # tokens; 0 if unknown
+    state: tuple[str, ...]  # paths of parameters and buffers, a tied one under each of its names
+
+
+def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
+    """Build the model of a configuration.
+
+    Args:
+        known: types of models that can be read.
+
+    Raises:
+        UnknownNameError: the type of the model is not among them.
+        FileFormatError: the library builds no decoder of it.
+        MissingExtraError: `transformers` is not installed.
+    """
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("transformers", "zoo", "reading a config.json") from None
+    with _quiet_and_offline():
+        config = _config(file, known)
+        if config.model_type not in known:
+            raise UnknownNameError("model type", config.model_type, known)
+        try:
+            module = _module(config)
+            layers = _filled_caches(module)
+            return _described(config, module, layers)
+        except Exception as error:  # a library meets sizes that nobody checked
+            raise file.fault(
+                f"transformers builds no decoder of it: {_first_line(error)}"
+            ) from None
+
+
+def _config(file: ConfigFile, known: tuple[str, ...]) -> Any:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    try:
+        kind = CONFIG_MAPPING[file.model_type]
+    except KeyError:
+        raise UnknownNameError("model type", file.model_type, known) from None
+    try:
+        return kind.from_dict(dict(file.fields)).get_text_config(decoder=True)
+    except Exception as error:
+        raise file.fault(f"transformers takes no such fields: {_first_line(error)}") from None
+
+
+def _module(config: Any) -> Any:
+    """The decoder with its head, its embedding tied if the configuration says so."""
+    import torch
+    from transformers.initialization import no_init_weights
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    with torch.device("meta"), no_init_weights():
+        module = kind._from_config(config, attn_implementation="eager")
+    module.tie_weights()
+    return module.eval()
+
+
+def _filled_caches(module: Any) -> list[Any]:
+    """The library's own cache of each layer after a pass of two tokens."""
+    import torch
+
+    if hasattr(module, "set_experts_implementation"):
+        module.set_experts_implementation("batched_mm")  # the others read the router's choice
+    with torch.no_grad(), torch.device("meta"):
+        tokens = torch.zeros((1, _TOKENS), dtype=torch.long)
+        answer = module(input_ids=tokens, use_cache=True)
+    name = "past_key_values" if hasattr(answer, "past_key_values") else "cache_params"
+    return list(getattr(answer, name).layers)
+
+
+def _described(config: Any, module: Any, layers: list[Any]) -> LibraryModel:
+    from transformers.pytorch_utils import Conv1D
+
+    sizes = {
+        key: value
+        for key in (*dir(config), *config.attribute_map)
+        if not key.startswith("_") and type(value := getattr(config, key, None)) is int
+    }
+    heads = sizes.get("num_attention_heads", 0)
+    latent = sizes.get("kv_lora_rank", 0)
+    missing = max(0, sizes["num_hidden_layers"] - len(layers))  # layers that read others' caches
+    caches = [_cache(layer, heads, latent) for layer in layers] + [Cache()] * missing
+    return LibraryModel(
+        config.model_type,
+        {name: tuple(each.shape) for name, each in module.named_parameters()},
+        frozenset(
+            f"{name}.weight" for name, each in module.named_modules() if isinstance(each, Conv1D)
+        ),
+        tuple(caches),
+        sizes,
+        _experts_used(config),
+        next((sizes[key] for key in _CONTEXT if key in sizes), 0),
+        tuple(dict.fromkeys([*module.state_dict(), *(name for name, _ in module.named_buffers())])),
+    )
+
+
+def _experts_used(config: Any) -> int:
+    """Experts that a token passes in each layer; 0 if the configuration states none."""
+    for value in (getattr(config, key, None) for key in _EXPERTS_USED):
+        stated = set(value) if isinstance(value, list) else {value}
+        if len(stated) > 1:
+            shown = " and ".join(sorted(map(str, stated)))
+            raise ValueError(f"its layers pass {shown} experts for a token, not one number")
+        if type(used := next(iter(stated), None)) is int:
+            return used
+    return 0
+
+
+def _cache(layer: Any, heads: int, latent: int) -> Cache:
+    """Cache and state of a layer, by the shapes of the tensors that the library keeps."""
+    states = [
+        state
+        for kind in ("conv_states", "recurrent_states")
+        for state in getattr(layer, kind, {}).values()
+        if state is not None
+    ]
+    state_bytes = _STATE_BYTES * sum(state.numel() for state in states)
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    if keys is None or values is None:
+        return Cache(state_bytes=state_bytes)
+    elements = sum(tensor.shape[1] * tensor.shape[3] for tensor in (keys, values))
+    width = keys.shape[3] + values.shape[3]
+    if latent and keys.shape[3] == latent:  # the latent serves as key, with positions, and value
+        width += latent
+    window = getattr(layer, "sliding_window", None) or 0
+    return Cache(elements, window, 2.0 * heads * width, state_bytes)
+
+
+def _first_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+@contextlib.contextmanager
+def _quiet_and_offline() -> Iterator[None]:
+    """Suppress messages of the library, and keep it from the network."""
+    import huggingface_hub.constants as hub
+    from transformers import logging
+
+    offline, verbosity = hub.HF_HUB_OFFLINE, logging.get_verbosity()
+    hub.HF_HUB_OFFLINE = True
+    logging.set_verbosity(50)  # critical
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        hub.HF_HUB_OFFLINE = offline
+        logging.set_verbosity(verbosity)
+
 
 Shape = tuple[int, ...]
 # type of a model in transformers -> architecture of llama.cpp

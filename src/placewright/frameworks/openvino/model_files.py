@@ -13,10 +13,15 @@ from pathlib import Path
 from xml.parsers import expat
 
 from placewright.errors import FileFormatError
-from placewright.io.model_parts import MAX_MESSAGE_BYTES, files_beside, place_in_file, require_size
+from placewright.io.model_parts import (
+    MAX_MESSAGE_BYTES,
+    fields,
+    files_beside,
+    place_in_file,
+    require_size,
+)
 from placewright.io.onnx_parts import check_onnx
 from placewright.io.opened import inside, require_regular, shown_name, usable_name
-from placewright.io.protobuf import fields
 
 SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")
 _FILES_PER_MODEL = 10_000

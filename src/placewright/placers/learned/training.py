@@ -17,7 +17,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.learned.shared.monitoring import EarlyStop, scalars_to
+from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to
 from placewright.placers.learned.shared.searching import require_packages
 from placewright.placers.learned.shared.training_episodes import (
     ROUND,

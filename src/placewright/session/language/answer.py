@@ -19,8 +19,8 @@ from placewright.frameworks.registry import reader_of_file
 from placewright.profiling.catalogue import entry_of, speed_interval
 from placewright.profiling.token_costs import ENGINE, is_streamed, token_problem
 from placewright.report.language_text import Speed, memory_lines, proof_line, speed_lines
-from placewright.session.language.layer_runs import why_inexpressible
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
+from placewright.session.language.run_search import why_inexpressible
 from placewright.simulation.model import Simulator
 
 _GRAIN = 2.0**20  # bytes, of limits that are tried

@@ -21,8 +21,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
-from placewright.execution.engine.programs import BENCH, ENGINE, Programs, long
-from placewright.execution.engine.servers import running_servers
+from placewright.execution.engine.programs import BENCH, ENGINE, Programs, long, running_servers
 from placewright.profiling.token_costs import (
     ROWS,
     ProbePair,

@@ -26,8 +26,15 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FieldError, InexpressibleError, InputError, RuntimeFailure
 from placewright.execution.engine.printed import printed_places, session_tokens
-from placewright.execution.engine.programs import BENCH, COMPLETION, FIT, Programs, long
-from placewright.execution.engine.servers import Servers, running_servers
+from placewright.execution.engine.programs import (
+    BENCH,
+    COMPLETION,
+    FIT,
+    Programs,
+    Servers,
+    long,
+    running_servers,
+)
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
 from placewright.profiling.token_costs import token_problem
 from placewright.profiling.verdict import Verdict, judge
@@ -35,8 +42,8 @@ from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
 from placewright.session.language.answer import works_again
 from placewright.session.language.engine_places import Places, compared_places
-from placewright.session.language.layer_runs import layer_runs
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
+from placewright.session.language.run_search import layer_runs
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
 from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options, has_weights

@@ -41,8 +41,8 @@ from placewright.suites.llm_ab.documents import (
     PartFields,
     PlanFields,
     PublishedComparison,
+    language_model,
 )
-from placewright.suites.llm_ab.models import language_model
 from placewright.suites.llm_ab.sums import Exchange, slices, star
 
 Column = tuple[tuple[str, float], ...]  # device and share, by device

@@ -95,25 +95,25 @@ def _batch_of(model: ZooModel, batch: int) -> ZooModel:
 
 
 def _inception() -> ZooModel:
-    from placewright.zoo.inception import inception_v3
+    from placewright.zoo.convolutional import inception_v3
 
     return _batch_of(inception_v3(), 32)
 
 
 def _resnet() -> ZooModel:
-    from placewright.zoo.resnet import resnet50
+    from placewright.zoo.convolutional import resnet50
 
     return _batch_of(resnet50(), 32)
 
 
 def _nasnet() -> ZooModel:
-    from placewright.zoo.nasnet import nasnet_a
+    from placewright.zoo.convolutional import nasnet_a
 
     return _batch_of(nasnet_a(), 32)
 
 
 def _deep_resnet() -> ZooModel:
-    from placewright.zoo.resnet import resnet152
+    from placewright.zoo.convolutional import resnet152
 
     return _batch_of(resnet152(), 32)
 

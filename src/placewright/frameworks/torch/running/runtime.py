@@ -168,7 +168,7 @@ class TorchRuntime:
     def load_beside(
         self, source: ModelSource, graph: ComputationGraph, first: LoadedModel
     ) -> TorchModel:
-        """See `execution.sharing.LoadsBeside`."""
+        """See `execution.placements.LoadsBeside`."""
         assert isinstance(first, TorchModel)
         program = self.load_program(source)
         shared = replace(program, state=_values_of(first.program, program))
@@ -254,7 +254,7 @@ class TorchModel:
 
     @contextlib.contextmanager
     def one_state(self) -> Iterator[None]:
-        """See `execution.sharing.SharesState`."""
+        """See `execution.placements.SharesState`."""
         self._shared = {}
         try:
             yield

@@ -19,11 +19,11 @@ from placewright.placers.learned.shared.encoders import (
 )
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.learning_scope import (
+    EarlyStop,
     clipped_step,
     joint_bonus,
     learning_scope,
 )
-from placewright.placers.learned.shared.monitoring import EarlyStop
 from placewright.placers.learned.shared.returns import (
     MovingAverage,
     negative_root,

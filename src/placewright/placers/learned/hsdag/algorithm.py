@@ -26,8 +26,11 @@ from placewright.placers.learned.hsdag.graph import (
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
-from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
-from placewright.placers.learned.shared.monitoring import EarlyStop
+from placewright.placers.learned.shared.learning_scope import (
+    EarlyStop,
+    clipped_step,
+    learning_scope,
+)
 from placewright.placers.learned.shared.returns import (
     FAILING_TIMES,
     MovingAverage,

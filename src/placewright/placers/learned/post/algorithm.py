@@ -10,7 +10,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.post.placer import Post
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.monitoring import EarlyStop, scalars_to
+from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to
 from placewright.placers.learned.shared.returns import RunningMean, reference_value, relative_times
 from placewright.simulation.evaluator import Evaluator
 

@@ -16,8 +16,11 @@ from placewright.placers.learned.shared.features import (
     output_shapes,
 )
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.learning_scope import clipped_step, learning_scope
-from placewright.placers.learned.shared.monitoring import EarlyStop
+from placewright.placers.learned.shared.learning_scope import (
+    EarlyStop,
+    clipped_step,
+    learning_scope,
+)
 from placewright.placers.learned.shared.returns import (
     FAILING_TIMES,
     MovingAverage,

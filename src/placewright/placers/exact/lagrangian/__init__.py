@@ -1,1 +1,0 @@
-"""Lagrangian relaxation of memory for problems under `sequential` that are narrow chains."""
