@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs site dist format base lowest clean
+.PHONY: help setup demo test test-slow test-all fuzz fuzz-proofs check lint docs site dist format base lowest clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -24,6 +24,9 @@ demo: setup  ## fit a model into two devices that are each too small for it, and
 
 test: setup  ## all fast tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST_OPTIONS)
+
+test-slow: setup  ## the slow tests alone
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(PYTEST_OPTIONS)
 
 test-all: setup  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist worksteal
