@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from torch import nn
 from torch_programs import inference_program
 
 from placewright.errors import RuntimeFailure
 from placewright.execution.runner import ConcurrentRunner
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.running.functions import ScriptedFunction, SteppedFunction
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 from placewright.frameworks.torch.running.segments import SegmentModule
