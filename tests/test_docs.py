@@ -211,6 +211,30 @@ def test_the_site_has_the_fonts_and_the_blue_of_the_report_page() -> None:
     assert f"--font-stack: {fonts.replace(',', ', ')};" in site
 
 
+def test_code_on_the_site_can_be_read() -> None:
+    """Each colour has the contrast to its ground that WCAG 2 asks of text: 4.5 to 1."""
+    styles = pytest.importorskip("pygments.styles", reason="the site's tools: pip install furo")
+    named = re.findall(
+        r'^pygments\w*_style = "(.*)"', (ROOT / "docs" / "conf.py").read_text(), re.M
+    )
+    assert len(named) == 2
+    for style in map(styles.get_style_by_name, named):
+        ground = _luminance(style.background_color.lstrip("#"))
+        for token, look in style:
+            if look["color"]:
+                dark, light = sorted([_luminance(look["color"]), ground])
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (style.__name__, token)
+
+
+def _luminance(colour: str) -> float:
+    """Of a colour such as ``d98200``, from 0 for black to 1 for white."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 def is_whole_clone() -> bool:
     """True in a checkout that has its history."""
     command = ["git", "rev-parse", "--is-shallow-repository"]

@@ -68,6 +68,20 @@ def test_a_sure_gain_is_a_split_that_was_not_measured(error: float | None) -> No
     assert "not measured" in str(plan)
 
 
+def test_a_measured_split_is_compared_with_what_was_measured_with_it() -> None:
+    """Predicted 1.1 s against 2.1 s; the machine took twice as long, and 'b' 3.3 s."""
+    plan = plan_with(0.5)
+    measured = Measurement(2.2, 0.1, 9, {"a": 3.5, "b": 3.3})
+    sentence = verdict_lines(replace(plan, measured=measured))[0]
+    assert sentence.startswith(
+        "Split over 2 devices: 1.1 s predicted, 2.2 s measured, "
+        "1.50 times as fast as 'b' alone (3.3 s measured); "
+    )
+    slower = Measurement(3.4, 0.1, 9, {"a": 3.5, "b": 3.3})
+    sentence = verdict_lines(replace(plan, measured=slower))[0]
+    assert "3.4 s measured over 2 devices is no gain on 'b' alone (3.3 s measured)" in sentence
+
+
 def test_a_gain_within_the_error_is_no_split_and_the_plan_holds_the_device() -> None:
     plan = plan_with(10.0)
     assert verdict_lines(plan)[0].startswith("Do not split: ")

@@ -342,14 +342,14 @@ class Cluster:
 
     @cached_property
     def endpoint_index(self) -> dict[str, int]:
-        """Name -> endpoint: the devices, then the host where it is no device."""
+        """Name -> endpoint of the devices, then of the host if it is no device."""
         endpoints = dict(self.device_index)
         endpoints.setdefault(self.host, self.n_devices)
         return endpoints
 
     @property
     def n_endpoints(self) -> int:
-        """Devices plus the host where it is no device."""
+        """Devices, and the host if it is no device."""
         return len(self.endpoint_index)
 
     @property
@@ -414,7 +414,7 @@ class Cluster:
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Most bytes that each device can take, (n_devices,): its limit and its pool's; or inf."""
+        """Most bytes that each device can take by its limit and its pool, or inf, (n_devices,)."""
         own = np.array([device.memory_bytes for device in self.devices])
         pools = [
             math.inf if device.pool is None else self.pools[device.pool] / device.replicas
@@ -446,7 +446,7 @@ class Cluster:
 
     @cached_property
     def memory_limits(self) -> FloatArray:
-        """`memory_bytes`, then `pool_bytes`: shape (n_devices + n_pools,)."""
+        """`memory_bytes`, then `pool_bytes`, shape (n_devices + n_pools,)."""
         return frozen_floats(np.concatenate([self.memory_bytes, self.pool_bytes]))
 
     def pooled(self, peaks: FloatArray) -> FloatArray:

@@ -222,7 +222,7 @@ class Problem:
 
     @property
     def value_unit(self) -> str:
-        """Unit of the value: `time_unit`, ``"J"`` of energy, ``"per run"`` of a price."""
+        """Unit of the value, `time_unit` or ``"J"`` of energy or ``"per run"`` of a price."""
         return {"energy": "J", "price": "per run"}.get(self.objective, self.time_unit)
 
     @cached_property

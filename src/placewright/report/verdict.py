@@ -192,13 +192,12 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
         text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}"
         return PlanVerdict("no choice", f"{text}; {caveat}{proof}.", _next(plan))
     gain = predicted_gain(plan.problem, plan.placement, plan.value)
-    against = f"'{alone.name}' alone ({value_text(alone.predicted, unit)})"
-    factor = alone.predicted / plan.value if plan.value > 0 else 1.0
-    if plan.measured is None and gain is not None:
-        factor = min(factor, gain.factor)
+    factor, best, seconds = _best_alone(plan, alternatives, alone, gain)
+    against = f"'{best}' alone ({seconds})"
     if factor < 1.0 + least_gain(plan.problem):
-        text = f"Do not split: {here} over {names} is no gain on {against}; {caveat}{proof}"
-        return PlanVerdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
+        by = "" if plan.measured is None else _by(plan)
+        text = f"Do not split: {here}{by} over {names} is no gain on {against}; {caveat}{proof}"
+        return PlanVerdict("do not split", f"{text}.", f"Use '{best}' alone.")
     if plan.measured is None and gain is not None and not gain.is_sure:
         what = f"{here} over {names} is {_unsure(gain, against, unit)}"
         return PlanVerdict(
@@ -212,6 +211,31 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     if caveat and gain is not None and gain.error:
         text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
     return PlanVerdict("split", f"{text}; {caveat}{proof}.", _next(plan))
+
+
+def _best_alone(
+    plan: Plan,
+    alternatives: tuple[Alternative, ...],
+    predicted: Alternative,
+    gain: PredictedGain | None,
+) -> tuple[float, str, str]:
+    """Speed of a split relative to the best single device, its name, and its value in words.
+
+    A measured split is compared with what was measured in turns with it, if that is a device.
+    """
+    assert predicted.predicted is not None
+    measured = [
+        (row.measured, row.name)
+        for row in alternatives
+        if row.is_device and row.measured is not None and row.predicted != math.inf
+    ]
+    if plan.measured is not None and measured:
+        seconds, name = min(measured)
+        return seconds / plan.measured.median, name, f"{format_duration(seconds)} measured"
+    factor = predicted.predicted / plan.value if plan.value > 0 else 1.0
+    if plan.measured is None and gain is not None:
+        factor = min(factor, gain.factor)
+    return factor, predicted.name, value_text(predicted.predicted, plan.problem.value_unit)
 
 
 def _unsure(gain: PredictedGain, against: str, unit: str) -> str:

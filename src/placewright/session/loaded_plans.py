@@ -254,7 +254,7 @@ class LoadedPlan:
 
     @property
     def weight(self) -> float:
-        """Estimated bytes of the plan: weights as read and as compiled, tensors of a call."""
+        """Estimated bytes of weights as read and as compiled, and of the tensors of a call."""
         graph = self.plan.problem.graph
         return float(2.0 * graph.weight_bytes.sum() + graph.tensor_bytes.sum())
 

@@ -398,7 +398,7 @@ class Request:
 
     @property
     def reads_for(self) -> Objective:
-        """The objective for which a model is read and measured: energy and price need latency."""
+        """Objective for which a model is read and measured, latency for energy and price."""
         from placewright.core.problem import timed_objective
 
         return timed_objective(self.objective)
