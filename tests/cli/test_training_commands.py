@@ -23,8 +23,12 @@ def two_cores() -> None:
 
 def test_a_step_is_read_placed_run_and_simulated(tmp_path: Path, cli: InProcess) -> None:
     read = cli("graph", "zoo:rnnlm/tiny", "--objective", "training", "--json", cwd=tmp_path)
-    phases = json.loads(read.stdout)["phases"]
-    assert min(phases.values()) > 0
+    summary = json.loads(read.stdout)
+    assert min(summary["phases"].values()) > 0
+    largest = summary["largest_unit"]
+    shown = cli("graph", "zoo:rnnlm/tiny", "--objective", "training", cwd=tmp_path).stdout
+    assert f" edges, {summary['units']} units" in shown
+    assert f"ops around '{largest['op']}' with " in shown
     words = ("--placer", "even-split", "--quick", "--no-check")
     placed = cli("place", "zoo:rnnlm/tiny", *STEP, *words, cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr

@@ -87,6 +87,14 @@ def test_the_limit_of_a_device_holds_inside_its_pool() -> None:
     assert Simulator(limited).violation(Placement.of((1, 1, 1))) is None
 
 
+def test_a_pattern_limits_each_device_that_it_matches() -> None:
+    cluster = _chain().cluster.with_limit("core*", 50.0).with_limit("core1", 70.0)
+    assert cluster.memory_bytes.tolist() == [50.0, 70.0, math.inf]
+    assert cluster.pools == _chain().cluster.pools
+    with pytest.raises(UnknownNameError, match=r"unknown device 'gpu\*'; .*available: core0"):
+        cluster.with_limit("gpu*", 1.0)
+
+
 def test_a_pool_of_one_device_is_a_limit_of_it() -> None:
     problem = _chain()
     (core, *others) = problem.cluster.devices

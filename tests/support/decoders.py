@@ -18,34 +18,36 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.frameworks.openvino.runtime import OpenVinoRuntime
-from placewright.frameworks.torch.running.runtime import TorchRuntime
+from placewright.execution.runtime import Runtime
 from placewright.placers.repair import repaired
 from placewright.profiling.units import common_units, light_ops_joined
-from placewright.session.models import runnable_source
+from placewright.session.models import runnable_source, runtime_named
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
 
 
 def plan_on_cores(
-    decoding: Decoding, seed: int | None, file: Path | None = None, share: float = 0.0
+    decoding: Decoding,
+    seed: int | None,
+    file: Path | None = None,
+    share: float = 0.0,
+    runtime_name: str = "openvino",
 ) -> Plan:
     """A random split over two cores; without a seed all on the first.
 
-    With a file the decoder is exported to it, if it is not there, and OpenVINO runs the plan. With
-    a share each core has memory for so much of all weights and state.
+    With a file the decoder is exported to it, if it is not there, and the named runtime runs the
+    plan. With a share each core has memory for so much of all weights and state.
     """
+    runtime: Runtime = runtime_named("torch" if file is None else runtime_name)
     if file is None:
-        runtime = TorchRuntime()
         model = pw.read(
             decoding.module, decoding.example_inputs, runtime="torch", state=decoding.state
         )
         units = light_ops_joined(model.graph)
     else:
-        runtime = OpenVinoRuntime()
         if not file.exists():
             torch.export.save(torch.export.export(decoding.module, decoding.example_inputs), file)
-        model = pw.read(file, runtime="openvino", state=decoding.state)
+        model = pw.read(file, runtime=runtime_name, state=decoding.state)
     devices = cores_of(2, runtime)
     if file is not None:
         assert model.source is not None

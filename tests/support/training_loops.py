@@ -28,8 +28,9 @@ from placewright.session.training import LoadedStep
 class Residual(nn.Module):
     """A small ResNet with its loss: a stem, two residual blocks, a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.stem = nn.Conv2d(3, 8, 3, padding=1)
         self.convs = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1, bias=False) for _ in range(2))
         self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(2))
@@ -39,7 +40,7 @@ class Residual(nn.Module):
         x = torch.relu(self.stem(x))
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = x + torch.relu(norm(conv(x)))
-        return nn.functional.cross_entropy(self.head(x.mean((2, 3))), labels)
+        return nn.functional.cross_entropy(self.head(self.dropout(x.mean((2, 3)))), labels)
 
 
 class Gpt(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 import numpy as np
@@ -535,19 +536,22 @@ class Cluster:
         return replace(self, devices=devices)
 
     def with_limit(self, name: str, size: float) -> Cluster:
-        """The cluster with another limit of one device or pool, in bytes.
+        """The cluster with another limit of a pool, or of a device or all of a pattern, in bytes.
 
         Raises:
             UnknownNameError: there is no such device or pool.
         """
         if name in self.pools:
             return replace(self, pools={**self.pools, name: size})
-        if name not in self.device_index:
+        meant = [name] if name in self.device_index else [
+            each for each in self.device_names if fnmatchcase(each, name)
+        ]  # fmt: skip
+        if not meant:
             raise UnknownNameError("device", name, (*self.device_names, *self.pools))
-        devices = list(self.devices)
-        at = self.device_index[name]
-        devices[at] = replace(devices[at], memory_bytes=size)
-        return replace(self, devices=tuple(devices))
+        return replace(self, devices=tuple(
+            replace(device, memory_bytes=size) if device.name in meant else device
+            for device in self.devices
+        ))  # fmt: skip
 
     def require_single_devices(self, what: str) -> None:
         """Refuse groups of equal devices if only single devices are supported.

@@ -237,7 +237,19 @@ def _verdict(plan: Plan) -> str:
     return f"split over {len(names)} devices"
 
 
+def no_choice(problem: Problem) -> str:
+    """The reason why there is nothing to prove: nothing can be chosen; else an empty text."""
+    choices = problem.allowed_by_class.sum(axis=1)
+    if (choices == 1).all():
+        return "only one placement exists, because every unit has one possible device"
+    if len(choices) == 1:
+        return f"all ops move together, so only {choices[0]} placements exist, each on one device"
+    return ""
+
+
 def _bound(plan: Plan) -> str:
+    if alone := no_choice(plan.problem):
+        return alone
     if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
         return "none is proven, so that the gap is unknown"
     by = f" by {plan.bound_method}" if plan.bound_method else ""

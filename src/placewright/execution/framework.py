@@ -28,7 +28,8 @@ class ReadOptions:
         shapes: input name -> dimensions to fix.
         fold_constants: False keeps constants, and ops that depend only on weights, as ops.
         is_training: the whole training step instead of one inference.
-        optimizer: of the training step, with its settings: ``"adam:learning_rate=1e-4"``.
+        optimizer: of the training step, with its settings: ``"adam:learning_rate=1e-4"``, or an
+            object of the library.
         colocate_backward: every backward op of the step shares a device with its forward op.
         dropout: the step draws random numbers, as a module in training mode does.
         state: output name -> input name of values that stay from call to call.
@@ -38,7 +39,7 @@ class ReadOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     fold_constants: bool = True
     is_training: bool = False
-    optimizer: str = "sgd"
+    optimizer: Any = "sgd"
     colocate_backward: bool = False
     dropout: bool = False
     state: Mapping[str, str] = field(default_factory=dict)

@@ -199,7 +199,9 @@ def _measured(plan: dict[str, Any], unit: str, file: str, *, is_sequential: bool
         rows.append(["measured", f"{text}, quartiles {format_duration(measured['iqr'])} apart)"])
         if measured["error"] is not None:
             rows.append(["prediction error", f"{measured['error']:+.1%}"])
-    if plan["lower_bound"] > 0:
+    if plan["no_choice"]:
+        rows.append(["lower bound", plan["no_choice"]])
+    elif plan["lower_bound"] > 0:
         by = f" by {plan['bound_method']}" if plan["bound_method"] else ""
         gap = "" if plan["gap"] is None else f", gap {plan['gap']:.1%}"
         rows.append(["lower bound", f"{value_text(plan['lower_bound'], unit)}{by}{gap}"])

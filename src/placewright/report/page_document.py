@@ -18,7 +18,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.graph import compute_bound_tensors
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan, search_text
+from placewright.core.plan import Plan, no_choice, search_text
 from placewright.core.problem import Problem
 from placewright.io.json_text import finite
 from placewright.report.difference import DEVICE_COLUMNS, difference_of, has_same_units
@@ -92,6 +92,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "value": plan.value,
         "amounts": dict(plan.amounts) if len(plan.amounts) > 1 else {},
         "lower_bound": plan.lower_bound,
+        "no_choice": no_choice(plan.problem),
         "bound_method": plan.bound_method,
         "gap": finite(plan.gap),
         "status": plan.status,

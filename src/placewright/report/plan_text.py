@@ -20,6 +20,7 @@ from placewright.core.plan import (
     Measurement,
     Plan,
     device_of,
+    no_choice,
     search_text,
 )
 from placewright.core.problem import Problem
@@ -51,11 +52,8 @@ def _dispatch(problem: Problem) -> str:
 def _proven(plan: Plan) -> str:
     """The bound with the gap, or why there is nothing to prove."""
     problem = plan.problem
-    choices = problem.allowed_by_class.sum(axis=1)
-    if (choices == 1).all():
-        return "only one placement exists, because every unit has one possible device"
-    if len(choices) == 1:
-        return f"all ops move together, so only {choices[0]} placements exist, each on one device"
+    if alone := no_choice(problem):
+        return alone
     groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
     if plan.status == "optimal":
         return f"proven to be the least{groups}{_by(plan)}"

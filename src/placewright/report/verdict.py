@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
-from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of
+from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of, no_choice
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError
@@ -278,6 +278,8 @@ def _by(plan: Plan) -> str:
 
 
 def _proof(plan: Plan) -> str:
+    if alone := no_choice(plan.problem):
+        return alone
     if not plan.lower_bound > 0 or not math.isfinite(plan.gap):
         return "how far it is from the best is not proven"
     bound = value_text(plan.lower_bound, plan.problem.value_unit)

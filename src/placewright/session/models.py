@@ -5,7 +5,8 @@ A name is a path, ``zoo:NAME``, or a PyTorch module in the memory of this proces
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -68,7 +69,7 @@ from placewright.session.runtimes import (
 
 _MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
 
-_modules: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+_modules: dict[str, tuple[Any, Any]] = {}
 _times_remembered: dict[str, int] = {}
 
 
@@ -99,22 +100,43 @@ def finder(framework: Framework) -> Find:
     return find
 
 
-def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
+def remember_module(module: Any, example_inputs: Any) -> str:
     """Keep a module for as long as this process lives; return the name that finds it.
 
     Args:
-        example_inputs: its positional inputs; a single one may stand alone.
+        example_inputs: its positional inputs; a single one may stand alone. Or a mapping by the
+            names of its arguments.
+
+    Raises:
+        FieldError: it has no argument of a name.
     """
     name = f"{MODULE_PREFIX}{type(module).__name__}"
     number = 1
     while name in _modules and _modules[name][0] is not module:
         number += 1
         name = f"{MODULE_PREFIX}{type(module).__name__}#{number}"
-    # One tensor is the only input. As a sequence it would be its own rows.
-    alone = hasattr(example_inputs, "shape")
-    _modules[name] = (module, (example_inputs,) if alone else tuple(example_inputs))
+    if isinstance(example_inputs, Mapping):
+        examples: Any = _in_own_order(module, example_inputs)
+    else:
+        # One tensor is the only input. As a sequence it would be its own rows.
+        alone = hasattr(example_inputs, "shape")
+        examples = (example_inputs,) if alone else tuple(example_inputs)
+    _modules[name] = (module, examples)
     _times_remembered[name] = _times_remembered.get(name, 0) + 1  # its weights may be others now
     return name
+
+
+def _in_own_order(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    known = inspect.signature(module.forward).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    for name in given:
+        if name not in known and not takes_all:
+            raise FieldError(
+                "example_inputs",
+                f"{type(module).__name__} has no argument '{name}'; it has {', '.join(known)}",
+            )
+    first = [name for name in known if name in given]
+    return {name: given[name] for name in (*first, *(n for n in given if n not in known))}
 
 
 def require_existing(name: str) -> None:
@@ -194,8 +216,8 @@ def _of_zoo(name: str) -> ModelInMemory:
 def _of_memory(name: str) -> ModelInMemory:
     if name not in _modules:
         raise InputError(
-            f"'{name}' was a module in the memory of another process; export it to a .pt2 "
-            "file (torch.export.save) and place that"
+            f"'{name}' was a module in the memory of another process; pass it as `model` with its "
+            "`example_inputs`, or export it to a .pt2 file (torch.export.save) and place that"
         )
     module, examples = _modules[name]
     version = str(_times_remembered[name])

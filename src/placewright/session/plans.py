@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from placewright.core.execution_models import Event
 from placewright.core.op_patterns import by_op
@@ -20,7 +22,12 @@ from placewright.io.opened import shown_name
 from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
-from placewright.session.models import require_model, runnable_source, runtime_named
+from placewright.session.models import (
+    remember_module,
+    require_model,
+    runnable_source,
+    runtime_named,
+)
 from placewright.session.runtimes import default_runtime_name
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
@@ -62,7 +69,9 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
     )
 
 
-def read_plan(path: Path | str, *, searched: bool = False, model: Path | str | None = None) -> Plan:
+def read_plan(
+    path: Path | str, *, searched: bool = False, model: Any = None, example_inputs: Any = ()
+) -> Plan:
     """Read a plan and its problem, and verify everything that follows from its placement.
 
     >>> plan = pw.read_plan("plan.json")
@@ -72,7 +81,9 @@ def read_plan(path: Path | str, *, searched: bool = False, model: Path | str | N
     Args:
         path: of the plan.
         searched: take the searched placement if the plan holds a simpler one.
-        model: where the plan's model is now; None is the place that the plan names.
+        model: where the plan's model is now, or the module of a plan that another process made;
+            None is the place that the plan names.
+        example_inputs: of a module, as `place` takes them.
 
     Raises:
         InputError: a file cannot be read.
@@ -85,7 +96,9 @@ def read_plan(path: Path | str, *, searched: bool = False, model: Path | str | N
     if contradiction is not None:
         raise FileFormatError(f"plan '{shown_name(path)}' contradicts itself: {contradiction}")
     if model is not None:
-        source = replace(require_model(plan.problem), path=str(model))
+        is_path = isinstance(model, str | os.PathLike)
+        name = os.fspath(model) if is_path else remember_module(model, example_inputs)
+        source = replace(require_model(plan.problem), path=name)
         runnable_source(source, plan.problem.graph)  # refuses another content
         plan = replace(plan, problem=replace(plan.problem, source=source))
     return searched_plan(plan) if searched else plan

@@ -100,7 +100,8 @@ class Request:
     Attributes:
         model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `placewright.read`, a problem,
             or a plan, which stands for its problem and its runtime.
-        example_inputs: positional inputs of a module; a single one may stand alone.
+        example_inputs: positional inputs of a module, or a mapping by the names of its arguments; a
+            single one may stand alone.
         devices: names separated by commas, or several; a `Cluster` is taken as `cluster`.
         cluster: a cluster file, or the cluster itself, instead of `devices`.
         runtime: that measures and executes.
@@ -111,7 +112,7 @@ class Request:
             keeps its parameters.
         dispatch: which ready op a device without an order begins, under `event`: ``"rank"`` or
             ``"fifo"``; None is the execution model's own, ``"rank"`` by default.
-        optimizer: of a training step.
+        optimizer: of a training step: a text, or the module's new optimizer of ``torch.optim``.
         colocate_backward: every backward op shares a device with its forward op.
         dropout: a training step keeps dropout and other random operators.
         weights: format of the weights of ``"hf:PATH"``, whose file states sizes only.
@@ -192,7 +193,7 @@ class Request:
         "Let a device without an order begin the ready op of highest rank (rank) or the first one "
         "(fifo), under event.", checked=_parsing("parse_known", "dispatch"),
     )  # fmt: skip
-    optimizer: str = said("Train with sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd")
+    optimizer: Any = said("Train with sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd")
     colocate_backward: bool = said("Keep each backward op with its forward op.", False, kind=bool)
     dropout: bool = said(
         "Keep dropout on in a training step; its masks do not depend on the split.",

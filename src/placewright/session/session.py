@@ -440,7 +440,8 @@ def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
 def load(
     plan: Plan | str | os.PathLike[str],
     *,
-    model: str | os.PathLike[str] | None = None,
+    model: Any = None,
+    example_inputs: Any = (),
     in_flight: int | None = None,
     learning_rate: LearningRate | None = None,
     seed: int = 0,
@@ -464,7 +465,9 @@ def load(
 
     Args:
         plan: from `place` or `read_plan`, or the path of its file.
-        model: where the model of a plan's file is now; None is the place that the file names.
+        model: where the model of a plan's file is now, or the module of a plan that another process
+            made; None is the place that the file names.
+        example_inputs: of a module, as `place` takes them.
         in_flight: calls under way at most, further ones wait; None is as many as pay.
         learning_rate: of a training step: a number, or a function from the number of updates done
             to the rate of the next; None is the optimizer's own.
@@ -484,7 +487,7 @@ def load(
             raise FieldError("model", "goes with the path of a plan; read_plan takes it, too")
         found = plan
     else:
-        found = read_plan(os.fspath(plan), model=None if model is None else os.fspath(model))
+        found = read_plan(os.fspath(plan), model=model, example_inputs=example_inputs)
     if found.problem.objective == "training":
         if in_flight is not None:
             raise FieldError("in_flight", "is not for a training step: the next one waits for it")
@@ -511,7 +514,7 @@ def unload() -> None:
     KEPT.clear()
 
 
-def run(plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
+def run(plan: Plan, inputs: Any = None) -> Any:
     """Execute a plan once; return the model's outputs as NumPy arrays.
 
     Inputs and outputs have the model's own order and names: those of ``compile_model(path)``, of
@@ -530,7 +533,8 @@ def run(plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> 
 
     Args:
         plan: from `place` or `read_plan`.
-        inputs: one array per input in the model's order, or name -> array; None takes random ones.
+        inputs: one array per input in the model's order, or name -> array; a single one may stand
+            alone, and None takes random ones.
 
     Returns:
         All outputs in the model's order; name -> output if the inputs came by name. A PyTorch model
@@ -540,7 +544,8 @@ def run(plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> 
         InputError: an input is missing or unknown, or has another shape or type; the message names
             it and the expected value.
     """
-    return Session(plan).run(plan, inputs)
+    alone = hasattr(inputs, "shape")
+    return Session(plan).run(plan, [inputs] if alone else inputs)
 
 
 def stream(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from placewright.core.plan import Plan
-from placewright.errors import InputError, RuntimeFailure
+from placewright.errors import InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.runtime import LoadedModel, TrainsSteps
 from placewright.session.loaded_plans import LoadedPlan, TensorInfo
 
@@ -64,7 +65,7 @@ class LoadedStep:
             self._loaded = LoadedPlan(plan, model)
         self.inputs: tuple[TensorInfo, ...] = self._loaded.inputs
         self._schedule: Callable[[int], float] | None = None
-        self._failure: RuntimeFailure | None = None
+        self._failure: BaseException | None = None
         self._lock = threading.Lock()
         if callable(learning_rate):
             self._schedule = learning_rate
@@ -92,17 +93,14 @@ class LoadedStep:
             InputError: an input is missing or unknown, or has another shape or type.
             RuntimeFailure: a segment failed; the state is then that of no step.
         """
-        with self._lock:
+        with self._lock, self._loaded.in_use():
             self._require_whole()
             if self._schedule is not None:
                 self.learning_rate = self._schedule(self._state.updates)
-            self._state.begin()
-            try:
+            with self._changing():
+                self._state.begin()
                 outputs = self._loaded(*batch, **named)
-            except RuntimeFailure as failure:
-                self._failure = failure
-                raise
-            self._state.end()
+                self._state.end()
         return float(outputs[0].reshape(-1)[0])
 
     @property
@@ -136,7 +134,7 @@ class LoadedStep:
         Raises:
             InputError: an entry is missing, unknown, or of another shape; nothing has changed.
         """
-        with self._lock:
+        with self._lock, self._changing():
             self._state.load_state_dict(values)
             self._failure = None
 
@@ -168,7 +166,7 @@ class LoadedStep:
         Raises:
             InputError: there is no such file, it is damaged, or it is of another step.
         """
-        with self._lock:
+        with self._lock, self._changing():
             self._state.restore(Path(path))
             self._failure = None
 
@@ -176,8 +174,20 @@ class LoadedStep:
         """Free everything: threads, compiled segments, state."""
         self._loaded.close()
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Remember a failure that leaves the state half changed."""
+        try:
+            yield
+        except BaseException as failure:
+            is_refusal = isinstance(failure, PlacewrightError)  # before anything changed
+            if isinstance(failure, RuntimeFailure) or not is_refusal:
+                self._failure = failure  # Ctrl-C leaves half a step, too
+            raise
+
     def _require_whole(self) -> None:
         if self._failure is not None:
+            reason = str(self._failure) or type(self._failure).__name__
             raise RuntimeFailure(
-                f"a step failed half-way ({self._failure}); call restore or load_state_dict"
+                f"a step failed half-way ({reason}); call restore or load_state_dict"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from support.ordinary_nets import problem_of_net
 from support.training_loops import Residual, batches, made, plan_of_step
 
@@ -57,6 +58,76 @@ def test_a_training_step_has_no_stream() -> None:
 def test_a_granularity_that_does_not_exist(word: str, message: str) -> None:
     with pytest.raises(FieldError, match=message):
         pw.Request(model="m.onnx", granularity=word)
+
+
+class Named(torch.nn.Module):
+    """An argument that goes by name only, and one that has a default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(
+        self, x: torch.Tensor, scale: torch.Tensor | None = None, *, shift: torch.Tensor
+    ) -> torch.Tensor:
+        x = x if scale is None else x * scale
+        return self.head(x + shift).square().mean()
+
+
+def test_example_inputs_by_name() -> None:
+    """In whatever order they are given; an argument with a default may be missing."""
+    x, shift, scale = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
+    module, quick = Named(), {"devices": "cpu:0", "check": False, "calibrate": False}
+    for said in ({"shift": shift, "x": x}, {"shift": shift, "scale": scale, "x": x}):
+        plan = pw.place(module, example_inputs=said, runtime="torch", placer="single", **quick)
+        expected = module(**said).detach()
+        with pw.load(plan) as loaded:
+            assert [port.name for port in loaded.inputs] == [n for n in ("x", "scale", "shift")
+                                                             if n in said]  # fmt: skip
+            torch.testing.assert_close(loaded(**said), expected)
+            torch.testing.assert_close(loaded(said), expected)
+    step = plan_of_step(module, {"shift": shift, "x": x}, seed=None)
+    with pw.load(step) as trained:
+        assert trained(shift=shift, x=x) == pytest.approx(
+            float(module(x, shift=shift).detach()), rel=1e-5
+        )
+    with pytest.raises(InputError, match="example_inputs: Named has no argument 'y'; it has x, sc"):
+        pw.read(module, {"x": x, "y": x})
+
+
+def test_what_is_no_module_is_told_how_to_become_one() -> None:
+    program = torch.export.export(torch.nn.Linear(4, 2), (torch.randn(3, 4),))
+    for objective in ("latency", "training"):
+        with pytest.raises(InputError, match="ExportedProgram is no module; pass a torch"):
+            pw.read(program, torch.randn(3, 4), runtime="torch", objective=objective)
+
+
+def test_a_cache_that_a_model_returns_is_named_with_two_ways_out() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=2,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    tokens = torch.arange(4)[None]
+    with pytest.raises(InputError, match=r"use_cache = False.*decoders.cached_decoder"):
+        pw.read(model, tokens, runtime="torch")
+    model.config.use_cache = False
+    read = pw.read(model, {"input_ids": tokens}, runtime="torch")
+    assert read.source is not None
+    assert read.source.signature is not None
+    assert [port.name for port in read.source.signature.inputs] == ["input_ids"]
+
+
+def test_a_single_input_may_stand_alone_in_a_run() -> None:
+    x, module = torch.randn(3, 8), torch.nn.Linear(8, 4)
+    plan = pw.place(
+        module, example_inputs=x, devices="cpu:0", runtime="torch", check=False, calibrate=False,
+        placer="single",
+    )  # fmt: skip
+    torch.testing.assert_close(pw.run(plan, x), module(x).detach())
+    assert "only one placement exists" in str(plan)
+    assert "gap" not in str(plan)
 
 
 def test_a_module_without_example_inputs_is_told_to_bring_them() -> None:

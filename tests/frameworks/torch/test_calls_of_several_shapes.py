@@ -14,12 +14,20 @@ import torch
 from torch import nn
 
 import placewright as pw
-from benchmarks.own_decoders import Decoding, Sizes, Step, llama_decoder, own_decoder
+from benchmarks.own_decoders import (
+    Decoding,
+    Sizes,
+    Step,
+    llama_decoder,
+    own_decoder,
+    tokens_of,
+)
 from placewright.core.calls import calls_of
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.placements import placement_segments
+from placewright.frameworks.torch.decoders import cached_decoder
 from placewright.frameworks.torch.running.runtime import TorchModel
 from placewright.session.call_mix import LoadedCalls, models_of_calls
 from placewright.session.plans import searched_plan, with_placement
@@ -92,6 +100,41 @@ def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
                 )
                 assert found == expected[: PROMPT + after]
                 step.reset()
+
+
+def test_attention_reads_as_much_of_the_cache_as_a_call_reaches() -> None:
+    """Buckets of 16 and 64 positions over one cache of 64; tokens are the unsplit model's."""
+    buckets, count = (16, 64), 55
+    decoding = llama_decoder(Sizes(layers=2, context=64))
+    module, example, state = cached_decoder(decoding.module.model, 64, read=64)
+    plan = pw.place(
+        module,
+        example_inputs=example,
+        state=state,
+        calls=[(39, {}), (16, {"reach": (16,)})],
+        devices="cpu:0,cpu:1",
+        **QUICK,
+    )
+    classes = plan.problem.colocation
+    split = np.resize([0, 1], classes.n_groups)[classes.group_of]
+    plan = with_placement(plan, Placement.of(split))
+    caches = 4 * 2 * 2 * decoding.example_inputs[2][0].numel()
+    weights = sum(value.numel() * 4 for value in decoding.module.parameters())
+    assert plan.problem.kept.total == pytest.approx(weights + caches, abs=2**13)
+    expected = tokens_of(decoding.plain(), count)
+    assert len(set(expected)) > 3, "the same token again and again shows nothing"
+    with pw.load(plan) as step:
+
+        def call(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+            bucket = next(size for size in buckets if int(position[-1]) < size)
+            return torch.as_tensor(step(token, position, torch.arange(bucket))["scores"])
+
+        assert tokens_of(call, count) == expected
+        with pytest.raises(InputError, match=r"reach \[17\]"):
+            step(torch.tensor([[1]]), torch.tensor([0]), torch.arange(17))
+    for read in (0, 65):
+        with pytest.raises(InputError, match=f"tokens <= read <= context; got .*read {read}"):
+            cached_decoder(decoding.module.model, 64, read=read)
 
 
 def test_weights_and_state_are_there_once_and_no_call_takes_more_than_predicted() -> None:

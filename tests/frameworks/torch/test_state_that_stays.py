@@ -36,6 +36,8 @@ from placewright.simulation.model import Simulator
         (own_decoder, "openvino", None, 0.0),
         (own_decoder, "openvino", None, 0.7),
         (llama_decoder, "openvino", 5, 0.0),
+        (own_decoder, "onnxruntime", None, 0.7),
+        (llama_decoder, "onnxruntime", 5, 0.0),
     ],
 )
 def test_two_hundred_tokens_are_those_of_the_unsplit_model(
@@ -43,8 +45,8 @@ def test_two_hundred_tokens_are_those_of_the_unsplit_model(
 ) -> None:
     decoding, expected = unsplit_tokens(make)
     assert len(set(expected)) > 3, "the same token again and again shows nothing"
-    file = folder / f"{make.__name__}.pt2" if runtime == "openvino" else None
-    plan = plan_on_cores(decoding, seed, file, share)
+    file = None if runtime == "torch" else folder / f"{make.__name__}.pt2"
+    plan = plan_on_cores(decoding, seed, file, share, runtime)
     with pw.load(plan) as step:
         assert [port.name for port in step.inputs] == ["token", "position"]
         assert [port.name for port in step.outputs] == ["scores"]
@@ -67,7 +69,7 @@ def unsplit_tokens(make: Callable[[Sizes], Decoding]) -> tuple[Decoding, list[in
 
 
 def call(step: Any, *given: torch.Tensor) -> Any:
-    """Arrays in for OpenVINO, tensors for PyTorch."""
+    """Arrays in, tensors for PyTorch."""
     is_torch = step.plan.runtime == "torch"
     return step(*(given if is_torch else [value.numpy() for value in given]))["scores"]
 
@@ -200,14 +202,15 @@ class Delayed(nn.Module):
         return {"y": a + 2 * x, "new_a": b.view(3, 1).view(3), "new_b": x}
 
 
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_openvino_reads_the_old_value_if_the_new_one_is_an_input(
-    seed: int | None, tmp_path: Path
+def test_the_old_value_is_read_if_the_new_one_is_an_input(
+    runtime: str, seed: int | None, tmp_path: Path
 ) -> None:
-    """Its compiled models do so only if they copy the input before they assign it."""
+    """OpenVINO's compiled models do so only if they copy the input before they assign it."""
     given = torch.ones(3), torch.zeros(3), torch.zeros(3)
     decoding = Decoding(Delayed(), given, {"new_*": "*"}, lambda: lambda *_: _[0])
-    with pw.load(plan_on_cores(decoding, seed, tmp_path / "d.pt2")) as step:
+    with pw.load(plan_on_cores(decoding, seed, tmp_path / "d.pt2", 0.0, runtime)) as step:
         found = [float(step(np.full(3, k, np.float32))["y"][0]) for k in (1, 2, 3, 4)]
     assert found == [2.0, 4.0, 1 + 6.0, 2 + 8.0]
 

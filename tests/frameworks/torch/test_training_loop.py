@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.training_loops import Gpt, Residual, batches, loaded, made, plan_of_step
@@ -13,6 +17,7 @@ from torch import nn
 
 import placewright as pw
 from placewright.errors import FieldError, FileFormatError, InputError, RuntimeFailure
+from placewright.frameworks.torch.running.instances import TorchInstance
 from placewright.session.training import LoadedStep
 
 # A split sums gradients in another order than eager PyTorch does, and AdamW divides small sums by
@@ -86,16 +91,64 @@ def test_the_learning_rate_can_be_set_between_steps() -> None:
             step.learning_rate = -1
 
 
-def test_dropout_draws_the_same_masks_in_every_split() -> None:
-    rows = []
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.8, nesterov=True),
+        lambda given: torch.optim.Adam(given, lr=1e-2, betas=(0.8, 0.99), weight_decay=0.1),
+        lambda given: torch.optim.AdamW(given, lr=1e-2, eps=1e-6, weight_decay=0.3),
+    ],
+)
+def test_an_optimizer_of_pytorch_says_its_rule(make: Callable[[Any], Any]) -> None:
+    module = made(Gpt)
+    optimizer = make(module.parameters())
+    with pw.load(plan_of_step(module, next(batches(Gpt, 1)), seed=1, optimizer=optimizer)) as step:
+        for batch in batches(Gpt, 5):
+            optimizer.zero_grad()
+            module(*batch).backward()
+            optimizer.step()
+            step(*batch)
+        require_equal(step, module)
+
+
+def test_an_optimizer_that_no_rule_describes_is_refused() -> None:
+    module, batch = made(Gpt), next(batches(Gpt, 1))
+    every = list(module.parameters())
+    begun = torch.optim.Adam(every)
+    module(*batch).backward()
+    begun.step()
+    for optimizer, message in (
+        (torch.optim.RMSprop(every), "unknown optimizer 'rmsprop'; .*sgd, adam, adamw"),
+        (torch.optim.Adam(every, amsgrad=True), "adam: there is no setting amsgrad, got True"),
+        (torch.optim.SGD(every, dampening=0.1), "sgd: there is no setting dampening, got 0.1"),
+        (torch.optim.SGD(every[1:]), "SGD: lacks parameter 'embedding.weight'"),
+        (torch.optim.SGD([{"params": every[:1]}, {"params": every[1:], "lr": 1.0}]), "2 groups"),
+        (begun, "Adam: has state of earlier steps"),
+        (7, "expects a text such as adamw:learning_rate=1e-3, or, .* got int"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pw.read(module, batch, objective="training", optimizer=optimizer)
+
+
+@pytest.mark.parametrize(("kind", "count"), [
+    (Gpt, 8),
+    pytest.param(Gpt, 100, marks=pytest.mark.slow),
+    pytest.param(Residual, 100, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_dropout_draws_the_same_masks_in_every_split(kind: type[nn.Module], count: int) -> None:
+    """Losses of all steps, and all state at their end, are those of our unsplit step."""
+    losses, states = [], []
     for seed in (None, 1, 2):
-        with loaded(Gpt, seed=seed, optimizer="adamw", dropout=True) as step:
-            rows.append(losses_of(step, Gpt, 8))
-    with loaded(Gpt, optimizer="adamw") as step:
-        plain = losses_of(step, Gpt, 8)
-    assert rows[0] == pytest.approx(rows[1], rel=1e-5)
-    assert rows[0] == pytest.approx(rows[2], rel=1e-5)
-    assert rows[0] != pytest.approx(plain, rel=1e-3)
+        with loaded(kind, seed=seed, optimizer="adamw", dropout=True) as step:
+            losses.append(losses_of(step, kind, count))
+            states.append(step.state_dict())
+    with loaded(kind, optimizer="adamw") as step:
+        plain = losses_of(step, kind, 8)
+    assert losses[0][:8] != pytest.approx(plain, rel=1e-3)
+    for found, state in zip(losses[1:], states[1:], strict=True):
+        assert found == pytest.approx(losses[0], rel=1e-5)
+        for name, value in states[0].items():
+            torch.testing.assert_close(state[name], value, rtol=0.0, atol=1e-5, msg=name)
 
 
 def test_a_step_without_dropout_is_that_of_the_module_in_evaluation() -> None:
@@ -117,29 +170,50 @@ RESUMED = """
 import sys
 sys.path[:0] = sys.argv[1].split(":")
 from support.training_loops import *
-with loaded(Gpt, optimizer="adamw:accumulate=2", dropout=True) as step:
-    for number, batch in enumerate(batches(Gpt, 9)):
+kind, said = globals()[sys.argv[3]], {"optimizer": "adamw:accumulate=2", "dropout": True}
+plan = plan_of_step(made(kind, 0.3), next(batches(kind, 1)), seed=1, **said)
+pw.write_plan(sys.argv[4], plan)
+with pw.load(plan) as step:
+    for batch in batches(kind, int(sys.argv[5])):
         step(*batch)
         step.save(sys.argv[2])
-        if number == 4:
-            import os, signal
-            os.kill(os.getpid(), signal.SIGKILL)
+        print(step.steps, flush=True)
 """
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    """Killed between an update and the next: losses, masks and gradients so far are the same."""
-    path = tmp_path / "step.safetensors"
+@pytest.mark.parametrize(("kind", "count"), [
+    (Gpt, 12),
+    pytest.param(Gpt, 100, marks=pytest.mark.slow),
+    pytest.param(Residual, 100, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_killed_run_goes_on_from_its_checkpoint(
+    kind: type[nn.Module], count: int, tmp_path: Path
+) -> None:
+    """Killed at a random moment of a random step: losses, masks and gradients are the same.
+
+    Another process goes on with the files of checkpoint and plan, and the module of the plan.
+    """
+    rng = np.random.default_rng(count)
+    path, last = tmp_path / "step.safetensors", int(rng.integers(1, count - 1))
+    plan = tmp_path / "plan.json"
     folders = ":".join(entry for entry in sys.path if entry)
-    killed = subprocess.run([sys.executable, "-c", RESUMED, folders, str(path)], check=False)
-    assert killed.returncode == -9
-    with loaded(Gpt, seed=2, optimizer="adamw:accumulate=2", dropout=True) as step:
-        whole = losses_of(step, Gpt, 9)
-    with loaded(Gpt, seed=3, optimizer="adamw:accumulate=2", dropout=True) as step:
+    command = [sys.executable, "-c", RESUMED, folders, path, kind.__name__, plan, str(count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if int(line) == last:
+                time.sleep(rng.uniform(0.0, 0.01))
+                running.kill()
+                break
+    assert running.returncode == -9
+    with loaded(kind, seed=2, optimizer="adamw:accumulate=2", dropout=True) as step:
+        whole = losses_of(step, kind, count)
+    with pw.load(plan, model=made(kind, 0.3), example_inputs=next(batches(kind, 1))) as step:
         step.restore(path)
-        assert step.steps == 5
-        found = [step(*batch) for number, batch in enumerate(batches(Gpt, 9)) if number >= 5]
-    assert found == pytest.approx(whole[5:], rel=1e-5)
+        done = step.steps
+        assert last <= done <= count
+        found = [step(*batch) for batch in list(batches(kind, count))[done:]]
+    assert found == pytest.approx(whole[done:], rel=1e-5)
 
 
 def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
@@ -184,6 +258,33 @@ def test_a_step_that_failed_half_way_asks_for_a_state() -> None:
             step(words, labels)
         step.load_state_dict(state)
         assert step(words, labels) == first
+
+
+def test_an_interrupted_step_asks_for_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes after a segment has run; a checkpoint would hold half a step."""
+    batch = next(batches(Gpt, 1))
+    with loaded(Gpt, seed=None, optimizer="sgd") as step:
+        state = step.state_dict()
+        first = step(*batch)
+        step.load_state_dict(state)
+        whole = TorchInstance._call
+
+        def interrupted(instance: TorchInstance, entering: list[torch.Tensor]) -> Any:
+            whole(instance, entering)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(TorchInstance, "_call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            step(*batch)
+        monkeypatch.undo()
+        for use in (lambda: step(*batch), step.state_dict, lambda: step.write_back(made(Gpt))):
+            with pytest.raises(RuntimeFailure, match=r"half-way \(Key.*call restore"):
+                use()
+        step.load_state_dict(state)
+        assert step(*batch) == first
+    for _ in range(2):
+        with pytest.raises(RuntimeFailure, match="was closed; load it again"):
+            step(*batch)
 
 
 def test_training_goes_on_from_the_module_that_was_written_back() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from placewright.errors import FieldError, InputError, PlacewrightError
+from placewright.errors import InputError, PlacewrightError
 from placewright.execution.framework import (
     Find,
     FoundModel,
@@ -85,12 +85,6 @@ class OnnxFramework(FileFramework):
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
         """Read an ``.onnx`` file; a PyTorch model is exported to one first."""
-        if options.state:
-            raise FieldError(
-                "state",
-                "is kept by runtimes torch and openvino; ONNX Runtime returns every output to its "
-                "caller",
-            )
         model = find(name)
         if isinstance(model, Path) and model.suffix.lower() not in self.suffixes:
             raise InputError(

@@ -13,14 +13,15 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.core.source import ModelSource
 from placewright.errors import (
+    FieldError,
     FileFormatError,
     GraphError,
     InputError,
     MissingExtraError,
     UnknownNameError,
 )
+from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
-from placewright.frameworks.onnxruntime.conversion import kept_interface
 from placewright.frameworks.onnxruntime.flops import (
     Values,
     constant_numbers,
@@ -28,17 +29,17 @@ from placewright.frameworks.onnxruntime.flops import (
     node_flops,
     values_read,
 )
-from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_all_types
+from placewright.frameworks.onnxruntime.state import KeptState, classes_of, keep_state
+from placewright.frameworks.onnxruntime.value_types import (
+    dtype_of,
+    set_input_shapes,
+    with_all_types,
+)
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_files
 
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
-_DTYPES = {
-    "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
-    "INT64": ("i64", 8), "INT32": ("i32", 4), "INT16": ("i16", 2), "INT8": ("i8", 1),
-    "UINT64": ("u64", 8), "UINT32": ("u32", 4), "UINT16": ("u16", 2), "UINT8": ("u8", 1),
-    "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
-}  # fmt: skip
+_NO_STATE: Mapping[str, str] = {}
 _MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
 _BLOCK = 32  # numbers with one scale in MatMulNBits, if the model states no blocks
 _NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
@@ -49,6 +50,7 @@ def read_onnx(
     *,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
     fold_constants: bool = True,
+    state: Mapping[str, str] = _NO_STATE,
 ) -> tuple[ComputationGraph, ModelSource]:
     """Read an ONNX model, one op per node.
 
@@ -58,6 +60,7 @@ def read_onnx(
     Args:
         shapes: dimensions to fix; see `frameworks.input_shapes.fixed_shapes`.
         fold_constants: nodes that depend only on initializers become weights.
+        state: output name -> input name of values that stay from call to call.
 
     Raises:
         InputError: there is no such file, the shapes do not fit, or an open one is missing.
@@ -84,7 +87,8 @@ def read_onnx(
     except Exception as error:  # the protocol-buffer library has error types of its own
         raise FileFormatError(f"ONNX cannot read '{path}': {one_line(error)}") from None
     try:
-        reading = _Reading(onnx, inferred.graph, fold_constants)
+        kept = keep_state(onnx, inferred, state)
+        reading = _Reading(onnx, inferred.graph, fold_constants, kept)
         graph = reading.graph()
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
@@ -99,11 +103,10 @@ def read_onnx(
         shapes=fixed,
         reader_version=f"onnx {onnx.__version__}",
         native_names=reading.native_names,
-        options={} if fold_constants else {"fold_constants": "no"},
+        options={**({} if fold_constants else {"fold_constants": "no"}), **option_of(state)},
         signature=reading.signature(),
     )
-    interface = kept_interface(model)
-    return graph, source if interface is None else interface.applied_to(source)
+    return graph, source if kept.interface is None else kept.interface.applied_to(source)
 
 
 def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
@@ -166,10 +169,13 @@ def _stated(value: Any) -> StatedInput:
 class _Reading:
     """State of a walk over a graph's nodes, which ONNX stores in topological order."""
 
-    def __init__(self, onnx: Any, graph: Any, fold: bool) -> None:
+    def __init__(self, onnx: Any, graph: Any, fold: bool, kept: KeptState) -> None:
         self.onnx = onnx
         self.source = graph
         self.fold = fold
+        self.kept = kept
+        self._class_of = classes_of(graph.node, kept.values)
+        self._made = {value.made for value in kept.values}  # membership only
         self.builder = GraphBuilder()
         self.native_names: dict[str, str] = {}
         self._name = UniqueNames()
@@ -193,8 +199,13 @@ class _Reading:
     def graph(self) -> ComputationGraph:
         """Add all nodes and return the finished graph."""
         for value in self.source.input:
-            if value.name not in self._constants:
+            if value.name not in self._constants and value.name not in self.kept.inputs:
                 self._tensors[value.name] = self._tensor(-1, value.name)
+        for stays in self.kept.values:
+            places = 1 if stays.in_place else 2
+            self._weights[stays.read] = self.builder.add_weight(
+                places * self._size(stays.read), dtype=self._dtype(stays.read)
+            )
         n_ops = 0
         for position, node in enumerate(self.source.node):
             read = list(dict.fromkeys(values_read(node)))
@@ -205,9 +216,14 @@ class _Reading:
                 n_ops += 1
         if n_ops == 0:
             raise GraphError("the model has no operator that depends on an input")
-        for value in self.source.output:
-            if value.name in self._tensors:
+        for at, value in enumerate(self.source.output):
+            if value.name in self._tensors and at not in self.kept.outputs:
                 self.builder.mark_output(self._tensors[value.name])
+        for stays in self.kept.values:
+            if stays.made not in self._tensors:
+                raise FieldError(
+                    "state", f"'{stays.made}' depends on no input, so that it is constant"
+                )
         return self.builder.build()
 
     def signature(self) -> Signature:
@@ -215,7 +231,11 @@ class _Reading:
         inputs = [value for value in self.source.input if value.name in self._tensors]
         return Signature(
             distinct(self._port(value.name) for value in inputs),
-            distinct(self._port(value.name) for value in self.source.output),
+            distinct(
+                self._port(value.name)
+                for at, value in enumerate(self.source.output)
+                if at not in self.kept.outputs
+            ),
         )
 
     def _port(self, value: str) -> Port:
@@ -224,7 +244,7 @@ class _Reading:
 
     def _dtype(self, value: str) -> str:
         held = self._types.get(value)
-        return "" if held is None else _dtype(self.onnx, held.elem_type)[0]
+        return "" if held is None else dtype_of(self.onnx, held.elem_type)[0]
 
     def _folds(self, node: Any, read: list[str]) -> bool:
         if not self.fold or node.op_type.startswith(_NEVER_CONSTANT):
@@ -260,7 +280,8 @@ class _Reading:
         name = self._name(wanted, node.op_type)
         if name != node.name:
             self.native_names[name] = f"#{position}"
-        lost = [value for value in read if not (value in self._constants or value in self._tensors)]
+        known = (self._constants, self._tensors, self.kept.inputs)
+        lost = [value for value in read if not any(value in held for held in known)]
         if lost:
             raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
         op = self.builder.add_op(
@@ -269,7 +290,11 @@ class _Reading:
             inputs=[self._tensors[value] for value in read if value in self._tensors],
             flops=node_flops(self.onnx, node, self._values),
             module=name.rpartition("/")[0],
-            weights=self._weights_of(node, [value for value in read if value in self._constants]),
+            colocation=self._class_of.get(position, -1),
+            weights=[
+                *self._weights_of(node, [value for value in read if value in self._constants]),
+                *(self._weights[value] for value in read if value in self.kept.inputs),
+            ],
         )
         for value in filter(None, node.output):
             self._tensors[value] = self._tensor(op, value)
@@ -296,12 +321,14 @@ class _Reading:
     def _weight(self, value: str) -> int:
         if value not in self._weights:
             held = self._initializers.get(value)
-            dtype = self._dtype(value) if held is None else _dtype(self.onnx, held.data_type)[0]
+            dtype = self._dtype(value) if held is None else dtype_of(self.onnx, held.data_type)[0]
             self._weights[value] = self.builder.add_weight(self._constants[value], dtype=dtype)
         return self._weights[value]
 
     def _tensor(self, op: int, value: str) -> int:
         size, shape, dtype = self._size(value), self._shape(value), self._dtype(value)
+        if value in self._made:
+            size = 0.0  # its memory is that of the state
         if op < 0:
             return self.builder.add_input(size, shape=shape, dtype=dtype)
         return self.builder.add_tensor(op, size, shape=shape, dtype=dtype)
@@ -318,14 +345,8 @@ class _Reading:
         return _bytes(self.onnx, held.elem_type, self._shape(value))
 
 
-def _dtype(onnx: Any, number: int) -> tuple[str, float]:
-    """Our name of an element type, and its bytes per element."""
-    name = onnx.TensorProto.DataType.Name(number)
-    return _DTYPES.get(name, (name.lower(), 1))
-
-
 def _bytes(onnx: Any, number: int, shape: tuple[int, ...]) -> float:
-    return float(math.ceil(math.prod(shape) * _dtype(onnx, number)[1]))
+    return float(math.ceil(math.prod(shape) * dtype_of(onnx, number)[1]))
 
 
 def _onnx() -> Any:

@@ -56,6 +56,7 @@ from placewright.frameworks.onnxruntime.devices import (
 )
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
+from placewright.frameworks.onnxruntime.state import Staying, with_whole_state
 from placewright.frameworks.segment_cache import SegmentCache
 from placewright.io.content import one_line
 from placewright.io.scratch import scratch_folder
@@ -164,6 +165,11 @@ class OnnxModel:
     def __post_init__(self) -> None:
         self._cache = SegmentCache(self.graph)
 
+    @property
+    def keeps_state(self) -> bool:
+        """True if a run makes values that the next one reads."""
+        return bool(self.parts.kept.values)
+
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
     ) -> list[CompiledSegment]:
@@ -188,7 +194,8 @@ class OnnxModel:
 
     def fused_groups(self, device: Device) -> Grouping:
         """Group ops that one kernel computes, or between which more than tensors pass."""
-        return self.parts.with_values_inside(self._kernel_map(device).grouping)
+        inside = self.parts.with_values_inside(self._kernel_map(device).grouping)
+        return with_whole_state(self.graph, inside)
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the whole model with ONNX Runtime's own profiler.
@@ -214,8 +221,7 @@ class OnnxModel:
                 options.enable_profiling = True
                 options.profile_file_prefix = str(Path(folder) / "profile")
                 session = self._session(part, options, whole, device)
-                segment = OnnxSegment(session, *self._ports(part, whole), device)
-                instance = segment.instance()
+                instance = self._segment(session, part, whole, device).instance()
                 for _ in range(_WARM_UP_RUNS + _PROFILED_RUNS):
                     instance.run(inputs)
                 written = Path(session.end_profiling())
@@ -266,11 +272,15 @@ class OnnxModel:
                 f"ONNX Runtime cannot make a session of '{self.source.path}' for "
                 f"'{device.name}': {one_line(error, 300)}"
             ) from error
-        inputs = [port.name for port in session.get_inputs()]
-        outputs = [port.name for port in session.get_outputs()]
+        kept = self.parts.kept
+        inputs = [port.name for port in session.get_inputs() if port.name not in kept.inputs]
+        outputs = [
+            port.name for at, port in enumerate(session.get_outputs()) if at not in kept.outputs
+        ]
+        initial = {one.read: initial_value(self._kept_port(one)) for one in kept.values}
 
         def run(values: Sequence[HostArray]) -> list[HostArray]:
-            feeds = dict(zip(inputs, map(self.from_host, values), strict=True))
+            feeds = initial | dict(zip(inputs, map(self.from_host, values), strict=True))
             return [self.to_host(v) for v in session.run_with_ort_values(outputs, feeds)]
 
         return run
@@ -307,16 +317,24 @@ class OnnxModel:
     def _compile(self, segment: OpSegment, device: Device) -> OnnxSegment:
         part = self.parts.cut(segment)
         session = self._session(part, self._session_options(part, device), segment, device)
-        return OnnxSegment(session, *self._ports(part, segment), device)
+        return self._segment(session, part, segment, device)
 
-    def _ports(
-        self, part: SubModel, segment: OpSegment
-    ) -> tuple[tuple[str, ...], list[SessionPort]]:
+    def _segment(
+        self, session: Any, part: SubModel, segment: OpSegment, device: Device
+    ) -> OnnxSegment:
+        parts = self.parts
         ports = [
-            SessionPort(name, self.parts.element_type(tensor), self.parts.static_shape(tensor))
+            SessionPort(name, parts.element_type(tensor), parts.static_shape(tensor))
             for name, tensor in zip(part.outputs, segment.outputs, strict=True)
         ]
-        return part.inputs, ports
+        state = [(kept, self._kept_port(kept)) for kept in part.state]
+        return OnnxSegment(session, part.inputs, ports, device, state)
+
+    def _kept_port(self, kept: Staying) -> SessionPort:
+        parts = self.parts
+        return SessionPort(
+            kept.made, parts.element_type_of(kept.read), parts.static_shape_of(kept.read)
+        )
 
     def _session(self, part: SubModel, options: Any, segment: OpSegment, device: Device) -> Any:
         make = partial(
@@ -383,6 +401,7 @@ class OnnxSegment:
     inputs: tuple[str, ...]
     outputs: list[SessionPort]
     device: Device
+    state: list[tuple[Staying, SessionPort]]
 
     def instance(self) -> OnnxInstance:
         """Make a binding with output buffers of its own."""
@@ -401,10 +420,13 @@ class OnnxInstance:
         self._run: Callable[[Any], None] = segment.session.run_with_iobinding
         self._bound: list[NativeTensor] = [None] * len(segment.inputs)
         self._memory = memory_of_sessions(segment.device)
+        self._state = [_State(kept, port, self._memory) for kept, port in segment.state]
+        for state in self._state:
+            state.bind(self._binding)
         self._is_static = all(port.shape is not None for port in segment.outputs)
         self._outputs: list[NativeTensor] = []
         if self._is_static:
-            self._outputs = [self._buffer(port) for port in segment.outputs]
+            self._outputs = [_buffer(port, self._memory) for port in segment.outputs]
             for port, value in zip(segment.outputs, self._outputs, strict=True):
                 self._binding.bind_ortvalue_output(port.name, value)
 
@@ -426,14 +448,63 @@ class OnnxInstance:
             self._run(self._binding)
         except Exception as error:  # ONNX Runtime has a class of its own for each status
             raise cannot_compute("ONNX Runtime", error) from error
-        return self._outputs if self._is_static else list(self._binding.get_outputs())
+        for state in self._state:
+            state.go_on(self._binding)
+        if self._is_static:
+            return self._outputs
+        return list(self._binding.get_outputs())[len(self._state) :]
 
-    def _buffer(self, port: SessionPort) -> NativeTensor:
-        values = onnxruntime_library().OrtValue
-        kind, number = self._memory
-        return values.ortvalue_from_shape_and_type(
-            list(port.shape or ()), port.element_type, kind, number
-        )
+    def reset_state(self) -> None:
+        """See `execution.runtime.ResetsState`."""
+        for state in self._state:
+            state.reset()
+
+
+class _State:
+    """A value that stays: read from one buffer and made in another, unless one serves both."""
+
+    def __init__(self, kept: Staying, port: SessionPort, memory: tuple[str, int]) -> None:
+        self._kept, self._port, self._memory = kept, port, memory
+        self._read = initial_value(port, memory)
+        self._made = self._read if kept.in_place else initial_value(port, memory)
+
+    def bind(self, binding: Any) -> None:
+        """Tell a session where the values are."""
+        binding.bind_ortvalue_input(self._kept.read, self._read)
+        binding.bind_ortvalue_output(self._kept.made, self._made)
+
+    def go_on(self, binding: Any) -> None:
+        """Let the next run read what the last one has made."""
+        if not self._kept.in_place:
+            self._read, self._made = self._made, self._read
+            self.bind(binding)
+
+    def reset(self) -> None:
+        """Go back to the initial value."""
+        set_to_zero(self._read, self._port, self._memory)
+
+
+def initial_value(port: SessionPort, memory: tuple[str, int] = ("cpu", 0)) -> NativeTensor:
+    """A value of zeros."""
+    value = _buffer(port, memory)
+    set_to_zero(value, port, memory)
+    return value
+
+
+def set_to_zero(value: NativeTensor, port: SessionPort, memory: tuple[str, int]) -> None:
+    """Fill a value with zeros."""
+    if memory[0] == "cpu":
+        import ctypes
+
+        ctypes.memset(value.data_ptr(), 0, value.tensor_size_in_bytes())
+    else:
+        value.update_inplace(np.zeros(port.shape or (), value.numpy().dtype))
+
+
+def _buffer(port: SessionPort, memory: tuple[str, int]) -> NativeTensor:
+    return onnxruntime_library().OrtValue.ortvalue_from_shape_and_type(
+        list(port.shape or ()), port.element_type, *memory
+    )
 
 
 def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, StalePlanError
+from placewright.errors import InexpressibleError, InputError, StalePlanError
 from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
+from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.onnxruntime.flops import values_read
+from placewright.frameworks.onnxruntime.state import Staying, keep_state
 from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_all_types
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
@@ -37,6 +39,7 @@ class SubModel:
     shared: tuple[str, ...]  # names of the initializers that were left out
     inputs: tuple[str, ...]  # names of the model's inputs, as the segment lists them
     outputs: tuple[str, ...]  # names of its outputs
+    state: tuple[Staying, ...] = ()  # further inputs and outputs, which stay with the session
 
 
 class OnnxParts:
@@ -66,6 +69,7 @@ class OnnxParts:
         except onnx.shape_inference.InferenceError as error:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
         with_all_types(onnx, self.model, path.parent)
+        self.kept = keep_state(onnx, self.model, asked_of(source.options))
         inner = self.model.graph
         self.nodes: list[Any] = list(inner.node)
         self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
@@ -106,12 +110,15 @@ class OnnxParts:
                 sub.node.append(onnx.helper.make_node("Identity", [value], [name], name=name))
             outputs.append(name)
             sub.output.append(self._value_info(value, name))
-        sub.input.extend(self._value_info(name, name) for name in inputs)
+        state = self._state_of(positions)
+        sub.input.extend(self._value_info(v, v) for v in (*inputs, *(kept.read for kept in state)))
+        sub.output.extend(self._value_info(kept.made, kept.made) for kept in state)
+        leaving = {*outputs, *(kept.made for kept in state)}  # membership only
         sub.value_info.extend(
             self._value_info(value, value)
             for at in positions
             for value in self.nodes[at].output
-            if value in self.types and value not in outputs
+            if value in self.types and value not in leaving
         )
         sub.initializer.extend(
             self.initializers[name] for name in initializers if name in self.initializers
@@ -123,11 +130,21 @@ class OnnxParts:
         made.opset_import.extend(self.model.opset_import)
         made.functions.extend(self.model.functions)
         shared = tuple(name for name in initializers if name in self.shared_arrays)
-        return SubModel(made.SerializeToString(), shared, inputs, tuple(outputs))
+        return SubModel(made.SerializeToString(), shared, inputs, tuple(outputs), state)
 
     def standalone(self, segment: OpSegment) -> Any:
-        """Cut a segment as an ``onnx.ModelProto`` with all its weights and its ops' own names."""
-        model = self.onnx.ModelProto.FromString(self.cut(segment).content)
+        """Cut a segment as an ``onnx.ModelProto`` with all its weights and its ops' own names.
+
+        Raises:
+            InexpressibleError: it keeps state, and a file has no memory.
+        """
+        part = self.cut(segment)
+        if part.state:
+            raise InexpressibleError(
+                f"segments of '{self.path}' keep state ('{part.state[0].read}'), which files of "
+                "their own do not; place it without argument `state`, or export to onnx-layers"
+            )
+        model = self.onnx.ModelProto.FromString(part.content)
         for held in model.graph.initializer:
             if held.name in self.shared_arrays:
                 array = np.ascontiguousarray(self.shared_arrays[held.name])
@@ -147,7 +164,11 @@ class OnnxParts:
 
     def element_type(self, tensor: int) -> int:
         """ONNX's number of the tensor's element type; 0 if the type is unknown or no tensor's."""
-        held = self.types.get(self.value_of_tensor[tensor])
+        return self.element_type_of(self.value_of_tensor[tensor])
+
+    def element_type_of(self, value: str) -> int:
+        """ONNX's number of a value's element type, as `element_type`."""
+        held = self.types.get(value)
         return 0 if held is None else int(held.tensor_type.elem_type)
 
     def with_values_inside(self, grouping: Grouping) -> Grouping:
@@ -167,7 +188,11 @@ class OnnxParts:
 
     def static_shape(self, tensor: int) -> tuple[int, ...] | None:
         """The tensor's dimensions; None if they depend on values."""
-        held = self.types.get(self.value_of_tensor[tensor])
+        return self.static_shape_of(self.value_of_tensor[tensor])
+
+    def static_shape_of(self, value: str) -> tuple[int, ...] | None:
+        """A value's dimensions, as `static_shape`."""
+        held = self.types.get(value)
         if held is None or not held.tensor_type.HasField("shape"):
             return None
         dimensions = held.tensor_type.shape.dim
@@ -208,6 +233,11 @@ class OnnxParts:
                     left.append(maker)
         return sorted(needed), list(names)
 
+    def _state_of(self, positions: Sequence[int]) -> tuple[Staying, ...]:
+        """The values that stay which nodes at these positions make."""
+        made = {value for at in positions for value in self.nodes[at].output}  # membership only
+        return tuple(kept for kept in self.kept.values if kept.made in made)
+
     def _value_info(self, value: str, name: str) -> Any:
         info = self.onnx.ValueInfoProto(name=name)
         if value in self.types:
@@ -230,7 +260,8 @@ class OnnxParts:
     def _value_of_tensor(self) -> list[str]:
         values = [""] * self.graph.n_tensors
         inputs = np.flatnonzero(self.graph.tensor_producers < 0).tolist()
-        names = [v.name for v in self.model.graph.input if v.name not in self.initializers]
+        names = [v.name for v in self.model.graph.input
+                 if v.name not in self.initializers and v.name not in self.kept.inputs]  # fmt: skip
         self._same_number("the model", "inputs", names, inputs)
         for tensor, name in zip(inputs, names, strict=True):
             values[tensor] = name

@@ -15,6 +15,19 @@ _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
 
+_DTYPES = {
+    "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
+    "INT64": ("i64", 8), "INT32": ("i32", 4), "INT16": ("i16", 2), "INT8": ("i8", 1),
+    "UINT64": ("u64", 8), "UINT32": ("u32", 4), "UINT16": ("u16", 2), "UINT8": ("u8", 1),
+    "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
+}  # fmt: skip
+
+
+def dtype_of(onnx: Any, number: int) -> tuple[str, float]:
+    """Our name of an element type, and its bytes per element."""
+    name = onnx.TensorProto.DataType.Name(number)
+    return _DTYPES.get(name, (name.lower(), 1))
+
 
 def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     """Give inputs these dimensions, in place.

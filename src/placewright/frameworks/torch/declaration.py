@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -103,6 +104,8 @@ class TorchFramework:
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
         """Read a module or an exported program, as one inference or one training step."""
+        if not isinstance(options.optimizer, str):
+            options = replace(options, optimizer=_text_of(options.optimizer, find(name)))
         read = read_torch_model(name, find, TorchOptions.of_request(options))
         for asked, shape in options.shapes.items():
             if read.source.shapes.get(asked) != tuple(shape):
@@ -119,9 +122,8 @@ class TorchFramework:
         return read.graph, read.source
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """Return the source itself, after a check of a file's content."""
-        if Path(source.path).suffix.lower() == ".pt2":
-            load_torch_program(source, find)  # the runtime takes it from the cache
+        """Return the source itself, after a check of its content."""
+        load_torch_program(source, find)  # the runtime takes it from the cache
         return source
 
     def runtime(self, find: Find) -> Runtime:
@@ -146,6 +148,14 @@ class TorchFramework:
     def prepare_process(self) -> None:
         """Let all threads share one arena of the C library."""
         share_one_arena()
+
+
+def _text_of(optimizer: Any, model: FoundModel) -> str:
+    from placewright.frameworks.torch.training.optimizers import text_of
+
+    return text_of(
+        optimizer, model.build(True).module if isinstance(model, ModelInMemory) else None
+    )
 
 
 FRAMEWORK = TorchFramework()

@@ -15,7 +15,8 @@ STATE = {"new_keys_*": "keys_*", "new_values_*": "values_*"}
 class CachedDecoder(nn.Module):
     """Scores of the next token from a token, its position, and keys and values of all layers.
 
-    The caches have the size of the whole context. Positions behind the present one are masked.
+    The caches have the size of the whole context. Positions behind the present one are masked. With
+    ``reach``, the positions 0, 1, ... in a row, attention reads these of the caches and no more.
 
     Args:
         model: of `transformers`, with the class of ``AutoModelForCausalLM``.
@@ -33,10 +34,13 @@ class CachedDecoder(nn.Module):
         position: torch.Tensor,
         keys: list[torch.Tensor],
         values: list[torch.Tensor],
+        reach: torch.Tensor | None = None,
     ) -> dict[str, Any]:
         """One call of the model; returns ``scores``, ``new_keys`` and ``new_values``."""
-        cache = _Given(self.context, keys, values, position)
-        seen = torch.arange(self.context)[None, None, None, :] <= position[None, None, :, None]
+        read = None if reach is None else reach.shape[0]
+        cache = _Given(self.context, keys, values, position, read)
+        places = torch.arange(self.context) if reach is None else reach
+        seen = places[None, None, None, :] <= position[None, None, :, None]
         scores = self.model(
             input_ids=token,
             position_ids=position[None, :],
@@ -58,29 +62,34 @@ class _Given:
         keys: list[torch.Tensor],
         values: list[torch.Tensor],
         position: torch.Tensor,
+        read: int | None,
     ) -> None:
-        self.context, self.position = context, position
+        self.context, self.position, self.read = context, position, read
         self.new_keys, self.new_values = list(keys), list(values)
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values of the new tokens; return those of all positions."""
+        """Write keys and values of the new tokens; return those of the positions to read."""
         for held, new in ((self.new_keys, key), (self.new_values, value)):
             held[layer] = held[layer].index_copy(2, self.position, new)
-        return self.new_keys[layer], self.new_values[layer]
+        both = self.new_keys[layer], self.new_values[layer]
+        if self.read is None:
+            return both
+        key, value = (held.narrow(2, 0, self.read) for held in both)
+        return key, value
 
     def get_seq_length(self, layer: int = 0) -> int:
         """Length of the cache; positions and mask come from the caller."""
         return 0
 
     def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
-        """Length and offset of the cache."""
-        return self.context, 0
+        """Length and offset of what is read of the cache."""
+        return self.read or self.context, 0
 
 
 def cached_decoder(
-    model: Any, context: int, tokens: int = 1
+    model: Any, context: int, tokens: int = 1, read: int | None = None
 ) -> tuple[CachedDecoder, tuple[Any, ...], dict[str, str]]:
     """Make a module, example inputs and state of a causal language model.
 
@@ -90,10 +99,12 @@ def cached_decoder(
     Args:
         model: of `transformers`, in evaluation mode; keys and values of all layers have one shape.
         context: largest number of tokens, prompt included.
+        read: positions that attention reads in this call. The module then has the input ``reach``,
+            ``torch.arange(read)``, and ``calls`` with other shapes of it read less.
 
     Raises:
-        InputError: the model has no key and value heads in its configuration, or layers whose
-            window is shorter than the context.
+        InputError: ``tokens`` or ``read`` is no part of the context, or the model has no key and
+            value heads in its configuration, or layers whose window is shorter than the context.
         MissingExtraError: transformers is not installed.
     """
     try:
@@ -104,10 +115,11 @@ def cached_decoder(
     heads = getattr(config, "num_key_value_heads", None) or getattr(
         config, "num_attention_heads", None
     )
-    if heads is None or not 1 <= tokens <= context:
+    reads = context if read is None else read
+    if heads is None or not 1 <= tokens <= reads <= context:
         raise InputError(
             f"{type(model).__name__} needs num_attention_heads in its configuration, and "
-            f"1 <= tokens <= context; got tokens {tokens}, context {context}"
+            f"1 <= tokens <= read <= context; got tokens {tokens}, read {reads}, context {context}"
         )
     if 0 < (window := _window(config)) < context:
         raise InputError(
@@ -123,6 +135,8 @@ def cached_decoder(
         for _ in range(2)
     ]
     example = (torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens), *caches)
+    if read is not None:
+        example = (*example, torch.arange(read))
     return CachedDecoder(model, context), example, dict(STATE)
 
 

@@ -159,6 +159,13 @@ def _read(name: str, model: FoundModel, options: TorchOptions) -> ReadProgram:
         read = _of_program(path, (), "", options)
         return replace(read, source=replace(read.source, path=str(path)))
     built = model.build(options.training)
+    import torch
+
+    if not isinstance(built.module, torch.nn.Module):
+        raise InputError(
+            f"{type(built.module).__name__} is no module; pass a torch.nn.Module, or the path of a "
+            "program that torch.export.save has written"
+        )
     names = built.input_names if options.training else ()
     read = _of_program(built.module, built.example_inputs, name, options, names)
     source = read.source if options.training else built.named_ports(read.source)

@@ -121,8 +121,8 @@ def read_inference(
 
 
 def _reshaped(
-    program: ExportedProgram, examples: Sequence[Any], shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[Any, ...]:
+    program: ExportedProgram, examples: Any, shapes: Mapping[str, tuple[int, ...]]
+) -> Any:
     """Example inputs of other shapes, with the values of the given ones; () if they stay.
 
     Raises:
@@ -143,7 +143,7 @@ def _reshaped(
         for shape, value in zip(wanted, values, strict=True)
     )
     pytree = _torch().utils._pytree
-    return tuple(pytree.tree_map_only(_torch().Tensor, lambda _: next(made), tuple(examples)))
+    return pytree.tree_map_only(_torch().Tensor, lambda _: next(made), examples)
 
 
 def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
@@ -184,13 +184,16 @@ def _exported(
         return _loaded(path, (status.st_mtime_ns, status.st_size))
     try:
         with torch.no_grad(), plain_results(model, own):
-            given = where_the_module_is(model, example_inputs)
-            exported: ExportedProgram = torch.export.export(model, given)
-            return exported
+            return exported_module(model, example_inputs)
     except Exception as error:  # tracing runs the module's own code
-        missing = "" if example_inputs else "; give `example_inputs`, one for each argument"
+        hint = "" if example_inputs else "; give `example_inputs`, one for each argument"
+        if "Cache'>" in str(error):
+            hint = (
+                "; leave the cache out (`model.config.use_cache = False`), or keep it on the "
+                "devices with `placewright.frameworks.torch.decoders.cached_decoder`"
+            )
         raise InputError(
-            f"module {type(model).__name__} cannot be exported: {one_line(error)}{missing}"
+            f"module {type(model).__name__} cannot be exported: {one_line(error)}{hint}"
         ) from error
 
 
@@ -200,15 +203,21 @@ def _loaded(path: Path, stamp: object) -> ExportedProgram:
     return load_program(path)
 
 
-def where_the_module_is(model: torch.nn.Module, examples: Sequence[Any]) -> tuple[Any, ...]:
-    """Move example inputs to the meta device if the module is there."""
-    tensors = [*model.parameters(), *model.buffers()]
-    if not any(tensor.is_meta for tensor in tensors):
-        return tuple(examples)
-    to_meta = _torch().utils._pytree.tree_map_only(
-        _torch().Tensor, lambda tensor: tensor.to("meta"), tuple(examples)
-    )
-    return tuple(to_meta)
+def exported_module(model: torch.nn.Module, examples: Any) -> ExportedProgram:
+    """Export a module; example inputs go to the meta device if the module is there.
+
+    Args:
+        model: in the mode in which it is traced.
+        examples: positional inputs, or a mapping by the names of its arguments, in their order.
+    """
+    torch = _torch()
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        tree_map = torch.utils._pytree.tree_map_only
+        examples = tree_map(torch.Tensor, lambda tensor: tensor.to("meta"), examples)
+    by_name = isinstance(examples, Mapping)
+    positional, named = ((), dict(examples)) if by_name else (tuple(examples), {})
+    exported: ExportedProgram = torch.export.export(model, positional, named)
+    return exported
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:

@@ -206,6 +206,63 @@ def rule_of(text: str) -> StepRule:
     return StepRule(OPTIMIZERS[name](**values), clip, int(steps))
 
 
+def text_of(optimizer: Any, module: Any) -> str:
+    """The text of a ``torch.optim`` optimizer of a module, which has done no step.
+
+    Raises:
+        UnknownNameError: there is no rule for its class.
+        InputError: it trains other parameters, has settings without a rule, or has state.
+    """
+    kind = type(optimizer).__name__
+    groups = getattr(optimizer, "param_groups", None)
+    if groups is None or module is None:
+        raise InputError(
+            f"optimizer: expects a text such as adamw:learning_rate=1e-3, or, for a module in "
+            f"memory, its optimizer of torch.optim; got {kind}"
+        )
+    name = kind.lower()
+    if name not in OPTIMIZERS:
+        raise UnknownNameError("optimizer", name, tuple(OPTIMIZERS))
+    if optimizer.state:
+        raise InputError(
+            f"optimizer {kind}: has state of earlier steps, but a plan starts without; place "
+            "before the first step"
+        )
+    mine = {id(value): path for path, value in module.named_parameters() if value.requires_grad}
+    held = {id(value) for group in groups for value in group["params"]}
+    if apart := [path for key, path in mine.items() if key not in held]:
+        raise InputError(
+            f"optimizer {kind}: lacks parameter '{apart[0]}', which the step would train; call "
+            "requires_grad_(False) on it"
+        )
+    said = [_settings(name, group) for group in groups]
+    if any(settings != said[0] for settings in said):
+        raise InputError(f"optimizer {kind}: has {len(said)} groups that differ; a step has one")
+    return f"{name}:{','.join(f'{key}={value!r}' for key, value in said[0].items())}"
+
+
+# Name in torch.optim -> ours; all others must be off.
+_SETTINGS = {
+    "lr": "learning_rate", "momentum": "momentum", "weight_decay": "weight_decay",
+    "nesterov": "nesterov", "eps": "epsilon", "betas": "",
+}  # fmt: skip
+# How torch.optim computes, and not what.
+_MEANS = ("params", "foreach", "fused", "capturable", "differentiable", "initial_lr")
+
+
+def _settings(name: str, group: Mapping[str, Any]) -> dict[str, float]:
+    decoupled = name == "adamw"  # by its class, as `torch.optim.Adam` may also say it
+    for key, value in group.items():
+        if key in (*_SETTINGS, *_MEANS) or (key == "decoupled_weight_decay" and value == decoupled):
+            continue
+        if value:
+            raise InputError(f"optimizer {name}: there is no setting {key}, got {value}")
+    values = {ours: float(group[key]) for key, ours in _SETTINGS.items() if ours and key in group}
+    if "betas" in group:
+        values["beta1"], values["beta2"] = map(float, group["betas"])
+    return values
+
+
 def _require(optimizer: object, name: str, holds: bool, what: str) -> None:
     if not holds:
         kind, value = type(optimizer).__name__, getattr(optimizer, name)

@@ -36,7 +36,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     inference_program,
     tensors_in,
 )
-from placewright.frameworks.torch.reading.reader import program_hash, where_the_module_is
+from placewright.frameworks.torch.reading.reader import exported_module, program_hash
 from placewright.frameworks.torch.reading.state import colocation_classes, state_views
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
 from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
@@ -280,7 +280,7 @@ def read_training(
     rule = rule_of(optimizer)
     original = _exported(model, example_inputs, dropout)
     exported = _with_scalar_loss(original)
-    examples = [example.detach() for example in tensors_in(tuple(example_inputs))]
+    examples = [example.detach() for example in tensors_in(example_inputs)]
     names = input_names or FxInterface.of(original).input_names
     joint = joint_graph(exported, examples, names, allow_random=dropout)
     updated = add_updates(joint, rule)
@@ -384,9 +384,7 @@ def _exported(
     try:
         for part in modes:
             part.training = dropout or isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-        given = where_the_module_is(model, example_inputs)
-        exported: ExportedProgram = torch.export.export(model, given)
-        return exported
+        return exported_module(model, example_inputs)
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
