@@ -13,6 +13,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.layout import resident_bytes
@@ -190,6 +191,21 @@ def test_what_waits_at_a_slow_reader_is_kept():
     # and both of 1 byte until each has been sent.
     assert peaks[2] == 21.0
     assert peaks[3] == 31.0
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_tensors_that_max_load_keeps_for_its_samples_do_not_count_again(samples):
+    """A sample of three tensors of 4 bytes has two at a time; `max-load` keeps all of them."""
+    plain, placement = chain([[1.0], [1.0], [1.0]], size=4.0), Placement.of([0, 0, 0])
+    problem = replace(plain, execution_model=MaxLoad(samples_in_flight=samples))
+    assert Simulator(problem).memory_peaks(placement).tolist() == [12.0 * samples]
+    for each in (plain, problem):
+        stream = Simulator(each).stream(placement, samples=9, in_flight=1)
+        assert stream.memory_peaks.tolist() == [8.0]
+    small = replace(problem, cluster=replace(problem.cluster, devices=(
+        Device("d0", memory_bytes=8.0),
+    )))  # fmt: skip
+    assert Simulator(small).stream(placement, samples=9, in_flight=1).memory_peaks.tolist() == [8.0]
 
 
 def test_too_many_samples_for_the_memory_are_refused_and_never_chosen():

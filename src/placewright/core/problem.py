@@ -283,6 +283,11 @@ class Problem:
         """Bytes that devices keep for the units at all times."""
         return kept_of(self.unit_graph, self.execution_model, self.counted_weights)
 
+    @property
+    def kept_weights(self) -> Kept:
+        """`kept` without the tensors of samples in flight."""
+        return kept_of(self.unit_graph, EVENT, self.counted_weights)
+
     @cached_property
     def counted_weights(self) -> Csr:
         """Weights of the unit graph that count where each unit runs; rows are units.

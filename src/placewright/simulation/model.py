@@ -234,10 +234,15 @@ class Simulator:
             nothing = np.zeros(self.problem.n_devices)
             violation = violation_of(self.problem, placement, fault, at, nothing)
             raise InfeasibleError(violation.message)
-        # A stream pays for hops as `max-load` does, whoever they occupy.
-        cluster = self.problem.cluster
+        # A stream pays for hops as `max-load` does, whoever they occupy. It plays the tensors of
+        # its samples, so that those that `max-load` keeps in their place do not count again.
+        cluster, weights = self.problem.cluster, self.problem.kept_weights
         arrays = self.arrays._replace(
-            latency=cluster.link_latency, seconds_per_byte=cluster.link_seconds_per_byte
+            latency=cluster.link_latency,
+            seconds_per_byte=cluster.link_seconds_per_byte,
+            kept_ptr=weights.units.indptr,
+            kept_units=weights.units.indices,
+            kept_bytes=weights.sizes,
         )
         return play_stream(
             self.problem, arrays, placement.device_of, samples=samples, in_flight=in_flight
