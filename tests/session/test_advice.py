@@ -14,6 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -193,6 +194,15 @@ def test_problems_worked_by_hand() -> None:
         "the smallest change that fits: argument `memory` a=6B, 1 B more, "
         "or one more device like 'a'"
     )
+
+
+def test_limits_on_tensors_of_samples_name_the_option_that_counts_weights_only() -> None:
+    option = "argument `samples_in_flight` 0, which counts weights only"
+    for samples in (0, 1):
+        model = MaxLoad(samples_in_flight=samples)
+        packed = replace(packing_problem(), objective="throughput", execution_model=model)
+        assert "argument `memory`" in advice(packed)
+        assert (option in advice(packed)) == bool(samples)
 
 
 def test_a_search_that_finds_nothing_says_what_would_help() -> None:

@@ -24,7 +24,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floa
 from placewright.core.charges import CHARGED, amount_text
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import Event, Sequential
+from placewright.core.execution_models import Event, MaxLoad, Sequential
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
@@ -341,6 +341,9 @@ def advice(problem: Problem) -> str:
     firsts = {type(change): change for change in reversed(changes)}
     kinds = (LimitChange, SegmentChange, DeviceChange, AmountChange)
     texts = [firsts[kind].text() for kind in kinds if kind in firsts]
+    model = problem.execution_model
+    if LimitChange in firsts and isinstance(model, MaxLoad) and model.samples_in_flight:
+        texts.append("argument `samples_in_flight` 0, which counts weights only")
     return f"the smallest change that fits: {', or '.join(texts)}" if texts else ""
 
 
