@@ -188,6 +188,6 @@ class LoadedStep:
     def _require_whole(self) -> None:
         if self._failure is not None:
             reason = str(self._failure) or type(self._failure).__name__
-            raise RuntimeFailure(
-                f"a step failed half-way ({reason}); call restore or load_state_dict"
-            )
+            is_closed = not isinstance(self._failure, RuntimeFailure)  # an interrupt ends workers
+            way = "load the plan again and restore" if is_closed else "call restore"
+            raise RuntimeFailure(f"a step failed half-way ({reason}); {way} or load_state_dict")
