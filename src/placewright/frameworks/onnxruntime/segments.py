@@ -70,10 +70,15 @@ class OnnxParts:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
         with_all_types(onnx, self.model, path.parent)
         self.kept = keep_state(onnx, self.model, asked_of(source.options))
+        self.model, self.shared_arrays = _without_large(onnx, self.model, path.parent)
         inner = self.model.graph
         self.nodes: list[Any] = list(inner.node)
         self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
-        self.initializers = {i.name: i for i in (*inner.initializer, *_constants(onnx, inner))}
+        self.initializers = {held.name: held for held in inner.initializer}
+        for name, held in _constants(inner):
+            self.initializers[name] = onnx.TensorProto()
+            self.initializers[name].CopyFrom(held)
+            self.initializers[name].name = name
         self.sparse = {i.values.name: i for i in inner.sparse_initializer}
         self.node_of_op = self._node_of_op(source)
         self.value_of_tensor = self._value_of_tensor()
@@ -82,7 +87,6 @@ class OnnxParts:
             for tensor, op in enumerate(graph.tensor_producers)
             if op >= 0
         }
-        self.shared_arrays = self._take_out_large(path.parent)
         ops = set(self.node_of_op)  # membership only
         self._constant_node = {
             value: at
@@ -280,50 +284,51 @@ class OnnxParts:
                 f"{len(tensors)}; profile and place again"
             )
 
-    def _take_out_large(self, folder: Path) -> dict[str, NDArray[Any]]:
-        """Replace large initializers by references to outside data, and return their arrays."""
-        onnx = self.onnx
-        taken = {}
-        for name, held in self.initializers.items():
-            kind = onnx.TensorProto.DataType.Name(held.data_type)
-            is_outside = held.data_location == onnx.TensorProto.EXTERNAL
-            size = math.prod(held.dims)
-            large = (
-                kind in _SHARED_KINDS
-                and size * int(onnx.helper.tensor_dtype_to_np_dtype(held.data_type).itemsize)
-                >= SHARED_BYTES
-            )
-            if not (large or is_outside):
-                continue
-            array = _array(onnx, held, folder)
-            entry = onnx.TensorProto(name=name, data_type=held.data_type, dims=held.dims)
-            if large:
-                taken[name] = array
-                entry.data_location = onnx.TensorProto.EXTERNAL
-                for key, value in (("location", "shared"), ("length", str(array.nbytes))):
-                    entry.external_data.add(key=key, value=value)
-            else:
-                entry = onnx.numpy_helper.from_array(array, name)
-            self.initializers[name] = entry
-        del self.model.graph.initializer[:]
-        return taken
-
 
 def node_name(op: int) -> str:
     """Name of an op's node in sub-models; no model file uses such names by accident."""
     return f"op<{op}>"
 
 
-def _constants(onnx: Any, graph: Any) -> Iterator[Any]:
-    """Yield the tensors of ``Constant`` nodes, as initializers with their outputs' names."""
+def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """Replace large weights by references to outside data; return the model and their arrays.
+
+    The model is copied, because a protocol buffer frees the memory of its parts with the last of
+    them.
+    """
+    taken = {}
+    stored = ((tensor.name, tensor) for tensor in model.graph.initializer)
+    for name, held in (*stored, *_constants(model.graph)):
+        kind = onnx.TensorProto.DataType.Name(held.data_type)
+        is_outside = held.data_location == onnx.TensorProto.EXTERNAL
+        size = math.prod(held.dims)
+        large = (
+            kind in _SHARED_KINDS
+            and size * int(onnx.helper.tensor_dtype_to_np_dtype(held.data_type).itemsize)
+            >= SHARED_BYTES
+        )
+        if not (large or is_outside):
+            continue
+        array = _array(onnx, held, folder)
+        entry = onnx.TensorProto(name=held.name, data_type=held.data_type, dims=held.dims)
+        if large:
+            taken[name] = array
+            entry.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", "shared"), ("length", str(array.nbytes))):
+                entry.external_data.add(key=key, value=value)
+        else:
+            entry = onnx.numpy_helper.from_array(array, held.name)
+        held.CopyFrom(entry)
+    return onnx.ModelProto.FromString(model.SerializeToString()), taken
+
+
+def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names of the outputs of ``Constant`` nodes, and their tensors."""
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             for attribute in node.attribute:
                 if attribute.name == "value":
-                    tensor = onnx.TensorProto()
-                    tensor.CopyFrom(attribute.t)
-                    tensor.name = node.output[0]
-                    yield tensor
+                    yield node.output[0], attribute.t
 
 
 def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
