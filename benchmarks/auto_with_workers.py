@@ -20,7 +20,8 @@ from placewright.core.solution import Budget
 from placewright.files.results import ResultsFile
 from placewright.placers.portfolio.auto import Auto
 from placewright.session.parsing import parse_names
-from placewright.session.search import SpreadAuto, search
+from placewright.session.search import search
+from placewright.session.spread import SpreadAuto
 from placewright.suites.suite.problems import OF_AUTO, chosen_problems, suite_problems
 from placewright.workers.opened import open_workers
 

@@ -17,6 +17,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import GroupingError
+from tests.simulation.oracle import Reference
 
 seeds = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -171,3 +172,31 @@ def random_order(rng: np.random.Generator, problem: Problem) -> list[int]:
             if waiting[after] == 0:
                 free.append(after)
     return order
+
+
+def tight_problem(rng: np.random.Generator, n_ops: int) -> Problem | None:
+    """A problem whose limits are the peaks of one placement, by the oracle; None if it has none.
+
+    Half of the placements have an order. Some limits are those of a pool, and some devices share
+    their weights.
+    """
+    problem = without_memory_limits(random_problem(rng, n_ops))
+    once = replace(problem.cluster, shares_weights=bool(rng.random() < 0.3))
+    problem = replace(problem, cluster=once)
+    planted = Reference(problem, random_placement(rng, problem))
+    if not math.isfinite(planted.value()):
+        return None
+    peaks = [float(math.ceil(peak)) for peak in planted.peaks()]
+    devices = [
+        replace(device, memory_bytes=peak)
+        for device, peak in zip(problem.cluster.devices, peaks, strict=True)
+    ]
+    pools = {}
+    if rng.random() < 0.4:
+        pools["ram"] = sum(peaks[:2])
+        lifts = rng.random() < 0.5  # the pool alone limits its devices
+        devices[:2] = [
+            replace(one, pool="ram", memory_bytes=math.inf if lifts else one.memory_bytes)
+            for one in devices[:2]
+        ]
+    return replace(problem, cluster=replace(once, devices=tuple(devices), pools=pools))

@@ -206,6 +206,7 @@ def test_a_model_that_fits_no_memory(tmp_path: Path, refused: Refused) -> None:
     told = refused("m.onnx", *CORES, "--memory", "cpu:0=8B", code=1)
     assert "no placement is possible" in told
     assert "'cpu:0'" in told
+    assert "nothing was measured" in told
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from cli.runner import InProcess, placewright, the_line
 
+from placewright.files.problem_file import write_problem
+from placewright.testing.problems import packing_problem
+
 WORKLOAD = {
     "maxSizePerFPGA": 100.0,
     "maxFPGAs": 2,
@@ -147,6 +150,16 @@ def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(
     assert "'max-load' has no timeline" in the_line(trace, 2)
     run = cli("run", "t.json", cwd=workload.parent)
     assert "this plan cannot be executed" in the_line(run, 2)
+
+
+def test_compare_without_any_placement_is_no(tmp_path: Path, cli: InProcess) -> None:
+    """Three times 3 bytes fit on no two devices of 5, whoever places them."""
+    write_problem(tmp_path / "p.json", packing_problem())
+    words = ("compare", "p.json", "--placers", "single,random", "--evaluations", 20)
+    done = cli(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "random" in done.stdout
+    assert cli(*words, "--json", cwd=tmp_path).returncode == 1
 
 
 def test_compare_prints_one_json_document(workload: Path, cli: InProcess) -> None:

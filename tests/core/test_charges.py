@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,7 +147,7 @@ def test_the_smallest_limit_under_max_load_is_that_of_brute_force(quantity: str,
 
     The bisection may end above the least amount; it never ends below.
     """
-    from placewright.session.advice import _amounts
+    from placewright.session.advice import _amounts, _Search
 
     problem = replace(proof_problem(seed, "max-load"), limits={})
     rows = legal_placements(problem)
@@ -155,7 +156,7 @@ def test_the_smallest_limit_under_max_load_is_that_of_brute_force(quantity: str,
     assert 0 < least < np.inf, "choose a seed in which no placement is free"
     limited = replace(problem, limits={quantity: 0.5 * least})
     for most in (20_000, 1):
-        (change,) = _amounts(limited, most)
+        (change,) = _amounts(limited, _Search(most, math.inf))
         if most > 1:
             assert change.amount == pytest.approx(least)
         else:

@@ -234,3 +234,16 @@ def test_command(model: str, tmp_path: Path, cli: InProcess) -> None:
     data = json.loads(run("--sweep", "context=4k,8k", "--reach", "1", "--json"))
     assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]
     assert data["devices for 1 tokens/s"][0]["devices"] == ["cpu"]
+
+
+def test_a_sweep_without_any_plan_is_no(model: str, tmp_path: Path, cli: InProcess) -> None:
+    """Refused values are wrong input, and what does not fit is an answer; one plan is enough."""
+    codes = []
+    beyond = ("--sweep", "context=4194304")
+    small = ("--memory", "rtx-4090=1KiB", "--memory", "cpu=1KiB", "--sweep", "context=4k")
+    for words in (beyond, small, ("--sweep", "context=4k,4194304")):
+        asked = ("advise", model, "--devices", "rtx-4090,cpu", "--quiet", "--json", *words)
+        done = cli(*asked, cwd=tmp_path)
+        assert json.loads(done.stdout)["by context"]
+        codes.append(done.returncode)
+    assert codes == [2, 1, 0]

@@ -47,7 +47,8 @@ def compare(
 
     The table has a lower bound, which is computed once, within the seconds of one run. With
     --seeds, it has the median, the best and the spread of each placer. With --pareto, a second
-    table shows placements that no other one found beats in latency and energy.
+    table shows placements that no other one found beats in latency and energy. If no run has a
+    placement, the exit code is 1.
     """
     from placewright.report.plan_text import limit_warning
     from placewright.report.tables import ShownTable
@@ -82,10 +83,12 @@ def compare(
     write_tables_report(report_file, title, [table.headline, shown, *tables, *lines])
     if as_json:
         print_json({**table.data(), **({"pareto": front_data(front)} if front else {})})
-        return
-    print_line(table.headline)
-    print_table(title, table.columns, table.text_rows())
-    if front:
-        print_table("Pareto front", FRONT_COLUMNS, front_rows(front))
-    for line in lines:
-        print_line(line)
+    else:
+        print_line(table.headline)
+        print_table(title, table.columns, table.text_rows())
+        if front:
+            print_table("Pareto front", FRONT_COLUMNS, front_rows(front))
+        for line in lines:
+            print_line(line)
+    if not table.has_placement:
+        raise typer.Exit(1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from placewright.cli.output import (
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_plan_report
 from placewright.session.request import Request
+
+if TYPE_CHECKING:
+    from placewright.session.language.questions import Variant
 
 
 def register(app: typer.Typer) -> None:
@@ -148,7 +152,8 @@ def advise(
     """Show what each device brings to a language model.
 
     A line names the change of the devices that helps most. Every variant gets a plan of its own.
-    --sweep and --reach answer their questions instead.
+    --sweep and --reach answer their questions instead. If no variant has a plan, the exit code
+    is 1, or 2 if the model refuses all values.
     """
     from placewright.cli.output import print_shown, recorded
     from placewright.cli.report import write_tables_report
@@ -179,6 +184,7 @@ def advise(
             print_json(
                 {title: [variant.data() for variant in rows] for title, (_, rows) in found.items()}
             )
+            _end_without_plan(found)
             return
         for title, (base, rows) in found.items():
             print_shown(variants_table(f"{request.name}, {title}", base, rows))
@@ -189,3 +195,11 @@ def advise(
             for line in advice_lines(base, without, changed):
                 print_line(line)
     write_tables_report(report_file, f"advise {request.name}", shown)
+    _end_without_plan(found)
+
+
+def _end_without_plan(found: Mapping[str, tuple[Variant | None, Sequence[Variant]]]) -> None:
+    """End the command with its exit code if no variant of a language model has a plan."""
+    variants = [one for base, rows in found.values() for one in (base, *rows) if one is not None]
+    if all(one.answer is None for one in variants):
+        raise typer.Exit(1 if any(one.is_infeasible for one in variants) else 2)

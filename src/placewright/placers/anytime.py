@@ -16,6 +16,7 @@ from placewright.simulation.evaluator import Evaluator
 
 P = TypeVar("P")
 FOUND_NOTHING = "no placement that keeps every constraint was found, which proves nothing"
+_NONE_EXISTS = "the solver says that no"
 Place = Callable[[P, Problem, Evaluator, np.random.Generator], Solution]
 
 
@@ -62,4 +63,9 @@ def found_none(what: str) -> str:
     Its status is `unknown`: unlike the proofs behind `infeasible`, the result of a solver cannot be
     checked.
     """
-    return f"the solver says that no {what} exists, but there is no short proof of it"
+    return f"{_NONE_EXISTS} {what} exists, but there is no short proof of it"
+
+
+def says_none_exists(message: str) -> bool:
+    """True if the message is that of `found_none`."""
+    return message.startswith(_NONE_EXISTS)

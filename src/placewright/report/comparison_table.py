@@ -92,6 +92,11 @@ class ComparisonTable:
         return (bound, near, spread if self._has_seeds else alone)
 
     @property
+    def has_placement(self) -> bool:
+        """True if a run found a placement that keeps every constraint."""
+        return any(math.isfinite(run.value) for run in self.runs)
+
+    @property
     def _has_seeds(self) -> bool:
         return len({run.seed for run in self.runs}) > 1
 

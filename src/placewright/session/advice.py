@@ -1,26 +1,26 @@
 """The smallest change that makes an infeasible problem feasible.
 
 It is a higher limit of one device or memory pool, more segments of one device, further devices
-like one of the cluster, or a higher limit on latency, energy or price. Small
-problems are enumerated, and the answer is exact for placements without an order. Larger ones are
-packed and searched with a fixed number of evaluations, the largest are only packed: every change
-was verified with a placement, and the proofs of `bounds.feasibility` bound it from below.
+like one of the cluster, or a higher limit on latency, energy or price. Small problems are
+enumerated, under `event` with all orders. Larger ones are searched as `auto` searches them, with a
+fixed number of evaluations, and the largest are only packed. The proofs of `bounds.feasibility`
+bound every limit from below.
 
-Packing fills all devices but one. One simulation without limits gives the peaks of a placement on
-all devices, so that no search is needed to know which limits it fits, and the number of simulations
-does not grow with the problem.
+Every limit that is named is one that the same search keeps from its own start, so that `auto`
+keeps it, too.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats
+from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.charges import CHARGED, amount_text
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
@@ -29,148 +29,59 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Budget
+from placewright.placers.packing import tightest_packing
+from placewright.placers.portfolio.enumeration import (
+    MOST_PLACEMENTS,
+    all_peaks,
+    all_placements,
+)
 from placewright.placers.registry import make_placer
+from placewright.placers.search.within_limits import distinct_devices, placement_within_limits
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.legality import bytes_over
 from placewright.simulation.model import Simulator
 
-_ROUNDS = 8  # of filling, simulating, and correcting what the tensors took
+_ROUNDS = 2  # of annealing, in each search
+_EVALUATIONS = 600  # of each search for the least amount
+_STEPS = 12  # of bisecting a limit
+_CLOSE = 0.005  # relative difference of limits that is not bisected further
+_WIDER = (1.0, 1.05, 1.25, 2.0)  # multiples of the peak of a roomy placement, until one is kept
+_MOST_COPIES = 64  # of a device
+_MOST_SEARCHED = 3_000  # units; larger problems are only packed, since many searches take minutes
 
 
-@dataclass(frozen=True)
-class Packing:
-    """A placement that keeps all limits but that of one device, and this device's peak in bytes."""
-
-    placement: Placement
-    peak: float
-
-
-def tightest_packing(problem: Problem, device: int, enough: float = 0.0) -> Packing | None:
-    """Find a packing with a small peak on one device, the best of at most 32 simulated ones.
-
-    Units are taken in the topological order and in the model's own, from either end. Each other
-    device takes a run of them that fills its limit; one device takes the rest. If a device's peak
-    breaks its limit because of the tensors, it gets less in the next round.
+class _Search:
+    """Looks for placements of variants of a problem, until its time is over.
 
     Args:
-        problem: with limits; that of `device` does not count.
-        device: takes the rest.
-        enough: bytes; the first packing with a peak of at most as many is returned.
+        most: placements up to which all are tried.
+        seconds: for all searches together.
     """
-    limits = np.array(problem.cluster.memory_bytes)
-    limits[device] = math.inf
-    simulator = Simulator(replace(problem, cluster=problem.cluster.without_memory_limits))
-    others = [other for other in range(problem.n_devices) if other != device]
-    others.sort(key=lambda other: -limits[other])
-    best: Packing | None = None
-    for items in _orders(problem):
-        for packing in _rounds(items, simulator, limits, others, problem.cluster):
-            if best is None or packing.peak < best.peak:
-                best = packing
-            if best.peak <= enough:
-                return best
-    return best
 
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most, self._ends = most, time.perf_counter() + seconds
 
-def _rounds(
-    items: _Items, simulator: Simulator, limits: FloatArray, others: Sequence[int], cluster: Cluster
-) -> Iterator[Packing]:
-    """Yield packings within the limits; the peaks of a round correct the capacities of the next."""
-    device = next(at for at in range(cluster.n_devices) if at not in others)
-    capacities = np.where(np.isfinite(limits), limits, items.total)
-    known: set[bytes] = set()
-    for number in range(_ROUNDS):
-        device_of = items.filled(capacities, others, device)
-        if device_of.tobytes() in known:
-            return
-        known.add(device_of.tobytes())
-        placement = Placement.of(device_of)
-        value, peaks = simulator.value_and_peaks(placement)
-        if not math.isfinite(value):  # no route, or no partition into subgraphs
-            capacities[others] *= 0.5
-            continue
-        over = np.maximum(peaks - limits, 0.0)
-        is_full = np.append(cluster.pooled(peaks) > cluster.pool_bytes, False)  # the last: no pool
-        if is_full.any():
-            shrinks = is_full[cluster.pool_of]
-            shrinks[device] = False
-            capacities[shrinks] *= 0.5
-            continue
-        if not over.any():
-            yield Packing(placement, float(peaks[device]))
-            spare = np.where(np.isfinite(limits), limits - peaks, 0.0)
-            capacities += spare / 2
-            continue
-        is_late = number >= _ROUNDS // 2  # the memory of tensors does not shrink with the run
-        capacities = np.maximum(capacities - over, 0.0)
-        if is_late:
-            capacities[over > 0] *= 0.5 if number < _ROUNDS - 2 else 0.0
+    @property
+    def is_over(self) -> bool:
+        """True if nothing is found any more, because the time is over."""
+        return time.perf_counter() >= self._ends
 
-
-def _orders(problem: Problem) -> Iterator[_Items]:
-    own = np.arange(problem.n_units)
-    topological = np.asarray(problem.unit_graph.topological_order, dtype=np.int64)
-    orders = [topological]
-    if not np.array_equal(own, topological):
-        orders.append(own)
-    for order in orders:
-        yield _Items(problem, order)
-        yield _Items(problem, order[::-1])
-
-
-class _Items:
-    """Colocation classes in an order, with the bytes that a device keeps for them."""
-
-    def __init__(self, problem: Problem, order: IntArray) -> None:
-        classes, kept = problem.colocation, problem.kept
-        rank = np.empty(problem.n_units, dtype=np.int64)
-        rank[order] = np.arange(problem.n_units)
-        first = np.full(classes.n_groups, problem.n_units)
-        np.minimum.at(first, classes.group_of, rank)
-        position = np.empty(classes.n_groups, dtype=np.int64)
-        by_rank = np.argsort(first, kind="stable")
-        position[by_rank] = np.arange(classes.n_groups)
-        self.position_of_unit = position[classes.group_of]
-        self.allowed: BoolArray = problem.allowed_by_class[by_rank]
-        self.total = kept.total
-        n_entries = max(1, len(kept.sizes))
-        pairs = np.unique(
-            self.position_of_unit[kept.of_units.row_of_each()] * n_entries + kept.of_units.indices
-        )
-        self.position, entry = pairs // n_entries, pairs % n_entries
-        self.size = kept.sizes[entry]
-        self.own = np.bincount(self.position, self.size, minlength=classes.n_groups)
-        # Of each pair: the last earlier item that keeps the same entry, -1 for none.
-        by_entry = np.lexsort((self.position, entry))
-        self.before = np.full(len(pairs), -1)
-        same = entry[by_entry[1:]] == entry[by_entry[:-1]]
-        self.before[by_entry[1:][same]] = self.position[by_entry[:-1][same]]
-
-    def filled(self, capacities: FloatArray, others: Sequence[int], rest: int) -> IntArray:
-        """Fill devices in turn with runs of items up to their capacity; `rest` takes the others."""
-        n_items, start = len(self.own), 0
-        device_of = np.full(n_items, rest)
-        for device in others:
-            takes = self.allowed[:, device] & (self.own <= capacities[device])
-            at = int(np.searchsorted(self.position, start))
-            position = self.position[at:]
-            more = self.size[at:] * ((self.before[at:] < start) & takes[position])
-            end = int(np.searchsorted(np.cumsum(more), capacities[device], side="right"))
-            stop = int(position[end]) if end < len(position) else n_items
-            if capacities[device] > 0:
-                device_of[start:stop][takes[start:stop]] = device
-                start = stop
-        may_stay = self.allowed[np.arange(n_items), device_of]
-        device_of = np.where(may_stay, device_of, np.argmax(self.allowed, axis=1))
-        return np.asarray(device_of[self.position_of_unit], dtype=np.int64)
-
-
-MOST_ENUMERATED = 20_000  # placements
-_EVALUATIONS = 200  # of each search
-_STEPS = 12  # of bisecting a limit
-_MOST_COPIES = 64  # of a device
-_MOST_KINDS = 4  # of devices that take what is left
-_MOST_SEARCHED = 3_000  # units; larger problems are only packed, since many searches take minutes
+    def found(self, problem: Problem) -> Placement | None:
+        """A placement that keeps all constraints; None if there is none or none was found."""
+        if self.is_over or prove_infeasible(problem) is not None:
+            return None
+        rows = all_placements(problem, self.most)
+        if rows is not None:
+            values = Simulator(problem).values(rows) if len(rows) else np.full(1, math.inf)
+            if np.isfinite(values).any():
+                return Placement.of(rows[values.argmin()])
+            if not isinstance(problem.execution_model, Event):
+                return None
+        left = self._ends - time.perf_counter()
+        budget = Budget(seconds=max(left, 1e-3) if math.isfinite(left) else None)
+        rounds = _ROUNDS if problem.n_units <= _MOST_SEARCHED else 0
+        return placement_within_limits(problem, budget, rounds)
 
 
 @dataclass(frozen=True)
@@ -248,7 +159,7 @@ Change = LimitChange | SegmentChange | DeviceChange | AmountChange
 
 
 def smallest_changes(
-    problem: Problem, most_enumerated: int = MOST_ENUMERATED
+    problem: Problem, most_enumerated: int = MOST_PLACEMENTS, seconds: float = math.inf
 ) -> tuple[Change, ...]:
     """Changes that make an infeasible problem feasible, the smallest first.
 
@@ -258,51 +169,56 @@ def smallest_changes(
     Args:
         problem: stays as it is.
         most_enumerated: placements up to which all are tried.
+        seconds: after which no further placement is looked for. What is found until then may not
+            be the smallest.
     """
-    if _found(problem, most_enumerated) is not None:
+    return _changes(problem, _Search(most_enumerated, seconds))
+
+
+def _changes(problem: Problem, search: _Search) -> tuple[Change, ...]:
+    if search.found(problem) is not None:
         return ()
     is_large = problem.n_units > _MOST_SEARCHED  # equal devices have equal limits
-    tried = _distinct_devices(problem) if is_large else range(problem.n_devices)
+    tried = distinct_devices(problem) if is_large else range(problem.n_devices)
     names = [problem.cluster.device_names[device] for device in tried] + _used_pools(problem)
-    raised = (_limit(problem, name, most_enumerated) for name in names)
+    every = all_peaks(problem, search.most)
+    raised = (_limit(problem, name, every, search) for name in names)
     limits = sorted(
         (change for change in raised if change is not None), key=lambda change: change.more
     )
     if limits and limits[0].more <= 0:  # the placement found with a higher limit does not need it
         return ()
-    longer = [
-        one for d in range(problem.n_devices) if (one := _segments(problem, d, most_enumerated))
-    ]
+    longer = [one for d in range(problem.n_devices) if (one := _segments(problem, d, search))]
     longer.sort(key=lambda change: change.more)
-    added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
+    added = (_copies(problem, device, search) for device in distinct_devices(problem))
     devices = sorted(
         (change for change in added if change is not None), key=lambda change: change.count
     )
-    return (*limits, *longer, *devices, *_amounts(problem, most_enumerated))
+    return (*limits, *longer, *devices, *_amounts(problem, search))
 
 
-def _amounts(problem: Problem, most: int) -> Iterator[AmountChange]:
+def _amounts(problem: Problem, search: _Search) -> Iterator[AmountChange]:
     """Limits of `core.charges` that are too low, each with the other limits as they are."""
     for quantity, limit in problem.limits.items():
         others = {name: size for name, size in problem.limits.items() if name != quantity}
-        amount = _least_amount(replace(problem, limits=others), quantity, limit, most)
+        amount = _least_amount(replace(problem, limits=others), quantity, limit, search)
         if limit < amount < math.inf:
             yield AmountChange(quantity, amount, amount - limit)
 
 
-def _least_amount(problem: Problem, quantity: str, limit: float, most: int) -> float:
+def _least_amount(problem: Problem, quantity: str, limit: float, search: _Search) -> float:
     """The least amount of all placements or, if they are many, of a short search; inf if none.
 
     Args:
         problem: without the limit on the quantity.
         limit: that is too low.
-        most: placements up to which all are tried.
+        search: looks for placements.
     """
-    rows = _all_placements(problem, most)
+    rows = all_placements(problem, search.most)
     if rows is not None:
         return float(_amounts_of(problem, quantity, rows).min(initial=math.inf))
     if not isinstance(problem.execution_model, Event | Sequential):  # no such objectives
-        return _bisected_amount(problem, quantity, limit, most)
+        return _bisected_amount(problem, quantity, limit, search)
     objective = quantity if quantity in CHARGED else problem.timed.objective
     lowest, budget = replace(problem, objective=objective), Budget(evaluations=_EVALUATIONS)
     rng = np.random.default_rng(0)
@@ -315,19 +231,19 @@ def _amounts_of(problem: Problem, quantity: str, rows: IntArray) -> FloatArray:
     return problem.charges_of(quantity).of(rows, Simulator(timed).values(rows))
 
 
-def _bisected_amount(problem: Problem, quantity: str, low: float, most: int) -> float:
+def _bisected_amount(problem: Problem, quantity: str, low: float, search: _Search) -> float:
     """A sufficient limit, bisected by searches below that of the cheapest devices of all units."""
     own = np.where(problem.allowed, problem.charges_of(quantity).own, np.inf)
     alone = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
     rows = np.array([own.argmin(axis=1), *alone])
     high = float(_amounts_of(problem, quantity, rows).min())
-    if math.isinf(high) and (placement := _found(problem, most)) is not None:
+    if math.isinf(high) and (placement := search.found(problem)) is not None:
         high = float(_amounts_of(problem, quantity, placement.device_of[None, :])[0])
     if math.isinf(high) or problem.n_units > _MOST_SEARCHED:
         return high
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        placement = _found(replace(problem, limits={**problem.limits, quantity: middle}), most)
+        placement = search.found(replace(problem, limits={**problem.limits, quantity: middle}))
         if placement is None:
             low = middle
         else:
@@ -335,16 +251,27 @@ def _bisected_amount(problem: Problem, quantity: str, low: float, most: int) -> 
     return high
 
 
-def advice(problem: Problem) -> str:
-    """One clause: the first change of each kind that helps; empty if none does."""
-    changes = smallest_changes(problem)
+def advice(problem: Problem, seconds: float = math.inf) -> str:
+    """One clause: the first change of each kind that helps; empty if none does.
+
+    If a placement fits already, the clause says that a longer search finds one.
+
+    Args:
+        problem: of which a search found no placement.
+        seconds: after which no further placement is looked for.
+    """
+    search = _Search(MOST_PLACEMENTS, seconds)
+    if search.found(problem) is not None:
+        return "there is a placement that keeps all limits: raise the budget of the search"
+    changes = _changes(problem, search)
     firsts = {type(change): change for change in reversed(changes)}
     kinds = (LimitChange, SegmentChange, DeviceChange, AmountChange)
     texts = [firsts[kind].text() for kind in kinds if kind in firsts]
     model = problem.execution_model
     if LimitChange in firsts and isinstance(model, MaxLoad) and model.samples_in_flight:
         texts.append("argument `samples_in_flight` 0, which counts weights only")
-    return f"the smallest change that fits: {', or '.join(texts)}" if texts else ""
+    which = "a change that fits" if search.is_over else "the smallest change that fits"
+    return f"{which}: {', or '.join(texts)}" if texts else ""
 
 
 def _used_pools(problem: Problem) -> list[str]:
@@ -375,49 +302,67 @@ def _taken(problem: Problem, name: str, peaks: FloatArray) -> float:
     return float((peaks * cluster.replicas)[mine].sum())
 
 
-def _limit(problem: Problem, name: str, most: int) -> LimitChange | None:
-    """The smallest sufficient limit of a device or pool, with the other limits as they are."""
+def _limit(
+    problem: Problem, name: str, every: FloatArray | None, search: _Search
+) -> LimitChange | None:
+    """The smallest sufficient limit of a device or pool, with the other limits as they are.
+
+    Args:
+        problem: with the device or pool.
+        name: of it.
+        every: peaks of all placements in all orders, if they were tried.
+        search: looks for placements.
+    """
     now = _size(problem, name)
     if math.isinf(now):
         return None
     roomy = with_limit(problem, name, math.inf)
-    rows = _all_placements(roomy, most)
-    if rows is not None:
-        peaks = _peaks(roomy, rows)
-        if not len(peaks):
-            return None
-        least = min(_taken(problem, name, row) for row in peaks)
-        return LimitChange(name, least, least - now, least)
-    high = math.inf
-    if name not in problem.cluster.pools:
-        packing = tightest_packing(problem, problem.cluster.device(name))
-        high = math.inf if packing is None else packing.peak
-    elif problem.n_units > _MOST_SEARCHED and (placement := _packed(roomy)) is not None:
-        high = _taken(problem, name, Simulator(roomy).memory_peaks(placement))
-    if problem.n_units <= _MOST_SEARCHED:
-        high = _searched_limit(problem, name, high, most)
+    if every is not None:
+        taken = (
+            _taken(problem, name, row) for row in every if not bytes_over(roomy.cluster, row).any()
+        )
+        least = min(taken, default=math.inf)
+        return None if math.isinf(least) else LimitChange(name, least, least - now, least)
+    high = _sufficient_limit(problem, roomy, name, search)
     if math.isinf(high):
         return None
-    return LimitChange(name, high, high - now, _proven(problem, name, now, high))
+    least = _proven(problem, name, now, high)
+    if problem.n_units <= _MOST_SEARCHED:
+        high = _bisected_limit(problem, name, least, high, search)
+    return LimitChange(name, high, high - now, min(least, high))
 
 
-def _searched_limit(problem: Problem, name: str, high: float, most: int) -> float:
-    """A sufficient limit, bisected by searches below a known one; inf if none was found."""
-    low = _size(problem, name)
-    if math.isinf(high):
-        roomy = with_limit(problem, name, math.inf)
-        placement = _found(roomy, most)
-        if placement is None:
-            return math.inf
-        high = _taken(problem, name, Simulator(roomy).memory_peaks(placement))
+def _sufficient_limit(problem: Problem, roomy: Problem, name: str, search: _Search) -> float:
+    """A limit of a device or pool, in whole bytes, that a search keeps; inf if none was found.
+
+    Args:
+        problem: with the limit.
+        roomy: the same without it.
+        name: of the device or pool.
+        search: looks for placements.
+    """
+    peaks: list[float] = []
+    if name not in problem.cluster.pools:
+        packing = tightest_packing(problem, problem.cluster.device(name))
+        peaks += [] if packing is None else [packing.peak]
+    if (placement := search.found(roomy)) is not None:
+        peaks.append(_taken(problem, name, Simulator(roomy).memory_peaks(placement)))
+    for size in sorted(math.ceil(factor * peak) for peak in peaks for factor in _WIDER):
+        if search.found(with_limit(problem, name, float(size))) is not None:
+            return float(size)
+    return math.inf
+
+
+def _bisected_limit(problem: Problem, name: str, low: float, high: float, search: _Search) -> float:
+    """The least limit in whole bytes that a search keeps, between two limits."""
     for _ in range(_STEPS):
-        middle = (low + high) / 2
-        narrower = with_limit(problem, name, middle)
-        placement = _found(narrower, most)
-        if placement is None:
+        middle = float(math.ceil((low + high) / 2))
+        if middle >= high or high - low <= _CLOSE * high:
+            return high
+        if search.found(with_limit(problem, name, middle)) is None:
             low = middle
         else:
-            high = _taken(problem, name, Simulator(narrower).memory_peaks(placement))
+            high = middle
     return high
 
 
@@ -432,7 +377,7 @@ def _proven(problem: Problem, name: str, low: float, high: float) -> float:
     return low
 
 
-def _segments(problem: Problem, device: int, most: int) -> SegmentChange | None:
+def _segments(problem: Problem, device: int, search: _Search) -> SegmentChange | None:
     """The fewest segments of a device with which a placement was found: doubled, then bisected."""
     spec = problem.cluster.devices[device]
     if spec.max_segments is None:
@@ -442,39 +387,41 @@ def _segments(problem: Problem, device: int, most: int) -> SegmentChange | None:
         devices = list(problem.cluster.devices)
         devices[device] = replace(spec, max_segments=count)
         raised = replace(problem.cluster, devices=tuple(devices))
-        return _found(replace(problem, cluster=raised), most) is not None
+        return search.found(replace(problem, cluster=raised)) is not None
 
     low = high = spec.max_segments
     while not fits(high):
-        if high >= problem.n_units:
+        if high >= problem.n_units or search.is_over:
             return None
         low, high = high, min(2 * high, problem.n_units)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    is_exact = _all_placements(problem, most) is not None
+    is_exact = all_placements(problem, search.most) is not None
     return SegmentChange(spec.name, high, high - spec.max_segments, is_exact)
 
 
-def _copies(problem: Problem, device: int, most: int) -> DeviceChange | None:
+def _copies(problem: Problem, device: int, search: _Search) -> DeviceChange | None:
     """The fewest further devices with which a placement was found: doubled, then bisected."""
     larger = [problem]
 
     def fits(count: int) -> bool:
         while len(larger) <= count:
             larger.append(with_copy(larger[-1], device))
-        return _found(larger[count], most) is not None
+        return search.found(larger[count]) is not None
 
     low, high = 0, 1
     while not fits(high):
-        if high == _MOST_COPIES:
+        if high == _MOST_COPIES or search.is_over:
             return None
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    fewer = larger[high - 1]
-    is_exact = high == 1 or _all_placements(fewer, most) is not None
+    has_orders = isinstance(problem.execution_model, Event)
+    is_exact = high == 1 or (
+        not has_orders and all_placements(larger[high - 1], search.most) is not None
+    )
     return DeviceChange(
         problem.cluster.device_names[device], high, high if is_exact else _proven_copies(larger)
     )
@@ -488,69 +435,6 @@ def _proven_copies(larger: Sequence[Problem]) -> int:
         is_proven = prove_infeasible(larger[middle]) is not None
         low, high = (middle, high) if is_proven else (low, middle)
     return high
-
-
-def _distinct_devices(problem: Problem) -> list[int]:
-    """The first of each set of devices with the same memory, pool and costs."""
-    known: dict[tuple[float, str, bytes], int] = {}
-    for device in range(problem.n_devices):
-        costs = np.ascontiguousarray(problem.costs.seconds[:, device]).tobytes()
-        pool = problem.cluster.devices[device].pool or ""
-        known.setdefault((float(problem.cluster.memory_bytes[device]), pool, costs), device)
-    return list(known.values())
-
-
-def _found(problem: Problem, most: int) -> Placement | None:
-    """Search a placement that keeps all constraints; None if there is none or none was found."""
-    if prove_infeasible(problem) is not None:
-        return None
-    rows = _all_placements(problem, most)
-    if rows is not None:
-        if not len(rows):
-            return None
-        values = Simulator(problem).values(rows)
-        return Placement.of(rows[values.argmin()]) if np.isfinite(values).any() else None
-    packed = _packed(problem)
-    if packed is not None or problem.n_units > _MOST_SEARCHED:
-        return packed
-    evaluator = Evaluator(problem, Budget(evaluations=_EVALUATIONS))
-    placer = make_placer("local-search")
-    return placer.place(problem, evaluator, np.random.default_rng(0)).placement
-
-
-def _packed(problem: Problem) -> Placement | None:
-    """A packing within all limits; a device of each kind takes the rest, the roomiest first.
-
-    Only the four roomiest kinds are tried.
-    """
-    memory = problem.cluster.memory_bytes
-    kinds = sorted(_distinct_devices(problem), key=lambda device: -float(memory[device]))
-    for device in kinds[:_MOST_KINDS]:
-        limit = float(memory[device])
-        packing = tightest_packing(problem, device, enough=limit)
-        if packing is not None and packing.peak <= limit:
-            return packing.placement
-    return None
-
-
-def _all_placements(problem: Problem, most: int) -> IntArray | None:
-    """All placements that keep support, pins and colocation; None if they are too many."""
-    counts = problem.allowed_by_class.sum(axis=1)
-    if counts.all() and np.log(counts).sum() > math.log(max(most, 1)) + 1.0:
-        return None  # no number of many thousand digits
-    choices = [np.flatnonzero(row).tolist() for row in problem.allowed_by_class]
-    if math.prod(len(choice) for choice in choices) > most:
-        return None
-    rows = [problem.colocation.expand(chosen) for chosen in itertools.product(*choices)]
-    return np.array(rows, dtype=np.int64).reshape(len(rows), problem.n_units)
-
-
-def _peaks(problem: Problem, rows: IntArray) -> FloatArray:
-    """Peak bytes of the feasible placements among some, shape (n, n_devices)."""
-    simulator = Simulator(problem)
-    rated = [simulator.value_and_peaks(Placement.of(row)) for row in rows]
-    feasible = [peaks for value, peaks in rated if math.isfinite(value)]
-    return np.array(feasible).reshape(len(feasible), problem.n_devices)
 
 
 def with_limit(problem: Problem, name: str, limit: float) -> Problem:

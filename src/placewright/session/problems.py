@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.arrays import frozen_floats
 from placewright.core.charges import CHARGED, require_known
 from placewright.core.cluster import Cluster
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
@@ -22,7 +24,7 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
-from placewright.errors import AnswerError, FieldError, InputError
+from placewright.errors import AnswerError, FieldError, InfeasibleError, InputError
 from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
@@ -57,6 +59,7 @@ from placewright.session.runtimes import (
     require_training_runtime,
     runtime_of,
 )
+from placewright.simulation.bounds.feasibility import prove_infeasible
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +99,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         cluster, runtime = machine or _machine(
             request, steps, runtime_of(read.source, request.reads_for)
         )
+        _refuse_what_cannot_fit(read.graph, cluster, request)
 
         def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
             extent = _extent(of.request, deadline, calibrate=calibrate)
@@ -172,6 +176,23 @@ def _require_memory(graph: ComputationGraph) -> None:
             f"{what} takes {format_bytes(size)}, and this machine has {format_bytes(memory)}: "
             "the model cannot run here"
         )
+
+
+def _refuse_what_cannot_fit(graph: ComputationGraph, cluster: Cluster, request: Request) -> None:
+    """Refuse a model that fits nowhere whatever its ops take, before minutes of measuring.
+
+    Ops that take no time need no memory for inputs and outputs in any proof, and each may run
+    anywhere, so that a proof also holds for the measured problem, whose units are larger.
+
+    Raises:
+        InfeasibleError: weights, pins and memory leave no placement.
+    """
+    costs = CostTable(frozen_floats(np.zeros((graph.n_ops, cluster.n_devices))))
+    proof = prove_infeasible(
+        constrained(Problem.of_ops(graph, cluster, costs), request.memory, request.pins)
+    )
+    if proof is not None:
+        raise InfeasibleError(f"no placement is possible: {proof} (nothing was measured)")
 
 
 def resident(problem: Problem, names: Iterable[str]) -> Problem:

@@ -1,6 +1,6 @@
 """From a problem to a plan: search within the limits of a request, then check on the hardware.
 
-With workers, turns of the members of `auto` are tasks, and so are the episodes of a training.
+With workers, turns of the members of `auto` are tasks (`session.spread`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 
@@ -33,20 +32,10 @@ from placewright.errors import (
     OutOfTime,
     PlacewrightError,
 )
-from placewright.placers.anytime import anytime
-from placewright.placers.learned.shared.training_episodes import (
-    Episode,
-    Job,
-    Known,
-    Learned,
-    Rollouts,
-    learned_in,
-)
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready
-from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker, take_turn
 from placewright.placers.registry import (
     Placer,
     family_of,
@@ -88,16 +77,14 @@ from placewright.session.plans import plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
 from placewright.session.runtimes import default_runtime
+from placewright.session.spread import SpreadAuto, workers_of
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
-from placewright.workers.interface import ThisProcess, Workers
-from placewright.workers.opened import open_workers
-from placewright.workers.tasks import Shared, Task
 
 _LOG = logging.getLogger(__name__)
-_PATIENCE = 5.0  # seconds after its own after which a turn is given up
-_PATIENCE_WITHOUT_CLOCK = 60.0  # if processor seconds alone count: a busy machine gives few
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
+_ADVICE = 30.0  # seconds for advice after a search that no clock limits
+_LEAST_ADVICE = 3.0  # seconds for it after a short search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
@@ -240,10 +227,24 @@ def find_plan(
         raise
     if solution.placement is None:
         proven = "no placement is possible" if solution.status == "infeasible" else "none was found"
-        change = memory_advice(problem) if is_of_tokens(problem) else advice(problem)
+        change = _change_that_fits(problem, limit)
         hint = f"; {change}" if change else ""
         raise InfeasibleError(f"{proven}: {solution.message or 'the budget ended first'}{hint}")
     return _plan_found(problem, solution, *how)
+
+
+def _change_that_fits(problem: Problem, budget: Budget) -> str | None:
+    """One clause on what would help a problem without a placement; empty or None if nothing does.
+
+    Args:
+        problem: that was searched.
+        budget: of that search, whose seconds limit those of the advice.
+    """
+    if is_of_tokens(problem):
+        return memory_advice(problem)
+    limits = [seconds for seconds in (budget.seconds, budget.core_seconds) if seconds is not None]
+    seconds = max(_LEAST_ADVICE, BOUND_SHARE * min(limits)) if limits else _ADVICE
+    return advice(problem, seconds)
 
 
 def _plan_found(
@@ -452,23 +453,6 @@ def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
     return replace(found, placer=plan.placer)
 
 
-@contextmanager
-def workers_of(request: Request) -> Iterator[Workers | None]:
-    """The workers of a request for a block; None if it names none.
-
-    Raises:
-        InputError: there are no such workers, or they could only stand in each other's way.
-    """
-    if request.workers is None and request.ray is None:
-        yield None
-        return
-    if request.evaluator == "measured":
-        field = "workers" if request.ray is None else "ray"
-        raise FieldError(field, "is for simulated values: one placement is measured at a time")
-    with open_workers(request.workers, request.ray) as workers:
-        yield workers
-
-
 def measure_of(model: ModelOfRequest, problem: Problem) -> Callable[[Placement], float] | None:
     """The function that measures a placement on the hardware; None if the evaluator simulates."""
     if model.request.evaluator == "simulated":
@@ -508,93 +492,3 @@ def _checked(
 def _reports(steps: Steps, step: str) -> Report:
     """Reports of a step, as those of the whole command."""
     return lambda fraction, what: steps.tell(step, what, part=fraction)
-
-
-@dataclass(frozen=True)
-class SpreadAuto:
-    """A placer that is `auto` with workers for its members' turns."""
-
-    name: ClassVar[str] = Auto.name
-    paper: ClassVar[str] = Auto.paper
-    objectives: ClassVar[tuple[str, ...]] = Auto.objectives
-    needs_training: ClassVar[bool] = False
-
-    auto: Auto  # its settings
-    workers: Workers  # that take the turns
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        return self.auto.why_not(problem)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Search as `Auto.place` does; a single worker is this process with its threads."""
-        if isinstance(self.workers, ThisProcess):
-            return self.auto.place(problem, evaluator, rng)
-        takers = _TurnsAsTasks(problem, evaluator.budget, self.workers)
-        return self.auto.place_with(takers, problem, evaluator, rng)
-
-
-class _TurnsAsTasks:
-    """Takers whose turns are tasks of workers.
-
-    Args:
-        problem: what is placed; each worker gets it once.
-    """
-
-    is_joint, is_elsewhere = False, True
-
-    def __init__(self, problem: Problem, budget: Budget, workers: Workers) -> None:
-        self._problem, self._workers = problem, workers
-        self._shared = Shared(TurnTaker(problem))
-        self._patience = _PATIENCE_WITHOUT_CLOCK if budget.seconds is None else _PATIENCE
-
-    @property
-    def count(self) -> int:
-        """As many as there are workers now."""
-        return self._workers.count
-
-    def make_ready(self) -> None:
-        """See `portfolio.turn.Takers`."""
-        kernels = (self._problem.objective, self._problem.execution_model)
-        tasks = (Task(make_ready, kernels, label="kernels") for _ in range(self.count))
-        self._workers.results(tasks)
-
-    def run(self, turns: Iterable[Turn | None]) -> Turns:
-        """See `portfolio.turn.Takers`."""
-        for done in self._workers.run(self._tasks(turns)):
-            turn: Turn = done.task.arguments[0]
-            yield turn, None if done.lost else done.result
-
-    def _tasks(self, turns: Iterable[Turn | None]) -> Iterator[Task | None]:
-        for turn in turns:
-            if turn is None:
-                yield None
-                continue
-            task = Task(take_turn, (turn,), self._shared, label=turn.member)
-            if turn.budget.seconds is not None:
-                most = turn.budget.seconds + self._patience
-                task = replace(task, seconds=most, tries=1, may_be_lost=True)
-            yield task
-
-
-def spread_rollouts(workers: Workers) -> Rollouts:
-    """Make the `TrainingOptions.rollouts` whose episodes are tasks of workers.
-
-    The graphs go to each worker once, the parameters once a round with each episode.
-    """
-    shared: dict[int, Shared] = {}
-
-    def rollouts(job: Job, known: Known, episodes: Sequence[Episode]) -> list[Learned]:
-        if id(job) not in shared:
-            shared.clear()
-            # Another object: the driver's own trainee is the one that takes the steps.
-            shared[id(job)] = Shared(Job(job.placer, job.settings, job.problems))
-        tasks = [
-            Task(learned_in, (known, episode), shared[id(job)], f"episode {episode.number}")
-            for episode in episodes
-        ]
-        learned: list[Learned] = workers.results(tasks)
-        return learned
-
-    return rollouts

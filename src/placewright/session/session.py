@@ -26,7 +26,7 @@ from placewright.report.comparison_table import ComparisonTable
 from placewright.report.contender_table import ContenderTable
 from placewright.report.plan_text import limit_warning
 from placewright.report.time_left import Report, Steps, no_report
-from placewright.session import comparison, devices, running, search
+from placewright.session import comparison, devices, running, search, spread
 from placewright.session.call_mix import LoadedCalls
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
 from placewright.session.kept_plans import KEPT
@@ -143,7 +143,7 @@ class Session:
         """
         made = comparison.made_placers(placers, seeds)  # before any long work
         search.tell_of_core_seconds(made.values(), self.request.limit)
-        with search.workers_of(self.request) as workers:
+        with spread.workers_of(self.request) as workers:
             problem = self.problem
             return comparison.compare(
                 problem,

@@ -24,6 +24,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, HistoryPoint, Solution, Status, Stop, UpdatePoint
 from placewright.errors import BudgetSpent, InputError
+from placewright.simulation.legality import Shortage
 from placewright.simulation.model import Simulator
 
 CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
@@ -285,6 +286,27 @@ class Evaluator:
             value = self.simulator.value_of_seconds(placement, self._measure(placement))
         self._count(placement.device_of, placement.order, value, keep=keep)
         return value
+
+    def evaluate_shortage(self, device_of: ArrayLike, order: ArrayLike | None = None) -> Shortage:
+        """Rate the distance of a placement from keeping every limit, with its value: one query.
+
+        Args:
+            device_of: device of each unit, shape (n_units,).
+            order: topological order of all units, or None for the problem's dispatch.
+
+        Raises:
+            BudgetSpent: the budget is used up; the query was not answered.
+            InputError: `device_of` is not an integer for each unit.
+        """
+        if self.is_spent:
+            raise BudgetSpent
+        placement = Placement.of(self._integers(device_of), order)
+        found = self.simulator.shortage(placement)
+        value = found.value
+        if self._measure is not None and math.isfinite(value):
+            value = self.simulator.value_of_seconds(placement, self._measure(placement))
+        self._count(placement.device_of, placement.order, value, keep=True)
+        return found
 
     def evaluate_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
         """Values of several placements without order, in parallel over cores where simulated.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray, frozen_ints
+from placewright.core.cluster import Cluster
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
@@ -48,6 +49,32 @@ def check(arrays: ProblemArrays, device_of: IntArray, order: IntArray) -> tuple[
             if producer >= 0 and position[producer] >= position[arrays.consumers[edge]]:
                 return BAD_ORDER, position[arrays.consumers[edge]]
     return FINE, -1
+
+
+@dataclass(frozen=True, eq=False)
+class Shortage:
+    """The distance of a placement from keeping every limit.
+
+    Shares add up: bytes over the limits of devices and pools count as a share of all those limits,
+    an amount of `core.charges` as a share of its own limit, and each segment too many as 1.
+    """
+
+    value: float  # of the placement; inf if it breaks a constraint
+    # 0 if the placement breaks nothing; inf if it breaks something else than a limit
+    total: float
+    peaks: FloatArray  # bytes of each device, shape (n_devices,); zeros where `total` has no bytes
+    over: FloatArray  # bytes above each of `Cluster.memory_limits`, >= 0
+
+
+def bytes_over(cluster: Cluster, peaks: FloatArray) -> FloatArray:
+    """Bytes above each of `Cluster.memory_limits`, shape (n_devices + n_pools,), >= 0.
+
+    Args:
+        cluster: with the limits.
+        peaks: bytes of each device, shape (n_devices,).
+    """
+    used = np.concatenate([peaks, cluster.pooled(peaks)]) if cluster.shared_pools else peaks
+    return np.maximum(used - cluster.memory_limits, 0.0)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,11 @@ from placewright.simulation.legality import (
     FINE,
     NO_ORDER,
     OVER_LIMIT,
+    TOO_LARGE,
+    TOO_MANY_SEGMENTS,
+    Shortage,
     Violation,
+    bytes_over,
     check,
     violation_of,
 )
@@ -141,6 +145,12 @@ class Simulator:
         made = self._applied.timed if isinstance(self._applied, Charged) else self._applied
         return made if isinstance(made, Loads) else Loads(self.problem, self.arrays)
 
+    @cached_property
+    def _limited_bytes(self) -> float:
+        """Sum of all finite limits of memory, at least 1."""
+        limits = self.problem.cluster.memory_limits
+        return max(float(limits[np.isfinite(limits)].sum()), 1.0)
+
     def value(self, placement: Placement) -> float:
         """Value of a placement in the problem's time unit; inf if it is infeasible."""
         self._check_length(placement.device_of)
@@ -199,6 +209,24 @@ class Simulator:
                 self.explain(placement).broken or "",
             )
         return None
+
+    def shortage(self, placement: Placement) -> Shortage:
+        """The distance of a placement from keeping every limit."""
+        order = _order_of(placement)
+        value, fault, at, peaks = self._evaluate(placement.device_of, order)
+        total, over = math.inf, np.zeros(len(self.problem.cluster.memory_limits))
+        if fault == TOO_LARGE:
+            over = bytes_over(self.problem.cluster, peaks)
+            total = float(over.sum()) / self._limited_bytes
+        elif fault == OVER_LIMIT:
+            assert isinstance(self._applied, Charged)
+            broken = self._applied.violation(placement.device_of, order)
+            total = broken.excess / max(self.problem.limits[broken.where], 1e-300)
+        elif fault == TOO_MANY_SEGMENTS:
+            total = violation_of(self.problem, placement, fault, at, peaks).excess
+        elif math.isfinite(value):
+            total = 0.0
+        return Shortage(value, total, peaks, over)
 
     def value_and_peaks(self, placement: Placement) -> tuple[float, FloatArray]:
         """Value, and peak bytes of each device, shape (n_devices,)."""

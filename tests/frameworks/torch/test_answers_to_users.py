@@ -7,16 +7,23 @@ import pytest
 import torch
 from support.ordinary_nets import problem_of_net
 from support.training_loops import Residual, batches, made, plan_of_step
+from torch import nn
 
 import placewright as pw
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FieldError, InexpressibleError, InputError
+from placewright.frameworks.torch.training.step import read_training
 from placewright.profiling.granularity import with_granularity
+from placewright.profiling.units import light_ops_joined
 from placewright.session.plans import plan_of
 from placewright.session.problems import constrained
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.writers.device_map import device_map
 
 
@@ -133,3 +140,30 @@ def test_a_single_input_may_stand_alone_in_a_run() -> None:
 def test_a_module_without_example_inputs_is_told_to_bring_them() -> None:
     with pytest.raises(InputError, match="; give `example_inputs`, one for each"):
         pw.read(made(Residual))
+
+
+class Encoder(nn.Module):
+    """Two layers of an encoder; the loss is the mean of what they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 1, 32, 0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x).mean()
+
+
+def test_layers_can_be_pinned_apart_when_gradients_are_clipped() -> None:
+    """The norm of each gradient stays with its parameter, and only the norm of all is shared."""
+    step = read_training(Encoder(), (torch.ones(2, 3, 8),), optimizer="adamw:clip=1")
+    units = light_ops_joined(step.graph)
+    devices = (Device("a"), Device("b"))
+    links = (Link("a", "b"), Link("b", "a"))
+    seconds = CostTable(frozen_floats(np.ones((units.n_groups, 2))))
+    problem = Problem(
+        step.graph, Cluster(devices, links, "a"), seconds, units, objective="training"
+    )
+    apart = constrained(problem, {}, {"encoder.layers.0": "a", "encoder.layers.1": "b"})
+    assert {problem.cluster.device_names[at] for at in apart.pins.values()} == {"a", "b"}
+    assert prove_infeasible(apart) is None

@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import MissingExtraError
-from placewright.placers.anytime import anytime
+from placewright.placers.anytime import anytime, found_none
 from placewright.placers.portfolio import auto, schedule, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.schedule import SEARCHES
@@ -109,6 +109,7 @@ def run(
     clock: Callable[[], float] | None = None,
 ) -> tuple[Solution, Evaluator]:
     patch.setattr(turn, "make_placer", methods)
+    patch.setattr(turn, "search_within_limits", lambda evaluator, **_: evaluator.solution())
     evaluator = Evaluator(problem, budget, **({} if clock is None else {"clock": clock}))
     return Auto(at_once=1).place(problem, evaluator, np.random.default_rng(0)), evaluator
 
@@ -408,7 +409,47 @@ def test_it_tells_what_a_solver_found_where_there_is_no_placement() -> None:
     assert prove_infeasible(problem) is None
     found = Auto().place(problem, Evaluator(problem), np.random.default_rng(0))
     assert found.status == "unknown"
-    assert "the solver says that no packing of 39 B into 40 B" in found.message
+    assert "the solver says that no placement that keeps support, resident" in found.message
+
+
+def test_the_word_of_a_solver_is_kept_and_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches after it would only say that their placements break a limit."""
+    everything = Methods()
+
+    class Verdict(_Method):
+        def place(
+            self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+        ) -> Solution:
+            everything.calls.append(Call(self.name, math.inf, 0.0, 0.0, 0.0))
+            return evaluator.solution(message=found_none("packing"))
+
+    def make(name: str, settings: Mapping[str, str] | None = None) -> _Method:
+        return (Verdict if name == "greedy" else _Method)(name, everything, {})
+
+    monkeypatch.setattr(turn, "search_parts", lambda *given: None)
+    found, _ = run(monkeypatch, make, open_problem(), Budget(evaluations=50))
+    assert found.message == found_none("packing")
+    assert everything.names[-1] == "greedy"
+
+
+def test_auto_looks_for_a_first_placement_before_it_proves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No quick method evaluates anything: half of the evaluations go to a search for limits."""
+    methods, asked = Methods(), []
+
+    def search(evaluator: Evaluator, **given: int) -> Solution:
+        asked.append((len(methods.calls), evaluator.remaining_evaluations, given))
+        return evaluator.solution(message="the closest")
+
+    problem = open_problem()
+    monkeypatch.setattr(turn, "search_parts", lambda *given: None)
+    monkeypatch.setattr(turn, "make_placer", methods)
+    monkeypatch.setattr(turn, "search_within_limits", search)
+    evaluator = Evaluator(problem, Budget(evaluations=80))
+    found = Auto(at_once=1).place(problem, evaluator, np.random.default_rng(0))
+    n_quick = len(auto._QUICK["latency"])
+    assert asked[0] == (n_quick, 40.0, {"seed": 0})
+    assert [given["seed"] for _, _, given in asked] == list(range(len(asked)))
+    assert found.message == "the closest"
 
 
 def test_an_unknown_does_not_quote_what_a_quick_method_lacked(

@@ -33,12 +33,15 @@ from placewright.placers.exact.schedule_program.model import ScheduleProgram, li
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.exact.subgraphs.bound import subgraph_limits
 from placewright.placers.pipelines.ideals.load_model import why_not_separable
+from placewright.placers.search.within_limits import search_within_limits
 from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import problem_arrays
 
 _TICKS = 10**8  # per makespan of the first schedule
+_LIMITS_SHARE = 0.5  # of the budget, for a first placement if no simple method finds one
+_LIMITS_ROUNDS = 4  # at most
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,10 @@ class CpSat:
 
 
 def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
-    """The incumbent, or else the best of list scheduling and of single devices."""
+    """The incumbent, or else the best of list scheduling and of single devices.
+
+    If none of these keeps all limits, one that does, if a search finds any.
+    """
     from placewright.placers.registry import make_placer
 
     if evaluator.best is None:
@@ -187,6 +193,8 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
             pass_interrupt_on(solution)
             if evaluator.is_spent:
                 raise BudgetSpent
+        with evaluator.share(_LIMITS_SHARE):
+            search_within_limits(evaluator, rounds=_LIMITS_ROUNDS)
     return evaluator.best
 
 

@@ -42,12 +42,12 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
     Raises:
         BudgetSpent: the budget's seconds ended while placements were tried.
     """
-    n_placements = _number_of_placements(problem)
-    if n_placements > min(MOST_PLACEMENTS, evaluator.remaining_evaluations):
+    if evaluator.is_measured:
         return None
-    if evaluator.is_measured or n_placements == 0:
+    rows = all_placements(problem, min(MOST_PLACEMENTS, evaluator.remaining_evaluations))
+    if rows is None or len(rows) == 0:
         return None
-    rows = _all_placements(problem)
+    n_placements = len(rows)
     for first in range(0, len(rows), _AT_ONCE):
         evaluator.evaluate_many(rows[first : first + _AT_ONCE])
     in_any_order = ""
@@ -71,21 +71,49 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
     )
 
 
-def _number_of_placements(problem: Problem) -> float:
-    """Product of allowed devices over classes; inf if it exceeds `MOST_PLACEMENTS`."""
+def all_placements(problem: Problem, most: float = MOST_PLACEMENTS) -> IntArray | None:
+    """Placements that keep support, pins and colocation, (n, n_units); None if more than `most`."""
     product = 1
     for count in problem.allowed_by_class.sum(axis=1).tolist():
         product *= int(count)
-        if product > MOST_PLACEMENTS:
-            return math.inf
-    return product
-
-
-def _all_placements(problem: Problem) -> IntArray:
-    """Shape (n_placements, n_units)."""
+        if product > most:
+            return None
     choices = [np.flatnonzero(row).tolist() for row in problem.allowed_by_class]
     by_class = np.array(list(itertools.product(*choices)), dtype=np.int64)
+    by_class = by_class.reshape(product, problem.colocation.n_groups)
     return np.ascontiguousarray(by_class[:, problem.colocation.group_of])
+
+
+def all_peaks(problem: Problem, most: int = MOST_PLACEMENTS) -> FloatArray | None:
+    """Peak bytes of all placements that keep every constraint but those of memory.
+
+    Under `event`, of each in every order that matters. An order of a placement may need less memory
+    than the rule of dispatch does.
+
+    Args:
+        problem: whose memory limits do not count.
+        most: placements, at most.
+
+    Returns:
+        Shape (n, n_devices); None if there are too many.
+    """
+    roomy = replace(problem, cluster=problem.cluster.without_memory_limits)
+    rows, left = all_placements(roomy, most), _MOST_ORDERS
+    if rows is None:
+        return None
+    simulator, found = Simulator(roomy), []
+    for row in rows:
+        orders: Iterator[list[int] | None] = iter([None])
+        if isinstance(problem.execution_model, Event):
+            orders = itertools.chain(orders, orders_that_matter(problem, row.tolist()))
+        for order in orders:
+            if left == 0:
+                return None
+            left -= 1
+            value, peaks = simulator.value_and_peaks(Placement.of(row, order))
+            if math.isfinite(value):
+                found.append(peaks)
+    return np.array(found).reshape(len(found), problem.n_devices)
 
 
 def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -> bool:
@@ -96,7 +124,7 @@ def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -
         if bounds[at] >= evaluator.best_value:
             return True
         evaluator.offer_bound(float(bounds[at]), ENUMERATION)
-        for order in _orders(problem, rows[at].tolist()):
+        for order in orders_that_matter(problem, rows[at].tolist()):
             if left == 0:
                 return False
             left -= 1
@@ -145,7 +173,7 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
     return bounds if charged is None else charged.of(rows, bounds) * (1.0 - 1e-12)
 
 
-def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
+def orders_that_matter(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
     """Yield a topological order for each combination of sequences that processors may follow."""
     graph = problem.unit_graph
     n_units = problem.n_units

@@ -22,10 +22,10 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.anytime import FOUND_NOTHING, pass_interrupt_on
+from placewright.placers.anytime import FOUND_NOTHING, pass_interrupt_on, says_none_exists
 from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.portfolio.enumeration import enumerate_small
-from placewright.placers.portfolio.turn import BOUND, PARTS, Takers, Turn, TurnOutcome
+from placewright.placers.portfolio.turn import BOUND, LIMITS, PARTS, Takers, Turn, TurnOutcome
 from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 
@@ -40,6 +40,8 @@ _ROUND_EVALUATIONS = 1000  # that are left for each turn of a round of searches
 _ROUND_TURNS = 4  # of a round of searches at most
 _FORGETS = 0.6  # of what a search gained before its last turn
 _EVERY = 4  # turns after which a search gets one whatever it gained
+_VERDICT = 3  # worth of a message: that of a solver which says that there is no placement
+_LIMITS_SHARE = 0.5  # of what is left, for a first placement that keeps every limit
 
 Step = tuple[str, float]  # a member and its share of what is left
 
@@ -163,7 +165,9 @@ class _Schedule:
         self._states: dict[str, Any] = {}  # search -> where its last turn ended
         self._seed = int(rng.integers(2**63))
         self._given = 0  # turns so far: each has a seed of its own
-        self._message = ""
+        self._last_given = ""  # member of the last turn
+        self._looks = 0  # turns of `LIMITS` so far
+        self._message, self._worth = "", 0  # the most informative one, and how much it says
 
     @property
     def is_closed(self) -> bool:
@@ -176,7 +180,12 @@ class _Schedule:
 
     @property
     def _is_over(self) -> bool:
-        return self.is_closed or self._evaluator.is_spent
+        return self.is_closed or self._is_hopeless or self._evaluator.is_spent
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """True if a solver says that no placement exists, and nothing contradicts it."""
+        return self._worth == _VERDICT and self._evaluator.best is None
 
     def answer(self) -> Solution:
         """The incumbent; without one, why a method found none."""
@@ -194,6 +203,7 @@ class _Schedule:
             size = max(1.0, min(len(self._quick), self._left // _QUICK_EVALUATIONS))
             share = self._left / size
             self._round([(self._quick.popleft()[0], share) for _ in range(int(size))])
+        self._look_for_one()
         while self._steps and not self._is_over:
             proofs: list[Step] = []
             while self._steps and self._steps[0][0] != SEARCHES:
@@ -203,8 +213,14 @@ class _Schedule:
             if self._steps:
                 _, share = self._steps.popleft()
                 self._search_rounds(share)
+        self._look_for_one()
         if self._evaluator.budget.is_limited:
             self._search_rounds(1.0)
+
+    def _look_for_one(self) -> None:
+        """A turn for a first placement that keeps every limit, if there is none yet."""
+        if self._evaluator.best is None and not self._is_over:
+            self._round([(LIMITS, _LIMITS_SHARE * self._left)])
 
     @property
     def _left(self) -> float:
@@ -241,7 +257,7 @@ class _Schedule:
         with closing(self._in_order(turns)) as outcomes:
             for turn, outcome in outcomes:
                 self._take(turn, outcome, before)
-                if self.is_closed:
+                if self.is_closed or self._is_hopeless:
                     return
 
     def _in_order(self, turns: Sequence[Turn]) -> Generator[tuple[Turn, TurnOutcome], None, None]:
@@ -269,7 +285,7 @@ class _Schedule:
         with closing(self._takers.run(self._coming())) as running:
             for turn, outcome in running:
                 self._end(turn, outcome)
-                if self.is_closed:
+                if self.is_closed or self._is_hopeless:
                     return
 
     def _coming(self) -> Iterator[Turn | None]:
@@ -318,6 +334,8 @@ class _Schedule:
         if self._quick:
             name, share = self._quick.popleft()
             return self._limited_turn(name, evaluations / self._takers.count, share * seconds)
+        if self._evaluator.best is None and self._last_given != LIMITS:
+            return self._limited_turn(LIMITS, _LIMITS_SHARE * evaluations, _LIMITS_SHARE * seconds)
         if not self._is_proving and (step := self._next_proof(evaluations, seconds)):
             name, share = step
             self._is_proving = True
@@ -364,13 +382,15 @@ class _Schedule:
 
     def _turn(self, member: str, budget: Budget) -> Turn:
         """A turn that begins from what is known now."""
-        self._given += 1
-        evaluator = self._evaluator
+        self._given, self._last_given = self._given + 1, member
+        evaluator, settings = self._evaluator, self._portfolio.settings.get(member, {})
+        if member == LIMITS:  # the first search is that of every portfolio, later ones are others
+            settings, self._looks = {"seed": str(self._looks)}, self._looks + 1
         return Turn(
             member=member,
             seed=(self._seed, self._given),
             budget=budget,
-            settings=self._portfolio.settings.get(member, {}),
+            settings=settings,
             start=evaluator.best,
             value=evaluator.best_value,
             lower_bound=evaluator.lower_bound,
@@ -394,9 +414,21 @@ class _Schedule:
             self._gains.take_back(turn.member)
             self._gains.learn(turn.member, before, outcome)
             self._states[turn.member] = outcome.state
-        if all(turn.member != name for name, _ in self._portfolio.members.quick):
-            # A simple method's failure is no word about the problem.
-            self._message = found.message or self._message
+        worth = self._worth_of(turn.member, found.message)
+        if worth >= self._worth:
+            self._message, self._worth = found.message, worth
+
+    def _worth_of(self, member: str, message: str) -> int:
+        """Rank of a message by what it says about the problem: 0 for nothing.
+
+        The verdict of a solver says most, then the placement that was closest to all limits. A
+        simple method's failure is no word about the problem.
+        """
+        if not message or any(member == name for name, _ in self._portfolio.members.quick):
+            return 0
+        if says_none_exists(message):
+            return _VERDICT
+        return 2 if member == LIMITS else 1
 
 
 def evaluate_first(problem: Problem, evaluator: Evaluator) -> None:

@@ -20,17 +20,19 @@ from placewright.errors import BudgetSpent, MissingExtraError
 from placewright.placers.exact.parts.programs import PartPrograms, part_programs, search_parts
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer
+from placewright.placers.search.within_limits import search_within_limits
 from placewright.simulation.bounds.lower import RELAXATION, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
 
-BOUND, PARTS = RELAXATION, "parts"  # members that are no placers
+# Members that are no placers; `LIMITS` looks for a first placement that keeps every limit.
+BOUND, PARTS, LIMITS = RELAXATION, "parts", "limits"
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
     """The input of a turn."""
 
-    member: str  # a placer's name, `BOUND` or `PARTS`
+    member: str  # a placer's name, `BOUND`, `PARTS` or `LIMITS`
     seed: tuple[int, ...]  # of its choices
     budget: Budget  # of this turn
     settings: Mapping[str, str] = field(default_factory=dict)  # of the placer
@@ -157,6 +159,8 @@ class TurnTaker:
         if turn.member == PARTS:
             search_parts(problem, evaluator, self._parts)
             return evaluator.solution()
+        if turn.member == LIMITS:
+            return search_within_limits(evaluator, **{k: int(v) for k, v in turn.settings.items()})
         placer = make_placer(turn.member, turn.settings)
         if reason := placer.why_not(problem):
             return evaluator.solution(message=reason)

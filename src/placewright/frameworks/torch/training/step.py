@@ -62,6 +62,7 @@ class Updates:
     updates: dict[str, str]  # state placeholder -> node of its new value
     ops: dict[str, list[str]]  # parameter placeholder -> names of the calls that update it
     backward: list[str]  # names of calls that change gradients; they come before all updates
+    norms: dict[str, str]  # parameter placeholder -> call that computes its gradient's norm
     # placeholder of optimizer state -> (parameter placeholder, slot)
     slots: dict[str, tuple[str, str]]
     scalars: dict[str, str]  # number that a step is told -> its placeholder
@@ -89,7 +90,7 @@ class _Adding:
         self.module = joint.program.module
         self.nodes: dict[str, Node] = {node.name: node for node in self.module.graph.nodes}
         updates = dict(joint.program.updates)
-        self.added = Updates(dict(joint.program.state), updates, {}, [], {}, {})
+        self.added = Updates(dict(joint.program.state), updates, {}, [], {}, {}, {})
         self.of: tuple[str, Mapping[str, Any]] = ("", {})  # parameter, where its ops come from
         self.is_update = False  # calls belong to an update, not to the backward pass
 
@@ -149,6 +150,7 @@ class _Adding:
         for name, gradient in gradients.items():
             self._at(name)
             norms.append(self._emit("linalg_vector_norm", "default", gradient))
+            self.added.norms[name] = norms[-1].name
         self.of = ("all", {})
         norm = self._emit("linalg_vector_norm", "default", self._emit("stack", "default", norms))
         small = self._emit("add", "Tensor", norm, _SMALL)
@@ -354,6 +356,8 @@ def _graph(
             )
         weights[name] = of_tensor[id(value)]
     pairs = [(ops[0], name) for ops in updated.ops.values() for name in ops[1:]]
+    # Otherwise the norms of all layers would form one unit with their sum.
+    pairs += [(updated.ops[name][0], norm) for name, norm in updated.norms.items()]
     pairs += joint.pairs if colocate_backward else ()
     classes = colocation_classes(program.module.graph, program.updates, pairs=pairs)
     nodes = {node.name: node for node in program.module.graph.nodes}
