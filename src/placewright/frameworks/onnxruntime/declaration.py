@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import InputError, PlacewrightError
 from placewright.execution.framework import (
@@ -13,7 +13,6 @@ from placewright.execution.framework import (
     ReadOptions,
     StandaloneParts,
 )
-from placewright.execution.small_model import ImageTower, MatrixTower, SmallModel
 from placewright.frameworks.file_reader import FileFramework, FileReader
 from placewright.io.content import one_line
 from placewright.io.onnx_parts import onnx_files
@@ -22,52 +21,6 @@ if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
-
-
-def small_model_file(folder: Path) -> Path:
-    """Write the model into a folder."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    model = SmallModel()
-    nodes: list[Any] = []
-    constants: list[Any] = []
-    inputs, outputs = [], []
-    for at, (tower, branches) in enumerate(zip(model.towers, model.weights(), strict=True)):
-        ends = []
-        for branch, weights in enumerate(branches):
-            value = f"x{at}"
-            for depth, weight in enumerate(weights):
-                name = f"{at}.{branch}.{depth}"
-                constants.append(numpy_helper.from_array(weight, f"w{name}"))
-                nodes += _pair(helper, tower, value, name)
-                value = f"y{name}"
-            ends.append(value)
-        nodes.append(helper.make_node("Add", ends, [f"y{at}"], name=f"add {at}"))
-        shape = list(tower.shape)
-        inputs.append(helper.make_tensor_value_info(f"x{at}", TensorProto.FLOAT, shape))
-        outputs.append(helper.make_tensor_value_info(f"y{at}", TensorProto.FLOAT, shape))
-    graph = helper.make_graph(nodes, model.NAME, inputs, outputs, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    path = folder / f"{model.NAME}.onnx"
-    onnx.save(made, str(path))
-    return path
-
-
-def _pair(helper: Any, tower: ImageTower | MatrixTower, value: str, name: str) -> list[Any]:
-    """A product and a light op."""
-    ends = ([value, f"w{name}"], [f"p{name}"])
-    if isinstance(tower, MatrixTower):
-        product = helper.make_node("MatMul", *ends, name=f"product {name}")
-        light = helper.make_node("Softmax", [f"p{name}"], [f"y{name}"], f"light {name}", axis=1)
-        return [product, light]
-    pads, three = [1, 1, 1, 1], [3, 3]
-    return [
-        helper.make_node("Conv", *ends, name=f"product {name}", kernel_shape=three, pads=pads),
-        helper.make_node(
-            "MaxPool", [f"p{name}"], [f"y{name}"], f"light {name}", kernel_shape=three, pads=pads
-        ),
-    ]
 
 
 class OnnxFramework(FileFramework):
@@ -108,6 +61,7 @@ class OnnxFramework(FileFramework):
 
     def small_model(self, folder: Path) -> FoundModel:
         """See `execution.framework.MakesSmallModel`."""
+        from placewright.frameworks.onnxruntime.small_model import small_model_file
 
         return small_model_file(folder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,13 +12,11 @@ from placewright.errors import InputError
 from placewright.execution.allocator import share_one_arena
 from placewright.execution.exported_program import ProgramFile
 from placewright.execution.framework import (
-    BuiltModule,
     Find,
     FoundModel,
     ModelInMemory,
     ReadOptions,
 )
-from placewright.execution.small_model import BRANCHES, DEPTH, ImageTower, MatrixTower, SmallModel
 from placewright.frameworks.torch.programs import (
     FORMATS,
     TorchOptions,
@@ -33,51 +31,6 @@ if TYPE_CHECKING:
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
-
-
-def small_model_in_memory() -> ModelInMemory:
-    """The model, which is built when it is needed."""
-    model = SmallModel()
-    name = f"module:{model.NAME}"
-    return ModelInMemory(name, str(model.VERSION), lambda is_training: _built(model))
-
-
-def _built(model: SmallModel) -> BuiltModule:
-    import torch
-
-    class Towers(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = torch.nn.ParameterList(
-                torch.nn.Parameter(torch.from_numpy(weight), requires_grad=False)
-                for branches in model.weights()
-                for weights in branches
-                for weight in weights
-            )
-
-        def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            left = iter(self.weights)
-            towers = zip(model.towers, inputs, strict=True)
-            return tuple(_tower(tower, x, left) for tower, x in towers)
-
-    inputs = [torch.zeros(tower.shape) for tower in model.towers]
-    return BuiltModule(Towers().eval(), inputs)
-
-
-def _tower(tower: ImageTower | MatrixTower, x: Any, weights: Iterator[Any]) -> Any:
-    from torch.nn.functional import conv2d, max_pool2d
-
-    ends = []
-    for _ in range(BRANCHES):
-        value = x
-        for _ in range(DEPTH):
-            weight = next(weights)
-            if isinstance(tower, MatrixTower):
-                value = (value @ weight).softmax(1)
-            else:
-                value = max_pool2d(conv2d(value, weight, padding=1), 3, 1, 1)
-        ends.append(value)
-    return ends[0] + ends[1]
 
 
 class TorchFramework:
@@ -134,6 +87,7 @@ class TorchFramework:
 
     def small_model(self, folder: Path) -> FoundModel:
         """See `execution.framework.MakesSmallModel`."""
+        from placewright.frameworks.torch.small_model import small_model_in_memory
 
         return small_model_in_memory()
 

@@ -1,27 +1,17 @@
-"""A trained list scheduler that places graphs it has never seen, with hardly any evaluations.
-
-Training takes samples per graph, with the advantage against their own mean.
-"""
+"""A trained list scheduler that places graphs it has never seen, with hardly any evaluations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.learned.shared.returns import reference_value, relative_times
-from placewright.placers.learned.shared.sampling import chosen, masked_log_softmax
 from placewright.placers.learned.shared.searching import require_packages
-from placewright.placers.learned.shared.training_episodes import EpisodeResult, Trainee
-from placewright.placers.learned.zero_shot.list_state import ListProblem
-from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, policy_inputs
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -93,35 +83,3 @@ class ZeroShot:
         ):
             evaluator.evaluate(device_of)
         return evaluator.solution()
-
-
-def trainee(settings: ZeroShot, problems: Sequence[Problem]) -> Trainee:
-    """A policy for any graphs and devices. Samples faster than their mean become likelier."""
-    policy = ZeroShotPolicy(settings.hidden)
-    graphs = [(ListProblem(problem), Evaluator(problem)) for problem in problems]
-
-    def one(graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
-        """Samples of one graph."""
-        del progress
-        problem, evaluator = graphs[graph]
-        rng = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
-        decoded = decode(policy, problem, np.full(settings.samples, 1.0), rng)
-        values = evaluator.evaluate_many(decoded.placements)
-        times = relative_times(values, reference_value(problem.problem))
-        advantage = (times.mean() - times) / (times.std() + 1e-3 * times.mean())
-        embedding = policy.embed(*policy_inputs(problem))[torch.tensor(decoded.order)]
-        pairs = torch.tensor(decoded.pairs).float()  # (steps, k, D, features)
-        wide = embedding.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # (steps, k, hidden)
-        log_p = masked_log_softmax(policy.scores(wide, pairs), torch.tensor(decoded.allowed))
-        actions = torch.tensor(decoded.placements[:, decoded.order].T.copy())  # (steps, k)
-        total = chosen(log_p, actions).sum(dim=0)  # (k,)
-        loss = -(torch.tensor(advantage, dtype=torch.float32) * total).mean() / len(actions)
-        return EpisodeResult(loss, float(times.mean()))
-
-    return Trainee(
-        policy,
-        {"hidden": settings.hidden},
-        one,
-        learning_rate=lambda progress: settings.learning_rate,
-        clip_norm=1.0,
-    )
