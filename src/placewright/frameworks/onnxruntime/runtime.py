@@ -58,6 +58,7 @@ from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microse
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
 from placewright.frameworks.onnxruntime.state import Staying, with_whole_state
 from placewright.frameworks.segment_cache import SegmentCache
+from placewright.frameworks.weights_in_file import give_back_pages
 from placewright.io.content import one_line
 from placewright.io.scratch import scratch_folder
 
@@ -186,6 +187,7 @@ class OnnxModel:
                 self._cache.add(key, self._compile(segment, device), segment)
             compiled.append(self._cache[key])
         self._cache.forget_oldest()
+        give_back_pages(self.parts.shared_arrays.values())
         return compiled
 
     def reference(self, device: Device) -> CompiledSegment:

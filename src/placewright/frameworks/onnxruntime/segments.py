@@ -25,6 +25,7 @@ from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.onnxruntime.flops import values_read
 from placewright.frameworks.onnxruntime.state import Staying, keep_state
 from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_all_types
+from placewright.frameworks.weights_in_file import in_file
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
@@ -293,8 +294,8 @@ def node_name(op: int) -> str:
 def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Replace large weights by references to outside data; return the model and their arrays.
 
-    The model is copied, because a protocol buffer frees the memory of its parts with the last of
-    them.
+    The arrays lie in files. The model is copied, because a protocol buffer frees the memory of its
+    parts with the last of them.
     """
     taken = {}
     stored = ((tensor.name, tensor) for tensor in model.graph.initializer)
@@ -319,6 +320,8 @@ def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, 
         else:
             entry = onnx.numpy_helper.from_array(array, held.name)
         held.CopyFrom(entry)
+    inside = [name for name, array in taken.items() if not isinstance(array, np.memmap)]
+    taken |= dict(zip(inside, in_file([taken[name] for name in inside]), strict=True))
     return onnx.ModelProto.FromString(model.SerializeToString()), taken
 
 

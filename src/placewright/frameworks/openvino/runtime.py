@@ -44,10 +44,16 @@ from placewright.frameworks.openvino.devices import (
 )
 from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.reader import keep_state_of
-from placewright.frameworks.openvino.segments import NodeMap, cut, with_inner_outputs
+from placewright.frameworks.openvino.segments import (
+    NodeMap,
+    cut,
+    with_inner_outputs,
+    with_weights_in_file,
+)
 from placewright.frameworks.openvino.state import with_whole_variables
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
 from placewright.frameworks.segment_cache import SegmentCache
+from placewright.frameworks.weights_in_file import give_back_pages
 
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 
@@ -131,9 +137,11 @@ class OpenVinoModel:
     source: ModelSource
     signature: Signature
     _cache: SegmentCache[OpenVinoSegment] = field(init=False)
+    _weights: list[HostArray] = field(init=False)
 
     def __post_init__(self) -> None:
         self._cache = SegmentCache(self.graph)
+        self._weights = with_weights_in_file(_library(), self.model)
 
     @property
     def keeps_state(self) -> bool:
@@ -156,6 +164,7 @@ class OpenVinoModel:
             self._cache.add(key, self._compile(part, segment, devices[segment.device]), segment)
         compiled: list[CompiledSegment] = [self._cache[key] for key in keys]
         self._cache.forget_oldest()
+        give_back_pages(self._weights)
         return compiled
 
     def reference(self, device: Device) -> CompiledSegment:
@@ -241,9 +250,8 @@ class OpenVinoModel:
 
     def throughput_mode(self, device: Device, in_flight: int | None = None) -> OpenVinoThroughput:
         """The unsplit model with as many requests at a time as OpenVINO finds best."""
-        whole = whole_segment(self.graph)
-        model = _model_of(self.source)
-        compiled = self._compile(model, whole, device).compiled
+        compiled = self._compile(self.model, whole_segment(self.graph), device).compiled
+        give_back_pages(self._weights)
         return OpenVinoThroughput(_library(), compiled, in_flight)
 
     def from_host(self, array: HostArray) -> NativeTensor:

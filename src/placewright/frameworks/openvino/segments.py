@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
@@ -13,6 +14,7 @@ from placewright.errors import StalePlanError
 from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
 from placewright.frameworks.openvino.state import copy_inputs
+from placewright.frameworks.weights_in_file import LEAST_BYTES, are_in_file, in_file
 
 _NO_VALUES = ("Parameter", "Constant", "Result", "ReadValue", "Assign")
 
@@ -135,6 +137,31 @@ def _sub_model(
 def _port(ordered: Sequence[Any], nodes: NodeMap, tensor: int) -> Any:
     at, port = nodes.port_of_tensor[tensor]
     return ordered[at].output(port)
+
+
+def with_weights_in_file(openvino: Any, model: Any) -> list[NDArray[Any]]:
+    """Let the large constants of a model lie in files, in place; return their arrays.
+
+    OpenVINO maps the weights of an IR, and an ``.onnx`` model's external data, itself.
+    """
+    constants = [
+        node
+        for node in model.get_ordered_ops()
+        if node.get_type_name() == "Constant"
+        and node.get_byte_size() >= LEAST_BYTES
+        and node.data.nbytes == node.get_byte_size()
+    ]
+    arrays = [node.data for node in constants]
+    elsewhere = [at for at, is_in in enumerate(are_in_file(arrays)) if not is_in]
+    moved = in_file([arrays[at] for at in elsewhere])
+    for at, array in zip(elsewhere, moved, strict=True):
+        if array is not arrays[at]:
+            arrays[at], node = array, constants[at]
+            kind, shape = node.get_element_type(), node.get_output_shape(0)
+            made = openvino.op.Constant(openvino.Tensor(array, shape, kind), shared_memory=True)
+            made.set_friendly_name(node.get_friendly_name())
+            node.output(0).replace(made.output(0))
+    return arrays
 
 
 def with_inner_outputs(model: Any) -> Any:
