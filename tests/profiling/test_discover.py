@@ -95,6 +95,19 @@ def test_a_cluster_file_gets_the_memory_of_the_machine() -> None:
     assert [device.memory_domain for device in cluster.devices] == ["cpu", "socket 1", None]
 
 
+def test_an_integrated_gpu_shares_the_pool_of_the_processor() -> None:
+    """Its driver's limit holds inside the pool; without the processor there is nothing to share."""
+    whole = Device("cpu", memory_bytes=8e9, memory_domain="cpu")
+    gpu = Device("GPU.0", "gpu", memory_bytes=4e9, pool="ram")
+    card = Device("GPU.1", "gpu", memory_bytes=16e9)
+    runtime = SyntheticRuntime((whole, gpu, card))
+    cluster = discover("cpu,GPU.0,GPU.1", runtime)
+    assert cluster.pools == {"ram": 8e9}
+    assert [device.pool for device in cluster.devices] == ["ram", "ram", None]
+    assert [device.memory_bytes for device in cluster.devices] == [math.inf, 4e9, 16e9]
+    assert discover("GPU.0,GPU.1", runtime).pools == {}
+
+
 def test_the_runtime_says_whether_devices_hold_a_weight_once() -> None:
     class Threads(SyntheticRuntime):
         """Runs its devices as threads that share weights."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from placewright.core.cluster import Device
 
+RAM = "ram"  # memory pool of the processor, and of each device that has no memory of its own
 _LOG = logging.getLogger(__name__)
 _CPU_INFO_KEYS = ("model name", "cpu family", "model\t", "stepping", "cache size")
 

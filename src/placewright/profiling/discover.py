@@ -17,11 +17,11 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.processors import require_own_processors
 from placewright.errors import ClusterError, UnknownNameError
 from placewright.execution.placements import SharesWeights
+from placewright.execution.processor import RAM
 from placewright.execution.runtime import MeasuresTransfers, Runtime
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}
-_RAM = "ram"  # memory pool of this machine's processor
 
 
 def discover(
@@ -92,9 +92,12 @@ def _share_weights(devices: Sequence[Device], runtime: Runtime) -> bool:
 
 
 def _devices_in_ram(runtime: Runtime) -> dict[str, Device]:
-    """Name -> device of a runtime; the processor and its cores take their bytes from one pool."""
+    """Name -> device of a runtime; the processor and its cores take their bytes from one pool.
+
+    So do devices that the runtime puts there, since they have no memory of their own.
+    """
     return {
-        device.name: replace(device, pool=_RAM) if device.memory_domain == "cpu" else device
+        device.name: replace(device, pool=RAM) if device.memory_domain == "cpu" else device
         for device in runtime.discover()
     }
 

@@ -26,6 +26,8 @@ class Driver:
                 _write(arguments[0], ctypes.c_int, arguments[1] + 40)
             elif name == "cuDeviceGetName":
                 arguments[0].value = f"device {arguments[2].value}".encode()
+            elif name == "cuDeviceGetAttribute":  # the second device is integrated
+                _write(arguments[0], ctypes.c_int, arguments[1] == 18 and arguments[2].value == 41)
             elif name == "cuDeviceTotalMem_v2":
                 _write(arguments[0], ctypes.c_size_t, arguments[1].value * 2**30)
             return 0
@@ -39,11 +41,15 @@ def _write(reference: Any, kind: Any, value: int) -> None:
 
 def test_devices_in_the_drivers_order() -> None:
     found = listed_by(Driver())  # type: ignore[arg-type]
-    expected = (CudaDevice("device 40", 40.0 * 2**30), CudaDevice("device 41", 41.0 * 2**30))
-    assert found == expected
+    assert found == (
+        CudaDevice("device 40", 40.0 * 2**30),
+        CudaDevice("device 41", 41.0 * 2**30, is_integrated=True),
+    )
 
 
-@pytest.mark.parametrize("failing", ["cuInit", "cuDeviceGetCount", "cuDeviceTotalMem_v2"])
+@pytest.mark.parametrize(
+    "failing", ["cuInit", "cuDeviceGetCount", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute"]
+)
 def test_a_driver_that_does_not_start_has_no_devices(failing: str) -> None:
     assert listed_by(Driver(failing)) == ()  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from placewright.core.grouping import Grouping, quotient
 from placewright.errors import RuntimeFailure, StalePlanError, UnknownNameError
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import OpSegment, segments_of_ops
+from placewright.frameworks.openvino import devices
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.openvino.runtime import OpenVinoModel, OpenVinoRuntime
 from placewright.profiling.units import common_units
@@ -204,3 +206,30 @@ def test_segments_know_the_shapes_that_other_segments_were_asked_for(tmp_path: P
     with ConcurrentRunner(model, segments, [device]) as runner:
         (found,) = runner.run(inputs).outputs
     np.testing.assert_allclose(found, np.exp(np.maximum(inputs[0], 0).sum()), rtol=1e-5)
+
+
+class CoreWithGpus:
+    """Reports a processor, an integrated GPU, a card and an NPU whose plugin knows no memory."""
+
+    available_devices = ("CPU", "GPU.0", "GPU.1", "NPU")
+
+    def get_property(self, name: str, entry: str) -> Any:
+        types = ov.properties.device.Type
+        known = {
+            "DEVICE_TYPE": {"GPU.0": types.INTEGRATED, "GPU.1": types.DISCRETE},
+            "GPU_DEVICE_TOTAL_MEM_SIZE": {"GPU.0": 12 * 2**30, "GPU.1": 8 * 2**30},
+            "FULL_DEVICE_NAME": {"CPU": "a processor", "GPU.0": "a GPU", "GPU.1": "a card"},
+        }
+        if name not in known.get(entry, {}):
+            raise RuntimeError(f"{name} does not report {entry}")
+        return known[entry][name]
+
+
+def test_an_integrated_gpu_has_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "openvino_core", CoreWithGpus)
+    found = {device.name: device for device in devices.discovered()}
+    pools = {name: found[name].pool for name in ("GPU.0", "GPU.1", "NPU")}
+    assert pools == {"GPU.0": "ram", "GPU.1": None, "NPU": None}
+    assert found["GPU.0"].memory_bytes == 12 * 2**30
+    assert found["GPU.1"].memory_bytes == 8 * 2**30
+    assert found["NPU"].memory_bytes == math.inf

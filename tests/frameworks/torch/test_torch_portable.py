@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from support import training_loops
 
 from placewright.execution.runtime import whole_segment
-from placewright.frameworks.torch.running.runtime import TorchModel
+from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.frameworks.torch.running.script import compiled_script, script_text
 from placewright.frameworks.torch.running.segments import StateWrites, portable, segment_module
 from placewright.session.models import loaded_model
@@ -92,3 +94,28 @@ def test_a_step_for_an_accelerator_computes_the_same() -> None:
         found.append(compiled_script(text)(torch._C.ScriptList(values), torch._C.ScriptList(state)))
     for mine, other in zip(*found, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+class Library:
+    """A library with two accelerators, of which the second is integrated."""
+
+    @staticmethod
+    def get_device_properties(device: torch.device) -> SimpleNamespace:
+        return SimpleNamespace(
+            name="a GPU", total_memory=(device.index + 1) * 2**30, is_integrated=device.index
+        )
+
+
+@pytest.mark.parametrize(("kind", "pools"), [("cuda", [None, "ram"]), ("mps", ["ram", "ram"])])
+def test_an_integrated_accelerator_has_the_memory_of_the_machine(
+    kind: str, pools: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerator = torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: accelerator)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Library)
+    found = [device for device in TorchRuntime().discover() if device.kind == "gpu"]
+    assert [device.name for device in found] == [f"{kind}:0", f"{kind}:1"]
+    assert [device.pool for device in found] == pools
+    assert [device.memory_bytes for device in found] == [2**30, 2 * 2**30]

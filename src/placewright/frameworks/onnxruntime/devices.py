@@ -22,6 +22,7 @@ _LEVELS = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
+_INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED of the CUDA driver API
 _LOG_FATAL = 4  # errors are raised anyway
 _LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 
@@ -127,6 +128,7 @@ class CudaDevice:
 
     name: str  # for example ``"NVIDIA H200"``
     memory_bytes: float  # total
+    is_integrated: bool = False  # its memory is the machine's RAM
 
 
 @cache
@@ -150,14 +152,16 @@ def listed_by(driver: ctypes.CDLL) -> tuple[CudaDevice, ...]:
         return ()
     devices = []
     for number in range(count.value):
-        device, size = ctypes.c_int(0), ctypes.c_size_t(0)
+        device, size, is_integrated = ctypes.c_int(0), ctypes.c_size_t(0), ctypes.c_int(0)
         text = ctypes.create_string_buffer(128)
         errors = (
             driver.cuDeviceGet(ctypes.byref(device), number),
             driver.cuDeviceGetName(text, len(text), device),
             driver.cuDeviceTotalMem_v2(ctypes.byref(size), device),
+            driver.cuDeviceGetAttribute(ctypes.byref(is_integrated), _INTEGRATED, device),
         )
         if any(errors):
             return ()
-        devices.append(CudaDevice(text.value.decode("utf-8", "replace"), float(size.value)))
+        name = text.value.decode("utf-8", "replace")
+        devices.append(CudaDevice(name, float(size.value), bool(is_integrated.value)))
     return tuple(devices)

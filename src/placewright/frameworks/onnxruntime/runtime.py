@@ -29,7 +29,7 @@ from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import cannot_compute, with_fixed_values
-from placewright.execution.processor import stay_on
+from placewright.execution.processor import RAM, stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -91,6 +91,7 @@ class OnnxRuntime:
                     f"cuda:{number}",
                     "gpu",
                     memory_bytes=cuda.memory_bytes,
+                    pool=RAM if cuda.is_integrated else None,
                     options=cuda_options(str(number)),
                 )
                 for number, cuda in enumerate(cuda_devices())

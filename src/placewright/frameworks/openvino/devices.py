@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 from typing import Any
 
 from placewright.core.cluster import Device
 from placewright.errors import MissingExtraError, UnknownNameError
-from placewright.execution.processor import processor_devices, processor_text
+from placewright.execution.processor import RAM, processor_devices, processor_text
 
 _OWN_OPTIONS = ("device", "core")
 
@@ -16,11 +17,38 @@ _OWN_OPTIONS = ("device", "core")
 def discovered() -> tuple[Device, ...]:
     """The CPU with all its threads, each core with one thread, every GPU and NPU."""
     accelerators = [
-        Device(name=name, kind="gpu" if "GPU" in name else "npu", options={"device": name})
+        _accelerator(name)
         for name in openvino_core().available_devices
         if name.startswith(("GPU", "NPU"))
     ]
     return tuple(completed(device) for device in (*_cpu_devices(), *accelerators))
+
+
+def _accelerator(name: str) -> Device:
+    """A GPU or NPU; it takes its bytes from the machine's RAM if OpenVINO calls it integrated."""
+    kind = "gpu" if name.startswith("GPU") else "npu"
+    total = _reported(name, f"{kind.upper()}_DEVICE_TOTAL_MEM_SIZE")
+    is_integrated = _reported(name, "DEVICE_TYPE") == _integrated()
+    return Device(
+        name=name,
+        kind=kind,
+        memory_bytes=float(total) if total else math.inf,
+        pool=RAM if is_integrated else None,
+        options={"device": name},
+    )
+
+
+def _integrated() -> Any:
+    """OpenVINO's word for a device without memory of its own."""
+    return openvino_library("the OpenVINO runtime").properties.device.Type.INTEGRATED
+
+
+def _reported(name: str, entry: str) -> Any:
+    """A property of a device; None if its plugin does not report it."""
+    try:
+        return openvino_core().get_property(name, entry)
+    except RuntimeError:
+        return None
 
 
 def completed(device: Device) -> Device:

@@ -12,6 +12,7 @@ import torch
 from placewright.core.cluster import Device
 from placewright.errors import UnknownNameError
 from placewright.execution.processor import (
+    RAM,
     physical_cores,
     processor_devices,
     processor_text,
@@ -68,11 +69,14 @@ def _accelerators() -> list[Device]:
     accelerators = []
     for number in range(torch.accelerator.device_count()):
         name = f"{kind}:{number}"
+        properties = _properties(torch.device(name))
+        total = getattr(properties, "total_memory", None)
         accelerators.append(
             Device(
                 name,
                 "npu" if kind == "npu" else "gpu",
-                memory_bytes=_accelerator_memory(torch.device(name)),
+                memory_bytes=float(total) if total else float("inf"),
+                pool=RAM if _is_integrated(kind, properties) else None,
                 overlaps_transfers=True,
                 options={"device": name},
             )
@@ -80,12 +84,19 @@ def _accelerators() -> list[Device]:
     return accelerators
 
 
-def _accelerator_memory(device: torch.device) -> float:
-    """Total bytes of an accelerator's memory; inf if its library does not report it."""
+def _properties(device: torch.device) -> Any:
+    """Properties of an accelerator; None if its library reports none."""
     module: Any = torch.get_device_module(device)
     properties = getattr(module, "get_device_properties", None)
-    total = getattr(properties(device), "total_memory", None) if properties else None
-    return float(total) if total else float("inf")
+    return properties(device) if properties else None
+
+
+def _is_integrated(kind: str, properties: Any) -> bool:
+    """True if the accelerator takes its bytes from the machine's RAM.
+
+    CUDA says so of the GPUs of its systems on a chip, and GPUs of Apple's processors always do.
+    """
+    return kind == "mps" or bool(getattr(properties, "is_integrated", False))
 
 
 def _with_fingerprint(device: Device) -> Device:
@@ -101,14 +112,11 @@ def _with_fingerprint(device: Device) -> Device:
 
 def _accelerator_text(device: torch.device) -> str:
     """Name, memory, capability, driver and library versions of an accelerator."""
-    module: Any = torch.get_device_module(device)
     facts: dict[str, object] = {"type": device.type}
-    properties = getattr(module, "get_device_properties", None)
-    if properties is not None:
-        values = properties(device)
-        for key in ("name", "total_memory", "major", "minor", "multi_processor_count"):
-            if hasattr(values, key):
-                facts[key] = getattr(values, key)
+    properties = _properties(device)
+    for key in ("name", "total_memory", "major", "minor", "multi_processor_count"):
+        if hasattr(properties, key):
+            facts[key] = getattr(properties, key)
     if device.type == "cuda":
         facts["cuda"] = torch.version.cuda
         facts["cudnn"] = _cudnn_version()
