@@ -172,12 +172,12 @@ def smallest_changes(
         seconds: after which no further placement is looked for. What is found until then may not
             be the smallest.
     """
-    return _changes(problem, _Search(most_enumerated, seconds))
+    search = _Search(most_enumerated, seconds)
+    return () if search.found(problem) is not None else _changes(problem, search)
 
 
 def _changes(problem: Problem, search: _Search) -> tuple[Change, ...]:
-    if search.found(problem) is not None:
-        return ()
+    """Changes of a problem of which the search found no placement, as `smallest_changes`."""
     is_large = problem.n_units > _MOST_SEARCHED  # equal devices have equal limits
     tried = distinct_devices(problem) if is_large else range(problem.n_devices)
     names = [problem.cluster.device_names[device] for device in tried] + _used_pools(problem)

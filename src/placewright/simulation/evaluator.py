@@ -281,9 +281,7 @@ class Evaluator:
         if self.is_spent:
             raise BudgetSpent
         placement = Placement.of(self._integers(device_of), order)
-        value = self.simulator.value(placement)
-        if self._measure is not None and math.isfinite(value):
-            value = self.simulator.value_of_seconds(placement, self._measure(placement))
+        value = self._measured(placement, self.simulator.value(placement))
         self._count(placement.device_of, placement.order, value, keep=keep)
         return value
 
@@ -302,9 +300,7 @@ class Evaluator:
             raise BudgetSpent
         placement = Placement.of(self._integers(device_of), order)
         found = self.simulator.shortage(placement)
-        value = found.value
-        if self._measure is not None and math.isfinite(value):
-            value = self.simulator.value_of_seconds(placement, self._measure(placement))
+        value = self._measured(placement, found.value)
         self._count(placement.device_of, placement.order, value, keep=True)
         return found
 
@@ -461,6 +457,12 @@ class Evaluator:
             return self.solution()
         by_core = self._core_left < self._wall_left
         return self.solution(stop=Stop.CORE_SECONDS if by_core else Stop.SECONDS)
+
+    def _measured(self, placement: Placement, simulated: float) -> float:
+        """The value of the measured seconds where there is a measure, else the simulated value."""
+        if self._measure is None or math.isinf(simulated):
+            return simulated
+        return self.simulator.value_of_seconds(placement, self._measure(placement))
 
     def _count(
         self, device_of: IntArray, order: IntArray | None, value: float, *, keep: bool

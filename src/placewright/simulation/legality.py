@@ -55,11 +55,12 @@ def check(arrays: ProblemArrays, device_of: IntArray, order: IntArray) -> tuple[
 class Shortage:
     """The distance of a placement from keeping every limit.
 
-    Shares add up: bytes over the limits of devices and pools count as a share of all those limits,
-    an amount of `core.charges` as a share of its own limit, and each segment too many as 1.
+    It counts the first kind of limit that the simulator finds exceeded: bytes over the limits of
+    devices and pools as a share of all those limits, an amount of `core.charges` as a share of its
+    own limit, or each segment too many as 1.
     """
 
-    value: float  # of the placement; inf if it breaks a constraint
+    value: float  # simulated; inf if the placement breaks a constraint
     # 0 if the placement breaks nothing; inf if it breaks something else than a limit
     total: float
     peaks: FloatArray  # bytes of each device, shape (n_devices,); zeros where `total` has no bytes

@@ -146,7 +146,7 @@ class Simulator:
         return made if isinstance(made, Loads) else Loads(self.problem, self.arrays)
 
     @cached_property
-    def _limited_bytes(self) -> float:
+    def limited_bytes(self) -> float:
         """Sum of all finite limits of memory, at least 1."""
         limits = self.problem.cluster.memory_limits
         return max(float(limits[np.isfinite(limits)].sum()), 1.0)
@@ -217,7 +217,7 @@ class Simulator:
         total, over = math.inf, np.zeros(len(self.problem.cluster.memory_limits))
         if fault == TOO_LARGE:
             over = bytes_over(self.problem.cluster, peaks)
-            total = float(over.sum()) / self._limited_bytes
+            total = float(over.sum()) / self.limited_bytes
         elif fault == OVER_LIMIT:
             assert isinstance(self._applied, Charged)
             broken = self._applied.violation(placement.device_of, order)

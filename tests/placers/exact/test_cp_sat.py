@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.exact import cp_sat
 from placewright.placers.exact.cp_sat import CpSat
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.brute_force import brute_force
@@ -202,6 +204,18 @@ def test_the_budget_of_evaluations_ends_the_solver() -> None:
     found = CpSat().place(problem, evaluator, np.random.default_rng(0))
     assert found.evaluations <= 6
     assert found.placement is not None
+
+
+def test_all_searches_share_the_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is faster than its placements, so that it is asked for the next best, too."""
+    problem, made = random_problem(np.random.default_rng(0), n_ops=6, n_devices=3), list[Any]()
+    monkeypatch.setattr(cp_sat, "used_work", lambda solver: made.append(solver) or 0.6)
+    found = CpSat(deterministic_seconds=1.0).place(
+        problem, Evaluator(problem), np.random.default_rng(0)
+    )
+    assert found.status == "feasible"
+    limits = [solver.parameters.max_deterministic_time for solver in made]
+    assert limits == pytest.approx([1.0, 0.4])
 
 
 def test_refuses_what_it_does_not_model() -> None:

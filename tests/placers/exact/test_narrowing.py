@@ -133,6 +133,18 @@ def test_dear_cuts_are_seen_where_the_relaxation_mixes_halves() -> None:
     assert (found.value, found.status) == (10.0, "optimal")
 
 
+@pytest.mark.parametrize("slowest", [1e3, 1e6])
+def test_a_loose_first_limit_leaves_the_last_proof_exact(slowest: float) -> None:
+    """Three ops of 1 s on two devices take 2 s, of which the balanced load proves 1.5 s.
+
+    A third device could take up to `slowest` for each. In ticks of that time, 2 s and just below
+    2 s were one number.
+    """
+    problem = pipeline_problem([[1.0, 1.0, slowest]] * 3, [], [1.0] * 3)
+    found = solve(problem)
+    assert (found.value, found.status) == (2.0, "optimal")
+
+
 def test_same_seed_and_evaluations_same_answer() -> None:
     problem = random_pipeline(np.random.default_rng(5), 9, 3, 1)
     one, other = (solve(problem, Budget(evaluations=50)) for _ in range(2))

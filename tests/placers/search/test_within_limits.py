@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import networkx as nx
@@ -22,7 +23,13 @@ from placewright.placers.search.within_limits import (
     placement_within_limits,
     search_within_limits,
 )
-from placewright.session.advice import LimitChange, advice, smallest_changes, with_limit
+from placewright.session.advice import (
+    Change,
+    LimitChange,
+    advice,
+    smallest_changes,
+    with_limit,
+)
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import packing_problem
 from tests.simulation.oracle import Reference
@@ -68,27 +75,48 @@ def test_placers_begin_with_a_placement_within_the_limits(name: str) -> None:
         assert keeps_all(problem, found.placement)
 
 
+def with_less(seed: int, n_ops: int) -> Problem | None:
+    """A tight problem in which a device gets less than any placement needs, or than was found."""
+    problem, rng = tight_problem(np.random.default_rng(seed), n_ops), np.random.default_rng(seed)
+    if problem is None:
+        return None
+    sizes = {one.name: one.memory_bytes for one in problem.cluster.devices}
+    names = [name for name, size in sizes.items() if math.isfinite(size)]
+    if not names:
+        return None
+    name = str(rng.choice(names))
+    return with_limit(problem, name, math.floor(sizes[name] * rng.uniform(0.3, 0.95)))
+
+
+def require_limits_kept(problem: Problem, changes: Sequence[Change]) -> None:
+    """`auto` finds a placement with each higher limit; the oracle agrees that it keeps all."""
+    for change in changes:
+        if isinstance(change, LimitChange):
+            raised = with_limit(problem, change.device, float(math.ceil(change.limit)))
+            evaluator = Evaluator(raised, Budget(evaluations=4000))
+            found = FIRST.place(raised, evaluator, np.random.default_rng(1))
+            assert found.placement is not None, change
+            assert keeps_all(raised, found.placement)
+
+
 @settings(max_examples=4, deadline=None)
 @given(seeds)
 def test_auto_keeps_every_limit_that_advice_names(seed: int) -> None:
-    """A device gets less than any placement needs, or than was found; the others stay tight."""
-    problem = tight_problem(np.random.default_rng(seed), 6)
+    problem = with_less(seed, 6)
     assume(problem is not None)
     assert problem is not None
-    rng = np.random.default_rng(seed)
-    names = [one.name for one in problem.cluster.devices if math.isfinite(one.memory_bytes)]
-    assume(names)
-    name = str(rng.choice(names))
-    size = problem.cluster.devices[problem.cluster.device(name)].memory_bytes
-    smaller = with_limit(problem, name, math.floor(size * rng.uniform(0.3, 0.95)))
     for most in (0, 4096):
-        for change in smallest_changes(smaller, most):
-            if isinstance(change, LimitChange):
-                raised = with_limit(smaller, change.device, float(math.ceil(change.limit)))
-                evaluator = Evaluator(raised, Budget(evaluations=4000))
-                found = FIRST.place(raised, evaluator, np.random.default_rng(1))
-                assert found.placement is not None, change
-                assert keeps_all(raised, found.placement)
+        require_limits_kept(problem, smallest_changes(problem, most))
+
+
+@settings(max_examples=3, deadline=None)
+@given(seeds)
+def test_auto_keeps_limits_of_larger_problems_that_advice_names(seed: int) -> None:
+    """Of 20 to 40 ops, whose placements nobody enumerates."""
+    problem = with_less(seed, 20 + seed % 21)
+    assume(problem is not None)
+    assert problem is not None
+    require_limits_kept(problem, smallest_changes(problem, seconds=0.4))
 
 
 def test_a_shorter_search_finds_what_a_longer_one_begins_with() -> None:

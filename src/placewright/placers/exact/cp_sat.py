@@ -29,19 +29,21 @@ from placewright.errors import BudgetSpent, InputError
 from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
 from placewright.placers.conditions import ForEveryProblem, why_not_time_alone
 from placewright.placers.exact.max_load.program import max_load_limits
-from placewright.placers.exact.schedule_program.model import ScheduleProgram, limit_work
+from placewright.placers.exact.schedule_program.model import (
+    ScheduleProgram,
+    limit_work,
+    used_work,
+)
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.exact.subgraphs.bound import subgraph_limits
 from placewright.placers.pipelines.ideals.load_model import why_not_separable
-from placewright.placers.search.within_limits import search_within_limits
+from placewright.placers.search.within_limits import look_for_first
 from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import problem_arrays
 
 _TICKS = 10**8  # per makespan of the first schedule
-_LIMITS_SHARE = 0.5  # of the budget, for a first placement if no simple method finds one
-_LIMITS_ROUNDS = 4  # at most
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class CpSat:
     Attributes:
         max_units: limit on units (under `event`) or colocation classes (else), >= 1, so that the
             program fits into memory.
-        deterministic_seconds: limit in the solver's own measure of work, if the budget has no
-            limit in seconds, > 0.
+        deterministic_seconds: limit of all searches together in the solver's own measure of work,
+            if the budget has no limit in seconds, > 0.
         workers: threads if the budget has a limit in seconds, >= 0; 0 uses every core. Runs without
             such a limit use one thread, so that their answers repeat.
         alternatives: further placements to try, one at a time, if the evaluator values the best
@@ -142,21 +144,31 @@ class CpSat:
     ) -> Solution:
         from ortools.sat.python import cp_model
 
-        status, bound = _run(program, evaluator, self._solver(evaluator, rng))
+        is_timed = math.isfinite(evaluator.remaining_seconds)
+        left = math.inf if is_timed else self.deterministic_seconds
+
+        def search() -> tuple[int, float]:
+            nonlocal left
+            solver = self._solver(evaluator, rng, left)
+            answer = _run(program, evaluator, solver)
+            left -= used_work(solver)
+            return answer
+
+        status, bound = search()
         if status == cp_model.INFEASIBLE and not has_start:
             return evaluator.solution(
                 message=found_none("assignment that keeps support, routes and resident bytes")
             )
         evaluator.offer_bound(bound, "constraint program")
         for _ in range(self.alternatives):
-            if status != cp_model.OPTIMAL or evaluator.is_closed:
+            if status != cp_model.OPTIMAL or evaluator.is_closed or left <= 0.0:
                 break
             # The evaluator found the best placement slower than the relaxed program did, so that
             # the next best of the program may be better.
             program.forbid_found()
             if math.isfinite(evaluator.best_value):
                 program.stay_below(evaluator.best_value)
-            status, _ = _run(program, evaluator, self._solver(evaluator, rng))
+            status, _ = search()
         if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
             return evaluator.cut_short()
         return evaluator.solution()
@@ -193,8 +205,7 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
             pass_interrupt_on(solution)
             if evaluator.is_spent:
                 raise BudgetSpent
-        with evaluator.share(_LIMITS_SHARE):
-            search_within_limits(evaluator, rounds=_LIMITS_ROUNDS)
+        look_for_first(evaluator)
     return evaluator.best
 
 

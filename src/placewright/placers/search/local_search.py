@@ -31,14 +31,12 @@ from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.placers.search.neighbourhood import Moves, moves_of, order_by_priority, shifted
-from placewright.placers.search.within_limits import search_within_limits
+from placewright.placers.search.within_limits import look_for_first
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import upward_ranks
 
 _LISTS = ("m-etf", "heft", "peft")  # cheapest first
 _UNITS_AT_ONCE = 1_000_000  # half a second of simulation
-_LIMITS_SHARE = 0.5  # of what is left, for a first placement if no start keeps all limits
-_LIMITS_ROUNDS = 4  # of that search, at most
 _LISTS_SHARE = 0.1  # of the remaining seconds: after a longer list schedule no other is tried
 
 
@@ -79,8 +77,7 @@ class LocalSearch(ForEveryProblem):
         moves = moves_of(problem)
         if evaluator.best is None:
             _evaluate_starts(problem, evaluator, rng)
-            with evaluator.share(_LIMITS_SHARE):
-                search_within_limits(evaluator, rounds=_LIMITS_ROUNDS)
+            look_for_first(evaluator)
         has_limit = evaluator.budget.is_limited
         current, value = _incumbent(problem, evaluator, rng)
         stale = done = 0

@@ -47,6 +47,8 @@ from placewright.simulation.legality import Shortage
 
 ROUND = 300  # evaluations from one start
 _MOST_ROUNDS = 12
+# Of a placer that needs a first placement: its share of what is left, and rounds at most.
+_FIRST_SHARE, _FIRST_ROUNDS = 0.5, 4
 _MOST_KINDS = 4  # of devices that take what is left by a packing
 # Worsening that is accepted with probability 1/e: in shortages of now plus those of a mean class.
 _WARMEST, _COLDEST = 0.1, 0.002
@@ -110,6 +112,13 @@ def search_within_limits(
     return evaluator.solution(message=f"{FOUND_NOTHING}{reason}")
 
 
+def look_for_first(evaluator: Evaluator) -> None:
+    """Search in a part of what is left of a placer's budget, if it has no incumbent yet."""
+    if evaluator.best is None:
+        with evaluator.share(_FIRST_SHARE):
+            search_within_limits(evaluator, rounds=_FIRST_ROUNDS)
+
+
 class _Annealing:
     """Moves and rounds on one problem."""
 
@@ -121,9 +130,7 @@ class _Annealing:
         self._movable = self._allowed.sum(axis=1) > 1
         self._bytes = _class_bytes(self.problem)
         self._has_orders = isinstance(self.problem.execution_model, Event)
-        limits = self.problem.cluster.memory_limits
-        of_all = max(float(limits[np.isfinite(limits)].sum()), 1.0)
-        self._mean_class = float(self._bytes.mean()) / of_all
+        self._mean_class = float(self._bytes.mean()) / evaluator.simulator.limited_bytes
         self._best: _State | None = None
 
     @cached_property

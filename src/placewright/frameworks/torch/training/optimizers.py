@@ -211,7 +211,7 @@ def text_of(optimizer: Any, module: Any) -> str:
 
     Raises:
         UnknownNameError: there is no rule for its class.
-        InputError: it trains other parameters, has settings without a rule, or has state.
+        InputError: it lacks parameters of the module, has settings without a rule, or has state.
     """
     kind = type(optimizer).__name__
     groups = getattr(optimizer, "param_groups", None)

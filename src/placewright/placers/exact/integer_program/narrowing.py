@@ -27,8 +27,11 @@ from placewright.placers.exact.integer_program.program import IntegerProgram
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
 
-_TICKS = 1e8  # per value of the first incumbent
-_JUST_BELOW = 1.0 - 1e-6
+_TICKS = 1e8  # per value of the incumbent
+_COARSE = 0.5  # of the value that ticks are made for: below it they are made anew
+# 200 ticks, since the rounding of a row reaches a tick for each of its columns. A bound just below
+# the incumbent proves it (`evaluator.CLOSED`).
+_JUST_BELOW = 1.0 - 2e-6
 _NEAR = 0.1  # gap below which the first limit is just below the incumbent
 _WORTH = 0.01  # least improvement of the bound, relative, that is worth a search
 _FIRST_SHARE = 0.05  # of all the time, for the first search
@@ -59,10 +62,14 @@ class Narrowing:
         solver: Callable[[float], Any],
     ) -> None:
         self._decode, self._evaluator, self._solver = decode, evaluator, solver
-        self._most = min(most, evaluator.best_value)
-        ticks = _TICKS / self._most if self._most > 0 else 1.0
-        self._program = LimitedProgram(program, ticks, self._most)
+        self._source = program
+        self._in_ticks_of(min(most, evaluator.best_value))
         self.is_infeasible = False
+
+    def _in_ticks_of(self, most: float) -> None:
+        """Round the program anew; `most` as of the constructor."""
+        self._most = most
+        self._program = LimitedProgram(self._source, _TICKS / most if most > 0 else 1.0, most)
 
     def run(self) -> None:
         """Search until bound and value meet, nothing fits, or the budget ends."""
@@ -80,6 +87,8 @@ class Narrowing:
             is_near = high - low <= _NEAR * high
             limit = high if reach == math.inf and is_near else 0.5 * (low + min(reach, high))
             used += share
+            if evaluator.best_value < _COARSE * self._most:
+                self._in_ticks_of(evaluator.best_value)
             if not self._improved_below(limit, share):
                 reach = limit
             elif evaluator.best_value <= limit:

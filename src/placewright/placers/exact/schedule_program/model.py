@@ -42,6 +42,13 @@ def limit_work(solver: Any, seconds: float) -> None:
     solver.parameters.max_number_of_conflicts = max(1, int(_CONFLICTS * seconds))
 
 
+def used_work(solver: Any) -> float:
+    """The work of a `CpSolver` in its search, as `limit_work` limits it."""
+    seconds: float = solver.response_proto.deterministic_time
+    conflicts: int = solver.num_conflicts
+    return max(seconds, conflicts / _CONFLICTS)
+
+
 class ScheduleProgram(Variables):
     """The program of one problem.
 
