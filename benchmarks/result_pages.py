@@ -454,8 +454,10 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "A training loop", "training-loops", "python -m benchmarks.training_loops",
             "Samples per second with AdamW and batches of eight. On two cores PyTorch's loop, the "
             "split plan and DDP (two processes, gloo, four samples each) take turns of five steps. "
-            "*Load* is the number of processes that wanted a core: above 2 the machine was not "
-            "quiet, and only ways of one row can be compared.",
+            "Each core of the split has memory for 75 % of what the whole step takes, so that "
+            "neither holds it; the other ways have no limit. *Load* is the number of processes "
+            "that wanted a core: above 2 the machine was not quiet, and only ways of one row can "
+            "be compared.",
             tables.training_loops,
         ),
         Section(

@@ -548,7 +548,7 @@ def training_loops(document: Any) -> Table:
             rate(row["unsplit"]),
             f"{row['unsplit_above_cpu']:+.2f} ms",
             rate(row["plain_two"]),
-            f"{rate(row['split'])} on {row['used']}",
+            f"{rate(row['split'])} in {row['segments']} segments",
             rate(row["ddp"]),
             f"{names[row['winner']]}, in {row['wins']:.0%} of rounds",
             f"{row['load']:.0f}",

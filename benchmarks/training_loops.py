@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +31,8 @@ from placewright.files.results import write_rows
 from placewright.session.plans import plan_of
 from placewright.session.request import Request
 
-FORMAT = "placewright.training-loops/1"
+FORMAT = "placewright.training-loops/2"
+SHARE = 0.75  # of the memory of the whole step, for each core of a split
 _SAMPLES = 8  # of a batch; each of two processes takes half
 _TURN = 5  # steps of a way on two cores, before the next one's
 _ON_TWO = ("plain_two", "split", "ddp")
@@ -53,8 +54,9 @@ class LoopRow:
         unsplit_above: median of `unsplit` - `plain`, by round.
         unsplit_above_cpu: the same, in milliseconds of processor time of all threads.
         plain_two: PyTorch's loop on two cores.
-        split: a step of the plan that `heft` found for two cores.
-        used: devices of that plan.
+        split: a step of a plan of `auto` within memory limits that no core satisfies alone.
+        limit: memory of each core, in bytes.
+        segments: of that plan.
         ddp: two processes of one core each, gloo, four samples each.
         winner: the fastest on two cores, by its median: ``plain``, ``split`` or ``ddp``.
         wins: share of rounds in which the winner was faster than the second.
@@ -72,7 +74,8 @@ class LoopRow:
     unsplit_above_cpu: float
     plain_two: float
     split: float
-    used: int
+    limit: float
+    segments: int
     ddp: float
     winner: str
     wins: float
@@ -168,11 +171,14 @@ def loop_row(kind: str, steps: int, calls: int) -> LoopRow:
     model = pw.read(made(kind), batch, objective="training", optimizer="adamw", runtime="torch")
     devices = pw.discover("cpu:0,cpu:1", runtime="torch")
     problem = pw.profile(model, devices, objective="training", quick=True)
-    searched = pw.place(problem, placer="heft", check=False)
+    alone = _alone(problem)
+    limit = SHARE * max(alone.memory.values())
+    tight = replace(problem, cluster=problem.cluster.with_limit("cpu:*", limit))
+    searched = pw.place(tight, budget="20s", check=False)
     module = made(kind)
     own = usable_cores()
     os.sched_setaffinity(0, {own[0]})
-    with pw.load(_alone(problem)) as step:
+    with pw.load(alone) as step:
         contenders = [plain_step(module, batch, 1), lambda: step(*batch)]
         rows = _rounds(contenders, steps, time.perf_counter)
         busy = _rounds(contenders, steps, time.process_time)
@@ -192,7 +198,8 @@ def loop_row(kind: str, steps: int, calls: int) -> LoopRow:
         unsplit_above=float(np.median(unsplit - plain)),
         unsplit_above_cpu=1e3 * float(np.median(busy[:, 1] - busy[:, 0])),
         **dict(zip(_ON_TWO, np.median(two, axis=0).tolist(), strict=True)),
-        used=len(np.unique(searched.placement.device_of)),
+        limit=limit,
+        segments=len(searched.segments or ()),
         winner=_ON_TWO[order[0]].removesuffix("_two"),
         wins=float(np.mean(two[:, order[0]] < two[:, order[1]])),
         calls=calls,
@@ -257,8 +264,9 @@ def training_loops(
         print_line(
             f"{row.model}: one core {row.plain:.2f} ms, unsplit plan {row.unsplit_above:+.2f} ms "
             f"({row.unsplit_above_cpu:+.2f} ms of processor time); "
-            f"two cores {row.plain_two:.2f} ms, split on {row.used} {row.split:.2f} ms, DDP "
-            f"{row.ddp:.2f} ms: {row.winner} is fastest in {row.wins:.0%} of rounds; "
+            f"two cores {row.plain_two:.2f} ms, split of {row.segments} segments "
+            f"{row.split:.2f} ms, DDP {row.ddp:.2f} ms: {row.winner} is "
+            f"fastest in {row.wins:.0%} of rounds; "
             f"{row.calls} steps grow by "
             f"{row.growth / 2**20:.1f} MiB"
         )

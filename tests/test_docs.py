@@ -409,6 +409,7 @@ RULES_AND_EXAMPLES = {
         "differ by at most 5 %",
         "are 2.5 times as long",
         "at most 70 % of the model",
+        "memory for 75 % of what the whole step takes",
         "within 5 s and 1 GiB",
     ],
 }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from cli.runner import InProcess, the_line
 
@@ -17,8 +20,9 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
-from placewright.errors import InputError
+from placewright.errors import InfeasibleError, InputError
 from placewright.files.problem_file import write_problem
+from placewright.session.search import WEIGHTS_ONLY
 from placewright.simulation.model import Simulator
 
 STEP = ("zoo:bert_base/tiny", "--objective", "training", "--execution-model", "max-load")
@@ -77,6 +81,65 @@ def test_a_model_that_is_read_keeps_one_sample(tmp_path: Path, cli: InProcess) -
     assert plan.memory["gpu:1"] <= 1e6
     counted = plain_bytes(plan.problem, plan.placement.device_of.tolist(), samples=1)
     assert list(plan.memory.values()) == pytest.approx(counted)
+
+
+def squares(path: Path) -> Path:
+    """Eight products with square matrices of 16 KiB each, which also are all tensors' sizes."""
+    names = [f"x{at}" for at in range(9)]
+    nodes = [
+        onnx.helper.make_node("MatMul", [names[at], f"w{at}"], [names[at + 1]]) for at in range(8)
+    ]
+    weights = [
+        onnx.numpy_helper.from_array(np.full((64, 64), 0.1, np.float32), f"w{at}")
+        for at in range(8)
+    ]
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (64, 64))
+        for name in (names[0], names[-1])
+    ]
+    graph = onnx.helper.make_graph(nodes, "squares", ends[:1], ends[1:], weights)
+    onnx.save(onnx.helper.make_model(graph), path)
+    return path
+
+
+def test_what_fits_as_a_stream_is_placed_and_the_answer_says_how(
+    tmp_path: Path, cli: InProcess
+) -> None:
+    """Half of the weights and all tensors of that half: 144 KiB; two at a time: 96 KiB."""
+    squares(tmp_path / "squares.onnx")
+    words = ("place", "squares.onnx", "--devices", "catalogue:2gpu", "--objective", "throughput")
+    limits = ("--memory", "cpu=40KiB", "--memory", "gpu:*=120KiB", "--evaluations", 50)
+    told = cli(*words, *limits, "--report", "page.html", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    line = f"left out: {WEIGHTS_ONLY}"
+    assert line in told.stdout
+    assert "(weights only)" in told.stdout
+    assert "warning" not in told.stdout + told.stderr
+    assert escape(line) in (tmp_path / "page.html").read_text()
+    document = json.loads((tmp_path / "plan.json").read_text())
+    assert WEIGHTS_ONLY in document["left_out"]
+    plan = pw.read_plan(tmp_path / "plan.json")
+    assert plan.problem.execution_model == MaxLoad(samples_in_flight=0)
+    simulated = cli("simulate", "plan.json", "--samples", 20, "--json", cwd=tmp_path)
+    assert simulated.returncode == 0, simulated.stderr
+    for number in (1, "pipeline"):
+        refused = the_line(cli(*words, *limits, "--samples-in-flight", number, cwd=tmp_path), 1)
+        assert "no placement is possible" in refused
+        assert "or --samples-in-flight 0, which counts weights only" in refused
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_facade_falls_back_as_the_command_does(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "devices": "catalogue:2gpu", "objective": "throughput", "evaluations": 50,
+        "memory": {"cpu": "40KiB", "gpu:*": "120KiB"},
+    }  # fmt: skip
+    path = str(squares(tmp_path / "squares.onnx"))
+    plan = pw.place(path, **asked)
+    assert WEIGHTS_ONLY in plan.left_out
+    assert WEIGHTS_ONLY.split(",")[0] in " ".join(str(plan).split())
+    with pytest.raises(InfeasibleError, match="no placement is possible"):
+        pw.place(path, **asked, samples_in_flight=1)
 
 
 def test_no_samples_where_the_execution_model_has_none(tmp_path: Path, cli: InProcess) -> None:

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.pipelines import streamed_chain
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -201,13 +201,13 @@ def test_problems_worked_by_hand() -> None:
     )
 
 
-def test_limits_on_tensors_of_samples_name_the_option_that_counts_weights_only() -> None:
+def test_the_option_that_counts_weights_only_is_named_where_it_helps() -> None:
+    """Eight weights of 5 bytes and tensors of 7: half of them stream in 20 + 14 bytes."""
     option = "argument `samples_in_flight` 0, which counts weights only"
-    for samples in (0, 1):
-        model = MaxLoad(samples_in_flight=samples)
-        packed = replace(packing_problem(), objective="throughput", execution_model=model)
-        assert "argument `memory`" in advice(packed)
-        assert (option in advice(packed)) == bool(samples)
+    for samples, limit in ((1, 34.0), (1, 33.0), (0, 19.0)):
+        problem = streamed_chain(limit).with_samples_in_flight(samples)
+        assert "argument `memory`" in advice(problem)
+        assert (option in advice(problem)) == (limit == 34.0)
 
 
 def test_a_search_that_finds_nothing_says_what_would_help() -> None:

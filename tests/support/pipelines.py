@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -198,3 +199,23 @@ def best_contiguous(problem: Problem) -> float:
         if math.isfinite(values[index]) and is_contiguous(problem, rows[index].tolist()):
             return float(values[index])
     return math.inf
+
+
+def streamed_chain(limit: float, seconds: tuple[float, ...] = (1.0,) * 8) -> Problem:
+    """A chain of eight ops on two devices with free links; weights of 5 bytes, tensors of 7.
+
+    Args:
+        limit: memory of each device, in bytes.
+        seconds: of each op.
+    """
+    builder = GraphBuilder()
+    inputs: list[int] = []
+    for op in range(8):
+        made = builder.add_op(str(op), "Op", inputs=inputs, weights=[builder.add_weight(5.0)])
+        inputs = [builder.add_tensor(made, 7.0)]
+    names = ("a", "b")
+    links = tuple(Link(*pair) for pair in itertools.permutations((*names, "host"), 2))
+    devices = tuple(Device(name, memory_bytes=limit) for name in names)
+    costs = CostTable(frozen_floats(np.repeat(np.array(seconds)[:, None], 2, axis=1)))
+    problem = Problem.of_ops(builder.build(), Cluster(devices, links), costs)
+    return replace(problem, objective="throughput", execution_model=MaxLoad())

@@ -63,7 +63,7 @@ def place_model(
     """
     from placewright.errors import Interrupted
     from placewright.files.plan_file import write_plan
-    from placewright.report.plan_text import limit_warning
+    from placewright.report.plan_text import plan_warning
     from placewright.session.parsing import require_folder
     from placewright.session.session import Session
 
@@ -78,7 +78,7 @@ def place_model(
             plan = error.plan
     write_plan(target, plan)
     write_plan_report(report_file, request.name, plan, target)
-    tell_warning(limit_warning(plan.problem))
+    tell_warning(plan_warning(plan))
     _tell(plan, request.name, target, session.table, as_json)
 
 

@@ -124,7 +124,8 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
             document["value_unit"],
             document.get("file", "PLAN"),
             is_sequential=document["execution_model"] == "sequential",
-        ),
+        )
+        + "".join(f"<p>left out: {_prose(what)}</p>" for what in plan["left_out"]),
         "devices": _devices(document),
         "critical": _critical(document),
         "idle": _idle(document),
@@ -309,7 +310,8 @@ def _memory(document: dict[str, Any]) -> str:
         share = "-" if not limit else f"{peak / limit:.0%}"
         limit_text = "no limit" if limit is None else format_bytes(limit)
         rows.append([device["name"], format_bytes(peak), limit_text, share])
-    text = html_table(["device", "peak", "limit", "of the limit"], rows)
+    counts = document["plan"]["memory_counts"]
+    text = html_table(["device", counts, "limit", "of the limit"], rows)
     return text + _pools(document) if document["pools"] else text
 
 

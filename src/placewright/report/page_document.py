@@ -102,6 +102,8 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "evaluations": plan.placer.evaluations,
         "seconds": plan.placer.seconds,
         "search": search_text(plan.placer),
+        "left_out": list(plan.left_out),
+        "memory_counts": plan.problem.execution_model.memory_counts,
         "settings": plan.placer.settings_text,
         "device": plan.placement.device_of.tolist(),
         "alternatives": [

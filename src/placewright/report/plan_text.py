@@ -106,6 +106,12 @@ def _memory_text(plan: Plan, device: str) -> str:
     return f"peak memory {size}" if counts == "peak" else f"memory {size} ({counts})"
 
 
+def plan_warning(plan: Plan) -> str | None:
+    """`limit_warning` of a plan; None, too, if a stream of it keeps the limits."""
+    is_streamed = Simulator(plan.problem).sample_peaks(plan.placement) is not None
+    return None if is_streamed and not left_out_lines(plan) else limit_warning(plan.problem)
+
+
 def limit_warning(problem: Problem) -> str | None:
     """Warning that memory limits do not count tensors; None if all tensors fit anyway."""
     left_out = float(problem.unit_graph.tensor_bytes.sum())
@@ -125,14 +131,19 @@ def limit_warning(problem: Problem) -> str | None:
 
 
 def left_out_lines(plan: Plan) -> list[str]:
-    """Warnings about devices on which one sample in flight would not fit, if none is counted."""
+    """Warnings about devices on which one sample in flight would not fit, if none is counted.
+
+    The sample is played as a stream if the problem has one.
+    """
     problem = plan.problem
     model = problem.execution_model
     if not isinstance(model, MaxLoad) or model.samples_in_flight > 0:
         return []
     cluster = problem.cluster
-    roomy = replace(problem, cluster=cluster.without_memory_limits)
-    whole = Simulator(roomy.with_samples_in_flight(1)).memory_peaks(plan.placement)
+    whole = Simulator(problem).sample_peaks(plan.placement)
+    if whole is None:
+        roomy = replace(problem, cluster=cluster.without_memory_limits)
+        whole = Simulator(roomy.with_samples_in_flight(1)).memory_peaks(plan.placement)
     needed = [*whole.tolist(), *cluster.pooled(whole).tolist()]
     names = (*cluster.device_names, *cluster.shared_pools)
     return [

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -267,11 +267,54 @@ def advice(problem: Problem, seconds: float = math.inf) -> str:
     firsts = {type(change): change for change in reversed(changes)}
     kinds = (LimitChange, SegmentChange, DeviceChange, AmountChange)
     texts = [firsts[kind].text() for kind in kinds if kind in firsts]
-    model = problem.execution_model
-    if LimitChange in firsts and isinstance(model, MaxLoad) and model.samples_in_flight:
+    if LimitChange in firsts and _helps_to_count_weights(problem, search):
         texts.append("argument `samples_in_flight` 0, which counts weights only")
     which = "a change that fits" if search.is_over else "the smallest change that fits"
     return f"{which}: {', or '.join(texts)}" if texts else ""
+
+
+def _helps_to_count_weights(problem: Problem, search: _Search) -> bool:
+    """True if a placement fits without the tensors of samples, and streams if it can."""
+    lighter = weights_only(problem)
+    if lighter is None:
+        return False
+    if problem.objective == "training":
+        return search.found(lighter) is not None
+    return streaming_placement(lighter, search.found) is not None
+
+
+def weights_only(problem: Problem) -> Problem | None:
+    """The problem with 0 samples in flight; None if it counts none."""
+    model = problem.execution_model
+    if not isinstance(model, MaxLoad) or model.samples_in_flight == 0:
+        return None
+    return problem.with_samples_in_flight(0)
+
+
+def streaming_placement(
+    problem: Problem, found: Callable[[Problem], Placement | None]
+) -> Placement | None:
+    """A placement of which a stream of one sample at a time keeps the memory limits, or None.
+
+    If the stream of the first one takes more than a device has, the next one is of devices that are
+    smaller by what the tensors of the stream took.
+
+    Args:
+        problem: that counts weights only.
+        found: a placement of a problem; None if there is none or none was found.
+    """
+    placement, simulator, cluster = found(problem), Simulator(problem), problem.cluster
+    if placement is None:
+        return None
+    peaks = simulator.sample_peaks(placement)
+    if peaks is None or not bytes_over(cluster, peaks).any():
+        return None if peaks is None else placement
+    tensors = peaks - simulator.memory_peaks(placement)
+    for device, size in zip(cluster.devices, tensors.tolist(), strict=True):
+        cluster = cluster.with_limit(device.name, max(0.0, device.memory_bytes - size))
+    placement = found(replace(problem, cluster=cluster))
+    peaks = None if placement is None else simulator.sample_peaks(placement)
+    return None if peaks is None or bytes_over(problem.cluster, peaks).any() else placement
 
 
 def _used_pools(problem: Problem) -> list[str]:

@@ -358,12 +358,25 @@ def _legal_devices(problem: Problem, simulator: Simulator) -> tuple[list[int], d
     legal: list[int] = []
     left_out: dict[str, str] = {}
     for index, name in enumerate(problem.cluster.device_names):
-        violation = simulator.violation(Placement.on_one_device(problem.n_units, index))
-        if violation is None:
+        reason = _why_not_alone(simulator, Placement.on_one_device(problem.n_units, index))
+        if reason is None:
             legal.append(index)
         else:
-            left_out[contender_of(name)] = violation.message
+            left_out[contender_of(name)] = reason
     return legal, left_out
+
+
+def _why_not_alone(simulator: Simulator, whole: Placement) -> str | None:
+    """The constraint that a device breaks with the whole model, or with a stream; None if none."""
+    violation = simulator.violation(whole)
+    if violation is not None:
+        return violation.message
+    if simulator.sample_peaks(whole) is not None:
+        try:
+            simulator.stream(whole, samples=2, in_flight=1)
+        except InfeasibleError as error:
+            return str(error)
+    return None
 
 
 def is_same(first: Placement, second: Placement) -> bool:

@@ -144,8 +144,8 @@ class Request:
             ``RAY_ADDRESS`` names or that runs here (else one is started here), ``"local"`` for one
             that is started here.
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
-            only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
-            the number of a stored problem or a workload.
+            only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read,
+            or 0 where that leaves no placement; and the number of a stored problem or a workload.
         memory: name of a device or memory pool -> bytes.
         limits: ``"latency"`` (seconds), ``"energy"`` (joules) or ``"price"`` -> its largest amount
             for one sample.

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -56,7 +57,7 @@ from placewright.report.time_left import (
     Steps,
     rough_duration,
 )
-from placewright.session.advice import advice
+from placewright.session.advice import advice, streaming_placement, weights_only
 from placewright.session.call_mix import checked_calls
 from placewright.session.checking import (
     Check,
@@ -87,6 +88,11 @@ _ADVICE = 30.0  # seconds for advice after a search that no clock limits
 _LEAST_ADVICE = 3.0  # seconds for it after a short search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
+WEIGHTS_ONLY = (
+    "tensors of samples in flight: no placement has room for all those of one sample, so that the "
+    "search counted weights only (0 samples in flight); a stream of one sample at a time keeps the "
+    "limits"
+)
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
 
 
@@ -196,8 +202,12 @@ def find_plan(
     runtime: str | None = None,
     measure: Callable[[Placement], float] | None = None,
     replicate: bool = False,
+    again: Callable[[], Budget | None] = lambda: None,
 ) -> Plan:
     """Find a placement of `problem` and put it in a plan.
+
+    If `again` returns a budget, a problem of streams without a placement is searched with it once
+    more, with weights only (`_with_weights_only`), and the plan's problem counts these.
 
     With `replicate`, groups of equal devices that take turns with the samples are formed first (see
     `placers.pipelines.ideals.replication`). The placer starts from the split that they were formed
@@ -219,8 +229,16 @@ def find_plan(
             )
         problem, start, limit = _with_groups(problem, limit)
     how = algorithm, seed, runtime or default_runtime(problem)
+
+    def searched(of: Problem, within: Budget) -> Solution:
+        return search(of, algorithm, within, seed=seed, measure=measure, start=start)
+
     try:
-        solution = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
+        solution = searched(problem, limit)
+        if solution.placement is None and (left := again()) is not None:
+            problem, solution = _with_weights_only(
+                problem, solution, partial(searched, within=left)
+            )
     except Interrupted as error:
         if error.solution.placement is not None:
             error.plan = _plan_found(problem, error.solution, *how)
@@ -231,6 +249,42 @@ def find_plan(
         hint = f"; {change}" if change else ""
         raise InfeasibleError(f"{proven}: {solution.message or 'the budget ended first'}{hint}")
     return _plan_found(problem, solution, *how)
+
+
+def _with_weights_only(
+    problem: Problem, refused: Solution, search_for: Callable[[Problem], Solution]
+) -> tuple[Problem, Solution]:
+    """The problem with 0 samples in flight, and a placement that streams within the limits.
+
+    Args:
+        problem: of which a search found no placement.
+        refused: what that search returned.
+        search_for: searches a problem.
+
+    Returns:
+        The arguments themselves if no such placement was found.
+
+    Raises:
+        Interrupted: Ctrl-C, without an incumbent.
+    """
+    lighter, solutions = weights_only(problem), list[Solution]()
+    if lighter is None:
+        return problem, refused
+
+    def found(of: Problem) -> Placement | None:
+        solutions.append(search_for(of))
+        return solutions[-1].placement
+
+    try:
+        if streaming_placement(lighter, found) is None:
+            return problem, refused
+    except Interrupted:
+        raise Interrupted(replace(refused, stop=Stop.INTERRUPTED)) from None
+    first, last = solutions[0], solutions[-1]
+    if last is first:
+        return lighter, first
+    bound, method = first.lower_bound, first.bound_method  # `last` is of smaller devices
+    return lighter, replace(last, lower_bound=bound, bound_method=method, status="feasible")
 
 
 def _change_that_fits(problem: Problem, budget: Budget) -> str | None:
@@ -412,7 +466,13 @@ def _search_within(
         placer = LayersInRuns()
     is_whole = isinstance(placer, LayersInRuns) or not is_of_tokens(problem)
     whole = request.limit
-    limit = _within(whole, deadline, measured.check_seconds if steps.check == CHECKING else 0.0)
+    reserved = measured.check_seconds if steps.check == CHECKING else 0.0
+    limit = _within(whole, deadline, reserved)
+    is_default = _counts_by_default(model)
+
+    def again() -> Budget | None:
+        return _within(whole, deadline, reserved) if is_default and not deadline.is_over else None
+
     if limit.seconds != whole.seconds:
         assert limit.seconds is not None
         instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
@@ -435,6 +495,7 @@ def _search_within(
                 runtime=request.runtime,
                 measure=measure_of(model, problem),
                 replicate=request.replicate,
+                again=again,
             )
             plan = _expressible(plan, request, limit)
         except Interrupted as error:
@@ -442,7 +503,14 @@ def _search_within(
                 plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
                 error.plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
             raise
+    if plan.problem.execution_model != problem.execution_model:
+        left_out.append(WEIGHTS_ONLY)
     return plan, left_out
+
+
+def _counts_by_default(model: ModelOfRequest) -> bool:
+    """True if neither the request nor a stored problem says how many samples are in flight."""
+    return model.request.samples_in_flight is None and model.read.problem is None
 
 
 def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:

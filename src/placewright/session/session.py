@@ -24,7 +24,7 @@ from placewright.execution.runtime import LoadedModel
 from placewright.profiling.deadline import NEVER, Deadline
 from placewright.report.comparison_table import ComparisonTable
 from placewright.report.contender_table import ContenderTable
-from placewright.report.plan_text import limit_warning
+from placewright.report.plan_text import plan_warning
 from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, running, search, spread
 from placewright.session.call_mix import LoadedCalls
@@ -385,7 +385,7 @@ def place(model: Any, **said: Any) -> Plan:
         OutOfTime: the total ended before there was a plan.
     """
     plan = Session(model, **said).place()
-    if text := limit_warning(plan.problem):
+    if text := plan_warning(plan):
         warnings.warn(text, stacklevel=3)
     return plan
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +36,7 @@ from placewright.simulation.legality import (
 )
 from placewright.simulation.max_load.model import Loads
 from placewright.simulation.stream.play import Stream, play_stream
+from placewright.simulation.stream.tasks import why_no_stream
 from placewright.simulation.timeline import Timeline
 
 
@@ -275,6 +277,20 @@ class Simulator:
         return play_stream(
             self.problem, arrays, placement.device_of, samples=samples, in_flight=in_flight
         )
+
+    def sample_peaks(self, placement: Placement) -> FloatArray | None:
+        """Peak bytes of a stream of one sample at a time, whatever the limits, (n_devices,).
+
+        None where nothing can be played: another objective, `why_no_stream`, too many segments.
+        """
+        problem = self.problem
+        if problem.objective != "throughput" or why_no_stream(problem) is not None:
+            return None
+        roomy = replace(problem, cluster=problem.cluster.without_memory_limits)
+        try:
+            return Simulator(roomy).stream(placement, samples=2, in_flight=1).memory_peaks
+        except InfeasibleError:
+            return None
 
     @property
     def has_timeline(self) -> bool:
