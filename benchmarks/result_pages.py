@@ -300,12 +300,13 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Problems of throughput without what the named methods refuse. All refuse shared "
             "channels, unlike links and routes through the host. Programs over ideals also refuse "
             "limits on energy and price, modes, memory pools, and phases that add up. Their rows "
-            "are from the same command with `--methods dpl,ideal-dp,pipedream --problems 3440`.",
+            "are from the same command with `--methods dpl,ideal-dp,pipedream --problems 3440`. "
+            "Since the claims above, `cp-sat` rounds its limits to the best value so far.",
             tables.proofs,
         ),
         Section(
             "Claims, of an earlier generator", "proofs-all-features", "make fuzz-proofs",
-            "More problems, without shared processors, energy, price and limits on them.",
+            "Further problems, without shared processors, energy, price and limits on them.",
             tables.proofs,
         ),
         Section(
