@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import networkx as nx
@@ -128,19 +128,34 @@ def test_a_shorter_search_finds_what_a_longer_one_begins_with() -> None:
             assert short.device_of.tolist() == longer.device_of.tolist()
 
 
+def freeing_order(graph: nx.DiGraph, sizes: Mapping[str, float]) -> list[str]:
+    """The order of a graph on one device that just holds it; `sizes` are bytes of outputs."""
+    for source, target in graph.edges:
+        graph.edges[source, target].update(bytes=sizes[source], tensor=source)
+    n_ops = len(graph)
+    problem = Problem.from_costs(graph, np.ones((n_ops, 1)), (0.0, math.inf), memory=[13.0])
+    order = order_that_frees(problem, np.zeros(n_ops, dtype=np.int64))
+    assert keeps_all(problem, Placement.of([0] * n_ops, order))
+    return [problem.graph.op_names[op] for op in order.tolist()]
+
+
 def test_an_order_that_frees_bytes_reads_them_before_it_makes_more() -> None:
     """Two branches of 10 bytes that shrink to 1: one ends before the other begins."""
     graph = nx.DiGraph()
     nx.add_path(graph, ["a", "big a", "small a", "sum"])
     nx.add_path(graph, ["a", "big b", "small b", "sum"])
-    sizes = {name: 10.0 if name.startswith("big") else 1.0 for name in graph}
-    nx.set_node_attributes(graph, sizes, "bytes")
-    problem = Problem.from_costs(graph, np.ones((6, 1)), (0.0, math.inf), memory=[13.0])
-    order = order_that_frees(problem, np.zeros(6, dtype=np.int64))
-    names = [problem.graph.op_names[op] for op in order.tolist()]
+    names = freeing_order(graph, {name: 10.0 if name.startswith("big") else 1.0 for name in graph})
     assert abs(names.index("big a") - names.index("small a")) == 1
     assert abs(names.index("big b") - names.index("small b")) == 1
-    assert keeps_all(problem, Placement.of([0] * 6, order))
+
+
+def test_an_order_that_frees_takes_the_last_reader_at_once() -> None:
+    """The second reader of 10 bytes makes 2, and frees 10 once the first has read them."""
+    graph = nx.DiGraph()
+    nx.add_path(graph, ["big", "second", "end"])
+    nx.add_path(graph, ["big", "first", "third", "end"])
+    sizes = {"big": 10.0, "first": 0.0, "second": 2.0, "third": 1.0}
+    assert freeing_order(graph, sizes) == ["big", "first", "second", "third", "end"]
 
 
 def test_what_is_closest_is_named_if_nothing_is_found() -> None:

@@ -357,16 +357,21 @@ def order_that_frees(problem: Problem, device_of: IntArray) -> IntArray:
     ready = [(added(unit), unit) for unit in range(graph.n_ops) if missing[unit] == 0]
     heapq.heapify(ready)
     order: list[int] = []
+    is_done = [False] * graph.n_ops
     while ready:
-        known, unit = heapq.heappop(ready)
-        if (now := added(unit)) < known:  # others have read its inputs meanwhile
-            heapq.heappush(ready, (now, unit))
+        unit = heapq.heappop(ready)[1]
+        if is_done[unit]:  # an entry of when it freed less
             continue
         order.append(unit)
+        is_done[unit] = True
+        frees: list[int] = []  # the last readers of what this unit has read
         for tensor in inputs[unit]:
             readers_left[tensor, where[unit]] -= 1
+            if readers_left[tensor, where[unit]] == 1:
+                frees += graph.tensor_consumers.row(tensor).tolist()
         for reader in graph.successors.row(unit).tolist():
             missing[reader] -= 1
-            if missing[reader] == 0:
+        for reader in (*graph.successors.row(unit).tolist(), *frees):
+            if missing[reader] == 0 and not is_done[reader]:
                 heapq.heappush(ready, (added(reader), reader))
     return np.array(order, dtype=np.int64)
