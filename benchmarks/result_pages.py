@@ -468,10 +468,11 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "decodes 200 tokens in ten placements: one of `auto`, and nine of contiguous pieces of "
             "random lengths. *Equal* compares tokens with the unsplit model's. Seconds are of one "
             "token. The error is |predicted / measured - 1|. The machine drifts, so that the plan "
-            "with all units on one core computes each token, too, in turn with the split. The last "
-            "column is the median error of the predicted ratio of the two. An earlier version of "
-            "calibration measured these, with latencies of 0 between segments that follow each "
-            "other.",
+            "with all units on one core computes each token, too, in turn with the split. "
+            "*Unsplit* is the range of its medians: one plan, measured with each placement. The "
+            "last column is the median error of the predicted ratio of the two. An earlier version "
+            "of calibration measured the rows of 32 layers, with latencies of 0 between segments "
+            "that follow each other.",
             tables.decoders,
         ),
         Section(
