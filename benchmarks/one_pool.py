@@ -2,8 +2,9 @@
 
 The model has two towers with the same weights, as networks that compare two inputs have. If each
 core runs a tower and has copies of its own, both keep 1.1 GiB, and the pool has 1 GiB. A search
-finds a placement within the pool, and a process of its own loads it. Its proportional set size,
-above that of a process with a tiny plan of this kind, should stay below the limit of the pool.
+finds a placement within the pool, and a process of its own loads it. OpenVINO and ONNX Runtime get
+the weights as read (option ``weights: shared``). The proportional set size of the process, above
+that of one with a tiny plan of this kind, should stay below the limit of the pool.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from placewright.errors import AnswerError
 from placewright.execution.processor import processor_text
 from placewright.files.plan_file import write_plan
 from placewright.files.results import read_rows, write_rows
+from placewright.frameworks.registry import make_runtime
 from placewright.placers.registry import make_placer
+from placewright.profiling.discover import discover
 from placewright.session.plans import plan_of
 from placewright.session.problems import constrained
 from placewright.simulation.evaluator import Evaluator
@@ -39,6 +42,7 @@ LIMIT = 2**30
 _LAYERS, _WIDTH, _ROWS = 4, 6144, 64
 _TINY = 32  # width of the model whose plan loads the libraries
 _RUNS = 5
+_OPTIONS = {name: {"weights": "shared"} for name in ("openvino", "onnxruntime")}
 _FLOPS = 50e9  # per second of a core; the same for both, so that it decides nothing
 
 
@@ -184,7 +188,7 @@ def _placed(path: Path, runtime: str) -> Plan:
     import placewright as pw
 
     model = pw.read(str(path), runtime=runtime)
-    cluster = pw.discover("cpu:0,cpu:1", runtime=runtime)
+    cluster = discover("cpu:0,cpu:1", make_runtime(runtime), options=_OPTIONS.get(runtime, {}))
     seconds = np.repeat(1e-5 + model.graph.op_flops[:, None] / _FLOPS, 2, axis=1)
     whole = Problem.of_ops(model.graph, cluster, CostTable(frozen_floats(seconds)))
     problem = constrained(replace(whole, source=model.source), {"ram": float(LIMIT)}, {})

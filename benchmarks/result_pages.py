@@ -134,8 +134,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Two towers with the same weights, on two cores that share a pool. Two copies of the "
             "weights do not fit into it. Memory is the proportional set size of a process above "
             "that of a process with a tiny plan; the peak is that of its resident set. Outputs "
-            "equal those of NumPy. With OpenVINO the process took more than predicted, and more "
-            "than the pool has.",
+            "equal those of NumPy. Devices of OpenVINO and ONNX Runtime have option `weights: "
+            "shared`: their weights come into memory with the first run.",
             tables.one_pool,
         ),
     )),

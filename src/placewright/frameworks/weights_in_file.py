@@ -7,6 +7,9 @@ again if somebody does need it.
 
 A weight that no file maps yet is copied to a file without a name in the user's cache folder, which
 ends with its last reference.
+
+A weight that several operators read is packed once per segment with one of them. Option ``weights:
+shared`` of a device gives it to its segments as an input instead. Then nobody packs it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import os
 import sys
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,10 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.errors import UnknownNameError
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.io.content import one_line
 
 LEAST_BYTES = 1 << 16  # smaller weights stay where they are
+WEIGHTS_OPTION = "weights"
+_PACKED, _SHARED = "packed", "shared"
 _MAPS = Path("/proc/self/maps")  # of Linux
 _LOG = logging.getLogger(__name__)
 
@@ -58,6 +64,18 @@ def in_file(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         np.frombuffer(mapped, array.dtype, array.size, start).reshape(array.shape)
         for array, start in zip(arrays, starts, strict=False)
     ]
+
+
+def are_shared(options: Mapping[str, str]) -> bool:
+    """True if weights that several operators read stay as read, by the options of a device.
+
+    Raises:
+        UnknownNameError: the option has a value that does not exist.
+    """
+    said = options.get(WEIGHTS_OPTION, _PACKED)
+    if said not in (_PACKED, _SHARED):
+        raise UnknownNameError(WEIGHTS_OPTION, said, [_PACKED, _SHARED])
+    return said == _SHARED
 
 
 def are_in_file(arrays: Sequence[NDArray[Any]]) -> list[bool]:

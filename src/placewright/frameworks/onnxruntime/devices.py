@@ -11,10 +11,11 @@ from typing import Any
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.execution.processor import physical_cores, processor_devices, processor_text
+from placewright.frameworks.weights_in_file import WEIGHTS_OPTION, are_shared
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _SESSION_OPTIONS = ("intra_op_num_threads", "graph_optimization_level")
-_OWN_OPTIONS = ("provider", "core", *_SESSION_OPTIONS)
+_OWN_OPTIONS = ("provider", "core", WEIGHTS_OPTION, *_SESSION_OPTIONS)
 _LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -43,12 +44,14 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
     """Refuse unknown options and values.
 
     Raises:
-        UnknownNameError: there is no such optimization level, or no such option of the CPU.
+        UnknownNameError: there is no such optimization level, no such option of the CPU, or no such
+            way to hold weights.
         InputError: the number of threads is not a number.
     """
     level = options.get("graph_optimization_level", "all")
     if level not in _LEVELS:
         raise UnknownNameError("graph_optimization_level", level, list(_LEVELS))
+    are_shared(options)  # refuses another value
     threads = options.get("intra_op_num_threads", "0")
     if not threads.isdecimal():
         raise InputError(

@@ -2,7 +2,8 @@
 
 Options of a device: ``provider`` names the execution provider, ``core`` the processor core on which
 the device's worker thread stays, ``intra_op_num_threads`` the number of threads of a session, and
-``graph_optimization_level`` is disabled, basic, extended, layout or all. A key with a dot
+``graph_optimization_level`` is disabled, basic, extended, layout or all, and ``weights`` is packed
+or shared. A key with a dot
 (``session.intra_op.allow_spinning``) is a session configuration entry; all others are options of
 the execution provider.
 """
@@ -58,7 +59,7 @@ from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microse
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
 from placewright.frameworks.onnxruntime.state import Staying, with_whole_state
 from placewright.frameworks.segment_cache import SegmentCache
-from placewright.frameworks.weights_in_file import give_back_pages
+from placewright.frameworks.weights_in_file import are_shared, give_back_pages
 from placewright.io.content import one_line
 from placewright.io.scratch import scratch_folder
 
@@ -122,6 +123,13 @@ class OnnxRuntime:
         check_options(options, device.name)
         settings = {k: v for k, v in sorted(options.items()) if k not in ("core", "device_id")}
         return replace(device, options=options, fingerprint=f"{hardware_text(options)} {settings}")
+
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        """True for processors whose sessions read weights that several of them need as read."""
+        return all(
+            memory_of_sessions(device)[0] == "cpu" and are_shared(device.options)
+            for device in devices
+        )
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a copy from one memory to the other; 0 between CPUs."""
@@ -208,7 +216,7 @@ class OnnxModel:
         """
         kernels = self._kernel_map(device)
         whole = whole_segment(self.graph)
-        part = self.parts.cut(whole)
+        part = self.parts.cut(whole, is_sharing=are_shared(device.options))
         arrays = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
         inputs = [self.from_host(array) for array in arrays]
         plain = self.reference(device).instance()
@@ -318,7 +326,7 @@ class OnnxModel:
         return max([_TOLERANCE, *(_TOLERANCE_OF_DTYPE.get(kind, 0.0) for kind in kinds)])
 
     def _compile(self, segment: OpSegment, device: Device) -> OnnxSegment:
-        part = self.parts.cut(segment)
+        part = self.parts.cut(segment, is_sharing=are_shared(device.options))
         session = self._session(part, self._session_options(part, device), segment, device)
         return self._segment(session, part, segment, device)
 
@@ -331,7 +339,8 @@ class OnnxModel:
             for name, tensor in zip(part.outputs, segment.outputs, strict=True)
         ]
         state = [(kept, self._kept_port(kept)) for kept in part.state]
-        return OnnxSegment(session, part.inputs, ports, device, state)
+        given = [(name, self._shared_value(name)) for name in part.given]
+        return OnnxSegment(session, part.inputs, ports, device, state, given)
 
     def _kept_port(self, kept: Staying) -> SessionPort:
         parts = self.parts
@@ -374,7 +383,7 @@ class OnnxModel:
         whole = whole_segment(self.graph)
         key = _key(whole, device)
         if key not in self._kernels:
-            part = self.parts.cut(whole)
+            part = self.parts.cut(whole, is_sharing=are_shared(device.options))
             with scratch_folder(Path(tempfile.gettempdir()), _SCRATCH) as folder:
                 file = Path(folder) / "optimized.onnx"
                 options = self._session_options(part, device)
@@ -405,6 +414,7 @@ class OnnxSegment:
     outputs: list[SessionPort]
     device: Device
     state: list[tuple[Staying, SessionPort]]
+    given: list[tuple[str, NativeTensor]]  # names and values of weights that are inputs
 
     def instance(self) -> OnnxInstance:
         """Make a binding with output buffers of its own."""
@@ -426,6 +436,8 @@ class OnnxInstance:
         self._state = [_State(kept, port, self._memory) for kept, port in segment.state]
         for state in self._state:
             state.bind(self._binding)
+        for name, weight in segment.given:
+            self._binding.bind_ortvalue_input(name, weight)
         self._is_static = all(port.shape is not None for port in segment.outputs)
         self._outputs: list[NativeTensor] = []
         if self._is_static:

@@ -8,6 +8,7 @@ array of each.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ class SubModel:
     inputs: tuple[str, ...]  # names of the model's inputs, as the segment lists them
     outputs: tuple[str, ...]  # names of its outputs
     state: tuple[Staying, ...] = ()  # further inputs and outputs, which stay with the session
+    given: tuple[str, ...] = ()  # names of large initializers that became inputs
 
 
 class OnnxParts:
@@ -98,13 +100,23 @@ class OnnxParts:
         }
         for op, at in enumerate(self.node_of_op):
             self.nodes[at].name = node_name(op)
+        readers = Counter(
+            name for at in self.node_of_op for name in set(values_read(self.nodes[at]))
+        )
+        self.read_by_several = {name for name in self.shared_arrays if readers[name] > 1}
 
-    def cut(self, segment: OpSegment) -> SubModel:
-        """Cut the sub-model of a segment."""
+    def cut(self, segment: OpSegment, *, is_sharing: bool = False) -> SubModel:
+        """Cut the sub-model of a segment.
+
+        Args:
+            is_sharing: large initializers that several ops read become inputs.
+        """
         onnx = self.onnx
         positions = sorted(self.node_of_op[op] for op in segment.ops)
         inputs = tuple(self.value_of_tensor[tensor] for tensor in segment.inputs)
-        nodes, initializers = self._needed(positions, inputs)
+        nodes, needed = self._needed(positions, inputs)
+        given = [name for name in needed if is_sharing and name in self.read_by_several]
+        initializers = [name for name in needed if name not in given]
         sub = onnx.GraphProto(name="segment")
         sub.node.extend(self.nodes[at] for at in nodes)
         outputs = []
@@ -117,6 +129,7 @@ class OnnxParts:
             sub.output.append(self._value_info(value, name))
         state = self._state_of(positions)
         sub.input.extend(self._value_info(v, v) for v in (*inputs, *(kept.read for kept in state)))
+        sub.input.extend(map(self._info_of_initializer, given))
         sub.output.extend(self._value_info(kept.made, kept.made) for kept in state)
         leaving = {*outputs, *(kept.made for kept in state)}  # membership only
         sub.value_info.extend(
@@ -135,7 +148,8 @@ class OnnxParts:
         made.opset_import.extend(self.model.opset_import)
         made.functions.extend(self.model.functions)
         shared = tuple(name for name in initializers if name in self.shared_arrays)
-        return SubModel(made.SerializeToString(), shared, inputs, tuple(outputs), state)
+        content = made.SerializeToString()
+        return SubModel(content, shared, inputs, tuple(outputs), state, tuple(given))
 
     def standalone(self, segment: OpSegment) -> Any:
         """Cut a segment as an ``onnx.ModelProto`` with all its weights and its ops' own names.
@@ -248,6 +262,10 @@ class OnnxParts:
         if value in self.types:
             info.type.CopyFrom(self.types[value])
         return info
+
+    def _info_of_initializer(self, name: str) -> Any:
+        held = self.initializers[name]
+        return self.onnx.helper.make_tensor_value_info(name, held.data_type, list(held.dims))
 
     def _node_of_op(self, source: ModelSource) -> list[int]:
         by_name: dict[str, int] = {}

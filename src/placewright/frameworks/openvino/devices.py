@@ -10,8 +10,9 @@ from typing import Any
 from placewright.core.cluster import Device
 from placewright.errors import MissingExtraError, UnknownNameError
 from placewright.execution.processor import RAM, processor_devices, processor_text
+from placewright.frameworks.weights_in_file import WEIGHTS_OPTION, are_shared
 
-_OWN_OPTIONS = ("device", "core")
+_OWN_OPTIONS = ("device", "core", WEIGHTS_OPTION)
 
 
 def discovered() -> tuple[Device, ...]:
@@ -55,10 +56,11 @@ def completed(device: Device) -> Device:
     """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
     Raises:
-        UnknownNameError: OpenVINO has no such device here.
+        UnknownNameError: OpenVINO has no such device here, or there is no such option.
     """
     known = {cpu.name: cpu for cpu in _cpu_devices()}
     options = {**(known[device.name].options if device.name in known else {}), **device.options}
+    are_shared(options)  # refuses another value
     filled = replace(device, options=options)
     available = openvino_core().available_devices
     kinds = [name.partition(".")[0] for name in available]

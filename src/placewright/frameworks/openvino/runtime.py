@@ -8,6 +8,7 @@ thread stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,6 +47,7 @@ from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.reader import keep_state_of
 from placewright.frameworks.openvino.segments import (
     NodeMap,
+    Part,
     cut,
     with_inner_outputs,
     with_weights_in_file,
@@ -53,7 +55,7 @@ from placewright.frameworks.openvino.segments import (
 from placewright.frameworks.openvino.state import with_whole_variables
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
 from placewright.frameworks.segment_cache import SegmentCache
-from placewright.frameworks.weights_in_file import give_back_pages
+from placewright.frameworks.weights_in_file import are_shared, give_back_pages
 
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 
@@ -88,6 +90,12 @@ class OpenVinoRuntime:
             UnknownNameError: OpenVINO has no such device here.
         """
         return openvino_devices.completed(device)
+
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        """True for processors whose segments read weights that several of them need as read."""
+        return all(
+            native_device(device) == "CPU" and are_shared(device.options) for device in devices
+        )
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a transfer; 0 between CPUs, which share memory.
@@ -159,7 +167,8 @@ class OpenVinoModel:
         keys = [_key(segment, devices[segment.device]) for segment in segments]
         new = {key: i for i, key in enumerate(keys) if key not in self._cache}
         chosen = [segments[i] for i in new.values()]
-        parts = cut(_library(), self.model, self.nodes, chosen) if chosen else []
+        shares = [are_shared(devices[segment.device].options) for segment in chosen]
+        parts = cut(_library(), self.model, self.nodes, chosen, shares) if chosen else []
         for key, segment, part in zip(new, chosen, parts, strict=True):
             self._cache.add(key, self._compile(part, segment, devices[segment.device]), segment)
         compiled: list[CompiledSegment] = [self._cache[key] for key in keys]
@@ -250,7 +259,8 @@ class OpenVinoModel:
 
     def throughput_mode(self, device: Device, in_flight: int | None = None) -> OpenVinoThroughput:
         """The unsplit model with as many requests at a time as OpenVINO finds best."""
-        compiled = self._compile(self.model, whole_segment(self.graph), device).compiled
+        whole = Part(self.model, ())
+        compiled = self._compile(whole, whole_segment(self.graph), device).compiled
         give_back_pages(self._weights)
         return OpenVinoThroughput(_library(), compiled, in_flight)
 
@@ -284,27 +294,50 @@ class OpenVinoModel:
         assert isinstance(made, OpenVinoSegment)
         return made
 
-    def _compile(self, part: Any, segment: OpSegment, device: Device) -> OpenVinoSegment:
+    def _compile(self, part: Part, segment: OpSegment, device: Device) -> OpenVinoSegment:
         try:
-            compiled = self.core.compile_model(part, native_device(device), compile_options(device))
+            compiled = self.core.compile_model(
+                part.model, native_device(device), compile_options(device)
+            )
         except RuntimeError as error:
             shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
             raise RuntimeFailure(
                 f"OpenVINO cannot compile a segment of {len(segment.ops)} ops ({shown}, ...) for "
                 f"'{device.name}': {_last_line(error)}"
             ) from error
-        return OpenVinoSegment(compiled)
+        ordered = self.model.get_ordered_ops() if part.weights else ()
+        weights = tuple(ordered[at].get_tensor_view() for at in part.weights)
+        made = OpenVinoSegment(compiled, weights)
+        if weights:
+            made.free_input_memory()
+        return made
 
 
 @dataclass
 class OpenVinoSegment:
-    """A compiled sub-model."""
+    """A compiled sub-model, and the weights that are its last inputs."""
 
     compiled: Any
+    weights: tuple[NativeTensor, ...] = ()
 
     def instance(self) -> OpenVinoInstance:
         """Make an infer request."""
-        return OpenVinoInstance(self.compiled.create_infer_request(), self.compiled)
+        return OpenVinoInstance(self._request(), self.compiled)
+
+    def free_input_memory(self) -> None:
+        """Infer once on ones: until then OpenVINO has memory of its own for each weight."""
+        request = self._request()
+        with suppress(RuntimeError, TypeError):  # if ones do not fit, the first run does it
+            for index in range(len(self.compiled.inputs) - len(self.weights)):
+                request.get_input_tensor(index).data[...] = 1
+            request.infer()
+
+    def _request(self) -> Any:
+        request = self.compiled.create_infer_request()
+        first = len(self.compiled.inputs) - len(self.weights)
+        for index, weight in enumerate(self.weights, start=first):
+            request.set_input_tensor(index, weight)
+        return request
 
 
 class OpenVinoInstance:

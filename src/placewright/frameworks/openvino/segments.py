@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ class NodeMap:
             require_same_kind(source, name, kind, present)
             self.node_of_op.append(at)
         self.op_positions = frozenset(self.node_of_op)
+        self.read_by_several = _read_by_several(nodes, self.op_positions)
         self.parameters = [at for at, n in enumerate(nodes) if n.get_type_name() == "Parameter"]
         self.port_of_tensor = self._ports(nodes, graph, source)
 
@@ -80,7 +82,34 @@ class NodeMap:
         return ports
 
 
-def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]) -> list[Any]:
+def _read_by_several(nodes: Sequence[Any], ops: frozenset[int]) -> list[int]:
+    """Positions of the large constants that several ops read, without a node between."""
+    position = {node.get_instance_id(): at for at, node in enumerate(nodes)}
+    found = []
+    for at, node in enumerate(nodes):
+        if node.get_type_name() == "Constant" and node.get_byte_size() >= LEAST_BYTES:
+            readers = {position.get(reader.get_node().get_instance_id(), -1)
+                       for reader in node.output(0).get_target_inputs()}  # fmt: skip
+            if len(readers & ops) > 1:
+                found.append(at)
+    return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """The sub-model of a segment."""
+
+    model: Any
+    weights: tuple[int, ...]  # positions of constants that are its last parameters
+
+
+def cut(
+    openvino: Any,
+    model: Any,
+    nodes: NodeMap,
+    segments: Sequence[OpSegment],
+    shares: Sequence[bool],
+) -> list[Part]:
     """Cut one sub-model per segment; its parameters and results are in the segment's order.
 
     Nodes are called ``op<number in the graph>``. Constants, and nodes that depend only on
@@ -90,6 +119,7 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
     Args:
         model: stays as it is.
         segments: no two of them share an op.
+        shares: for each segment, whether constants that several ops read become parameters.
     """
     clone = model.clone()
     ordered = clone.get_ordered_ops()
@@ -97,22 +127,34 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
         ordered[at].set_friendly_name(f"op{op}")
     _fix_shapes(openvino, [n for at, n in enumerate(ordered) if at not in nodes.op_positions])
     parts = []
-    for segment in segments:
+    for segment, is_sharing in zip(segments, shares, strict=True):
         inside = {ordered[nodes.node_of_op[op]].get_instance_id() for op in segment.ops}
         outputs = [_port(ordered, nodes, tensor) for tensor in segment.outputs]
+        weights = [
+            at
+            for at in (nodes.read_by_several if is_sharing else ())
+            if _readers(ordered[at].output(0), inside)
+        ]
+        entering = [(f"tensor{tensor}", _port(ordered, nodes, tensor)) for tensor in segment.inputs]
+        entering += [(f"weight{at}", ordered[at].output(0)) for at in weights]
         parameters = []
-        for tensor in segment.inputs:
-            port = _port(ordered, nodes, tensor)
+        for name, port in entering:
             parameter = openvino.opset13.parameter(
                 port.get_partial_shape(), port.get_element_type()
             )
-            parameter.set_friendly_name(f"tensor{tensor}")
-            for target in port.get_target_inputs():
-                if target.get_node().get_instance_id() in inside:
-                    target.replace_source_output(parameter.output(0))
+            parameter.set_friendly_name(name)
+            for target in _readers(port, inside):
+                target.replace_source_output(parameter.output(0))
             parameters.append(parameter)
-        parts.append((outputs, parameters, [ordered[nodes.node_of_op[op]] for op in segment.ops]))
-    return [_sub_model(openvino, *part) for part in parts]
+        own = [ordered[nodes.node_of_op[op]] for op in segment.ops]
+        parts.append((tuple(weights), (outputs, parameters, own)))
+    return [Part(_sub_model(openvino, *part), weights) for weights, part in parts]
+
+
+def _readers(port: Any, inside: set[int]) -> list[Any]:
+    """The inputs of nodes of a segment that read an output."""
+    targets = port.get_target_inputs()
+    return [target for target in targets if target.get_node().get_instance_id() in inside]
 
 
 def _fix_shapes(openvino: Any, nodes: Sequence[Any]) -> None:
