@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from placewright.core.arrays import FloatArray, frozen_floats
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
@@ -23,6 +24,7 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
     LoadedModel,
     OpSegment,
+    Runtime,
     segments_of_units,
     whole_segment,
 )
@@ -36,6 +38,15 @@ class SharesWeights(Protocol):
 
     def shares_weights(self, devices: Sequence[Device]) -> bool:
         """True if a weight that several of the devices need lies in memory once."""
+        ...
+
+
+@runtime_checkable
+class PacksWeights(Protocol):
+    """A runtime whose segments may each hold a copy of a weight."""
+
+    def packs_weights(self, device: Device) -> bool:
+        """True if every segment on the device packs the weights that it reads for itself."""
         ...
 
 
@@ -68,6 +79,27 @@ class SharesState(Protocol):
         continues with the values that the last one left.
         """
         ...
+
+
+def bytes_of_further_copies(
+    problem: Problem, segments: Iterable[tuple[int, Sequence[int]]], runtime: Runtime
+) -> FloatArray:
+    """Bytes of the copies of weights beyond those that memory counts, shape (n_devices,).
+
+    Memory counts a weight once per device. Of a weight that several segments of a device read,
+    each packs a copy if the runtime shares none.
+
+    Args:
+        segments: device and units of each.
+    """
+    weights, sizes = problem.unit_graph.op_weights, problem.unit_graph.weight_bytes
+    devices = problem.cluster.devices
+    copies = np.zeros((len(devices), len(sizes)))
+    for device, units in segments:
+        if isinstance(runtime, PacksWeights) and runtime.packs_weights(devices[device]):
+            read = [weights.row(int(unit)) for unit in units]
+            copies[device, np.unique(np.concatenate(read))] += 1.0
+    return frozen_floats(np.maximum(copies - 1.0, 0.0) @ sizes)
 
 
 _ROUNDING = 1e-9  # of sums of seconds in different orders

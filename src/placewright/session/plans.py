@@ -9,15 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from placewright.core.arrays import frozen_floats
 from placewright.core.execution_models import Event
 from placewright.core.op_patterns import by_op
 from placewright.core.placement import Placement
 from placewright.core.plan import ALL_CORES, UNSPLIT_STREAMS, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InfeasibleError
+from placewright.execution.placements import bytes_of_further_copies
 from placewright.files import plan_file
-from placewright.frameworks.registry import framework_names
+from placewright.frameworks.registry import framework_named, framework_names, is_installed
 from placewright.io.opened import shown_name
 from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
@@ -67,6 +70,28 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
         segments=segments,
         placer=record,
     )
+
+
+def limits_that_copies_exceed(plan: Plan) -> list[str]:
+    """A clause for each device or pool that has no room for the copies that segments pack.
+
+    The memory of a plan counts a weight once per device. With some runtimes each of its segments
+    packs the weights that it reads.
+    """
+    if not is_installed(framework_named(plan.runtime)):
+        return []
+    runtime, cluster = runtime_named(plan.runtime), plan.problem.cluster
+    copies = bytes_of_further_copies(plan.problem, plan.segments or (), runtime)
+    whole = copies + [plan.memory[name] for name in cluster.device_names]
+    needed = [*whole.tolist(), *cluster.pooled(frozen_floats(whole)).tolist()]
+    names = (*cluster.device_names, *cluster.shared_pools)
+    return [
+        f"copies of weights that several segments of a device pack: with them '{name}' takes "
+        f"{format_bytes(size)} and has {format_bytes(limit)}; option `weights: shared` of the "
+        "devices avoids them"
+        for name, size, limit in zip(names, needed, cluster.memory_limits.tolist(), strict=True)
+        if size > limit and copies.any()
+    ]
 
 
 def read_plan(

@@ -74,7 +74,7 @@ from placewright.session.language.run_search import (
 )
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest
-from placewright.session.plans import plan_of, predicted_plan
+from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
 from placewright.session.runtimes import default_runtime
@@ -444,6 +444,8 @@ def search_and_check(
             left_out.append(f"check on the hardware: {error.args[0]}")
     if model.request.evaluator == "simulated":
         plan = predicted_plan(plan)
+    if can_run(plan):
+        left_out += limits_that_copies_exceed(plan)
     return Placed(replace(plan, left_out=tuple(left_out)), table)
 
 

@@ -131,6 +131,10 @@ class OnnxRuntime:
             for device in devices
         )
 
+    def packs_weights(self, device: Device) -> bool:
+        """True unless option `weights` of the device is shared."""
+        return not are_shared(device.options)
+
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a copy from one memory to the other; 0 between CPUs."""
         seconds = 0.0

@@ -46,8 +46,8 @@ from placewright.frameworks.openvino.devices import (
 from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.reader import keep_state_of
 from placewright.frameworks.openvino.segments import (
+    CutModel,
     NodeMap,
-    Part,
     cut,
     with_inner_outputs,
     with_weights_in_file,
@@ -96,6 +96,10 @@ class OpenVinoRuntime:
         return all(
             native_device(device) == "CPU" and are_shared(device.options) for device in devices
         )
+
+    def packs_weights(self, device: Device) -> bool:
+        """True unless option `weights` of the device is shared."""
+        return not are_shared(device.options)
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a transfer; 0 between CPUs, which share memory.
@@ -259,7 +263,7 @@ class OpenVinoModel:
 
     def throughput_mode(self, device: Device, in_flight: int | None = None) -> OpenVinoThroughput:
         """The unsplit model with as many requests at a time as OpenVINO finds best."""
-        whole = Part(self.model, ())
+        whole = CutModel(self.model, ())
         compiled = self._compile(whole, whole_segment(self.graph), device).compiled
         give_back_pages(self._weights)
         return OpenVinoThroughput(_library(), compiled, in_flight)
@@ -294,7 +298,7 @@ class OpenVinoModel:
         assert isinstance(made, OpenVinoSegment)
         return made
 
-    def _compile(self, part: Part, segment: OpSegment, device: Device) -> OpenVinoSegment:
+    def _compile(self, part: CutModel, segment: OpSegment, device: Device) -> OpenVinoSegment:
         try:
             compiled = self.core.compile_model(
                 part.model, native_device(device), compile_options(device)

@@ -96,7 +96,7 @@ def _read_by_several(nodes: Sequence[Any], ops: frozenset[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Part:
+class CutModel:
     """The sub-model of a segment."""
 
     model: Any
@@ -109,7 +109,7 @@ def cut(
     nodes: NodeMap,
     segments: Sequence[OpSegment],
     shares: Sequence[bool],
-) -> list[Part]:
+) -> list[CutModel]:
     """Cut one sub-model per segment; its parameters and results are in the segment's order.
 
     Nodes are called ``op<number in the graph>``. Constants, and nodes that depend only on
@@ -148,7 +148,7 @@ def cut(
             parameters.append(parameter)
         own = [ordered[nodes.node_of_op[op]] for op in segment.ops]
         parts.append((tuple(weights), (outputs, parameters, own)))
-    return [Part(_sub_model(openvino, *part), weights) for weights, part in parts]
+    return [CutModel(_sub_model(openvino, *part), weights) for weights, part in parts]
 
 
 def _readers(port: Any, inside: set[int]) -> list[Any]:
