@@ -403,6 +403,24 @@ def test_help_starts_without_heavy_libraries() -> None:
     assert result.stdout.split() == ["[]", "[]"]
 
 
+def test_all_but_frameworks_placers_and_zoo_load_without_optional_libraries() -> None:
+    """Else a command fails for whoever installed one framework, or none."""
+    rooms = {room_of(path) for path in FILES} - {"frameworks", "placers", "zoo", "__main__"}
+    modules = [
+        ".".join(("placewright", *path.relative_to(SOURCE).with_suffix("").parts))
+        for path in FILES
+        if room_of(path) in rooms and path.name not in ("__init__.py", "__main__.py")
+    ]
+    assert "placewright.session.search" in modules
+    code = (
+        "import importlib, sys\n"
+        f"for name in {HEAVY!r}: sys.modules[name] = None\n"
+        f"for name in {modules!r}: importlib.import_module(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_using_openvino_reports_nothing_to_anybody() -> None:
     """OpenVINO tells a web service of its import, in a process that it forks for that."""
     code = (

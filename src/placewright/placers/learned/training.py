@@ -17,7 +17,6 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to
 from placewright.placers.learned.shared.searching import require_packages
 from placewright.placers.learned.shared.training_episodes import (
     ROUND,
@@ -106,6 +105,7 @@ def train(
     import torch
 
     from placewright.placers.learned.shared.checkpoint import save_checkpoint
+    from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to
     from placewright.placers.learned.shared.sampling import torch_scope
 
     target, job = Path(output), Job(placer, settings, tuple(problems))
