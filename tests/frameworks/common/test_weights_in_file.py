@@ -25,7 +25,7 @@ needs_maps = pytest.mark.skipif(not MAPS.exists(), reason="needs the memory of a
 
 def write_product(path: Path, stored: str, times: int = 1) -> int:
     """Write x @ w @ ..., with w in the file, beside it, or as a constant; return the bytes of w."""
-    onnx = pytest.importorskip("onnx")
+    onnx = pytest.importorskip("onnx", reason="the models are made with onnx")
     helper = onnx.helper
     values = np.eye(WIDTH, dtype=np.float32)
     weight = onnx.numpy_helper.from_array(values, "w")
@@ -106,7 +106,7 @@ def test_a_compiled_model_holds_its_weights_once(tmp_path: Path, runtime: str, s
 
     The rest of the growth is the engine's own code, which the first compilation loads.
     """
-    pytest.importorskip(runtime)
+    pytest.importorskip(runtime, reason=f"{runtime} is not installed")
     path = tmp_path / "product.onnx"
     size = write_product(path, stored)
     loaded, ran, is_shared = held_by_a_process(path, runtime, "packed")
@@ -119,7 +119,7 @@ def test_a_compiled_model_holds_its_weights_once(tmp_path: Path, runtime: str, s
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_segments_share_a_weight_that_nobody_packs(tmp_path: Path, runtime: str) -> None:
     """Three segments that would pack it take it from its file; the cluster counts it once."""
-    pytest.importorskip(runtime)
+    pytest.importorskip(runtime, reason=f"{runtime} is not installed")
     path = tmp_path / "products.onnx"
     size = write_product(path, "inside", times=3)
     loaded, ran, is_shared = held_by_a_process(path, runtime, "shared")
@@ -131,7 +131,7 @@ def test_segments_share_a_weight_that_nobody_packs(tmp_path: Path, runtime: str)
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_weights_are_packed_or_shared(runtime: str) -> None:
     """Another word is refused with both."""
-    pytest.importorskip(runtime)
+    pytest.importorskip(runtime, reason=f"{runtime} is not installed")
     with pytest.raises(UnknownNameError, match=r"'once'.*packed, shared"):
         discover("cpu", make_runtime(runtime), options={"weights": "once"})
 

@@ -214,7 +214,7 @@ def test_modes_of_a_card_share_the_share_of_the_card(name: str, second: str) -> 
     The third device is another mode of the first card, or a pair of both.
     """
     if name in NAMES:
-        pytest.importorskip(NAMES[name])
+        pytest.importorskip(NAMES[name], reason=f"{name} is not installed")
     problem = chain(8, 3, (1.0, 1.0, 1.0), ("gpu", "gpu", "gpu"))
     used = ("card", "other") if second == "pair" else ("card",)
     own = (("card",), ("other",), used)
