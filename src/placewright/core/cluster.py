@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -361,52 +361,47 @@ class Cluster:
     @cached_property
     def link_latency(self) -> FloatArray:
         """Seconds, shape (n_endpoints, n_endpoints); inf where there is no link, 0 to itself."""
-        matrix = np.full((self.n_endpoints, self.n_endpoints), np.inf)
+        matrix = self._of_links([link.latency_seconds for link in self.links], math.inf)
         np.fill_diagonal(matrix, 0.0)
-        for link in self.links:
-            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
-            matrix[ends] = link.latency_seconds
         return frozen_floats(matrix)
 
     @cached_property
     def link_seconds_per_byte(self) -> FloatArray:
         """1 / bandwidth, shape (n_endpoints, n_endpoints); inf where there is no link."""
-        matrix = np.full((self.n_endpoints, self.n_endpoints), np.inf)
+        matrix = self._of_links([1.0 / link.bandwidth for link in self.links], math.inf)
         np.fill_diagonal(matrix, 0.0)
-        for link in self.links:
-            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
-            matrix[ends] = 1.0 / link.bandwidth
         return frozen_floats(matrix)
 
     @cached_property
     def link_channel(self) -> IntArray:
         """Channel number, shape (n_endpoints, n_endpoints); -1 where there is no link."""
-        matrix = np.full((self.n_endpoints, self.n_endpoints), -1, dtype=np.int64)
         number: dict[str | tuple[str, str], int] = {}
-        for link in self.links:
-            key = link.channel if link.channel is not None else (link.source, link.destination)
-            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
-            matrix[ends] = number.setdefault(key, len(number))
-        return frozen_ints(matrix)
+        keys = (
+            link.channel if link.channel is not None else (link.source, link.destination)
+            for link in self.links
+        )
+        return frozen_ints(
+            self._of_links([number.setdefault(key, len(number)) for key in keys], -1)
+        )
 
     @cached_property
     def link_queues(self) -> BoolArray:
         """False where transfers never wait for each other, shape (n_endpoints, n_endpoints)."""
-        matrix = np.ones((self.n_endpoints, self.n_endpoints), dtype=np.bool_)
-        for link in self.links:
-            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
-            matrix[ends] = link.queues
-        return frozen_bools(matrix)
+        return frozen_bools(self._of_links([link.queues for link in self.links], True))
 
     @cached_property
     def occupied(self) -> IntArray:
         """Ends that copies occupy, bits `SENDER` and `RECEIVER`, (n_endpoints, n_endpoints)."""
-        matrix = np.zeros((self.n_endpoints, self.n_endpoints), dtype=np.int64)
         bits = {"nobody": 0, "sender": SENDER, "receiver": RECEIVER, "both": SENDER | RECEIVER}
-        for link in self.links:
+        return frozen_ints(self._of_links([bits[link.occupies] for link in self.links], 0))
+
+    def _of_links(self, values: Sequence[float], elsewhere: float) -> np.ndarray:
+        """A value for each pair of endpoints: those of the links, and one for all other pairs."""
+        matrix = np.full((self.n_endpoints, self.n_endpoints), elsewhere)
+        for link, value in zip(self.links, values, strict=True):
             ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
-            matrix[ends] = bits[link.occupies]
-        return frozen_ints(matrix)
+            matrix[ends] = value
+        return matrix
 
     @property
     def n_channels(self) -> int:
@@ -462,6 +457,13 @@ class Cluster:
         taken = peaks[members] * self.replicas[members]
         total = np.bincount(self.pool_of[members], taken, minlength=len(self.pool_bytes))
         return np.asarray(total, dtype=np.float64)
+
+    def exceeded_limits(self, peaks: FloatArray) -> list[tuple[str, float, float]]:
+        """Device or shared pool, bytes taken and available, for each limit that peaks exceed."""
+        names = (*self.device_names, *self.shared_pools)
+        taken = [*peaks.tolist(), *self.pooled(peaks).tolist()]
+        rows = zip(names, taken, self.memory_limits.tolist(), strict=True)
+        return [(name, size, limit) for name, size, limit in rows if size > limit]
 
     def room(self, devices: BoolArray) -> float:
         """The most bytes that a set of devices can keep together, by all limits.

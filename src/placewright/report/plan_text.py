@@ -144,13 +144,10 @@ def left_out_lines(plan: Plan) -> list[str]:
     if whole is None:
         roomy = replace(problem, cluster=cluster.without_memory_limits)
         whole = Simulator(roomy.with_samples_in_flight(1)).memory_peaks(plan.placement)
-    needed = [*whole.tolist(), *cluster.pooled(whole).tolist()]
-    names = (*cluster.device_names, *cluster.shared_pools)
     return [
         f"warning: with one sample in flight '{name}' needs {format_bytes(size)} and has "
         f"{format_bytes(limit)}; argument `samples_in_flight` 1 counts it"
-        for name, size, limit in zip(names, needed, cluster.memory_limits.tolist(), strict=True)
-        if size > limit
+        for name, size, limit in cluster.exceeded_limits(whole)
     ]
 
 

@@ -371,12 +371,18 @@ def _why_not_alone(simulator: Simulator, whole: Placement) -> str | None:
     violation = simulator.violation(whole)
     if violation is not None:
         return violation.message
-    if simulator.sample_peaks(whole) is not None:
-        try:
-            simulator.stream(whole, samples=2, in_flight=1)
-        except InfeasibleError as error:
-            return str(error)
-    return None
+    peaks = simulator.sample_peaks(whole)
+    if peaks is None:
+        return None
+    exceeded = simulator.problem.cluster.exceeded_limits(peaks)
+    return next((_too_large_for(*limit) for limit in exceeded), None)
+
+
+def _too_large_for(name: str, size: float, limit: float) -> str:
+    return (
+        f"a stream with one sample in flight takes {format_bytes(size)} on '{name}', "
+        f"which has {format_bytes(limit)}"
+    )
 
 
 def is_same(first: Placement, second: Placement) -> bool:

@@ -82,15 +82,14 @@ def limits_that_copies_exceed(plan: Plan) -> list[str]:
         return []
     runtime, cluster = runtime_named(plan.runtime), plan.problem.cluster
     copies = bytes_of_further_copies(plan.problem, plan.segments or (), runtime)
+    if not copies.any():
+        return []
     whole = copies + [plan.memory[name] for name in cluster.device_names]
-    needed = [*whole.tolist(), *cluster.pooled(frozen_floats(whole)).tolist()]
-    names = (*cluster.device_names, *cluster.shared_pools)
     return [
         f"copies of weights that several segments of a device pack: with them '{name}' takes "
         f"{format_bytes(size)} and has {format_bytes(limit)}; option `weights: shared` of the "
         "devices avoids them"
-        for name, size, limit in zip(names, needed, cluster.memory_limits.tolist(), strict=True)
-        if size > limit and copies.any()
+        for name, size, limit in cluster.exceeded_limits(frozen_floats(whole))
     ]
 
 
