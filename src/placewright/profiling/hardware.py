@@ -35,8 +35,26 @@ def measured_values(
 ) -> Callable[[Placement], float]:
     """Make a function for `Evaluator(measure=...)`: median seconds of a placement.
 
-    The machine drifts. So each value is the placement's time over that of a reference (the unsplit
-    model on the first device) in the same loop, times the reference's first median.
+    The machine drifts. So each value is a ratio of `measured_ratios`, times the reference's first
+    median.
+    """
+    ratio, base = measured_ratios(problem, model, runs=runs)
+    return lambda placement: base * ratio(placement)
+
+
+def measured_ratios(
+    problem: Problem, model: LoadedModel, *, runs: int = 7
+) -> tuple[Callable[[Placement], float], float]:
+    """Make a function that times a placement in one loop with a reference; also time that alone.
+
+    The reference is the unsplit model on the first device.
+
+    Args:
+        runs: of a placement and of the reference, in turns.
+
+    Returns:
+        The function, whose value is the median of the placement's time over the reference's, and
+        median seconds of the reference.
     """
     inputs = model.random_inputs(np.random.default_rng(0))
     reference = whole_model_runner(model, problem.cluster.devices[0])
@@ -44,14 +62,14 @@ def measured_values(
     reference.time(2)
     base = statistics.median(reference.time(runs))
 
-    def measure(placement: Placement) -> float:
+    def ratio(placement: Placement) -> float:
         with call_runner(problem, placement, model) as runner:
             runner.run(inputs)
             runner.time(1)
             pairs = [(runner.time(1)[0], reference.time(1)[0]) for _ in range(runs)]
-        return base * statistics.median(mine / other for mine, other in pairs)
+        return statistics.median(mine / other for mine, other in pairs)
 
-    return measure
+    return ratio, base
 
 
 def measure_interleaved(
