@@ -476,7 +476,7 @@ def _add_loads(add: Callable[..., None]) -> None:
     # The smallest load has the least price then, so that only a proof that nothing fits is false,
     # and `maxload-ip` claims none.
     changed = _charged(always=lambda of: of.always + of.used.sum(), used=lambda of: of.used * 0.0)
-    add("every device is paid for", LOAD, ("cp-sat",), _of_load(**changed)[0], first=431)
+    add("every device is paid for", LOAD, ("cp-sat",), _of_load(**changed)[0], first=884)
     add(
         "twins are told apart too much (limits)",
         LOAD,
@@ -496,7 +496,7 @@ def _add_loads(add: Callable[..., None]) -> None:
             LOAD,
             (method,),
             alike,
-            first=1283,
+            first=1736,
         )
     add(
         "the area is a tenth larger",

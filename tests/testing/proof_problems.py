@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from testing.event_truth import legal_placements
-from testing.plain_truth import amount, seconds_of
+from testing.plain_truth import amount, seconds_of, seconds_of_each
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
@@ -116,7 +116,7 @@ FEATURES: dict[str, Feature] = {
     "shared processors": Feature(0.44, (EVENT, LOAD), later=7, under={LOAD: 0.3}, unmoved=(SUMS,)),
     "energy": Feature(0.36, (EVENT,), later=8),
     "price": Feature(0.42, (EVENT,), later=8),  # where energy is not the objective
-    "idle power": Feature(0.8, _QUEUES, later=8),
+    "idle power": Feature(0.8, _QUEUES, later=8, under={LOAD: 1.0}),
     "own joules": Feature(0.85, _QUEUES, later=8, under={LOAD: 1.0}),
     "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.4}),
 }
@@ -267,6 +267,7 @@ class _Draw:
         self.limited_row, self.limit_share = rng.random(), rng.choice([0.75, 1.0, 1.25], 3)
         if self.model == LOAD:
             self.limit_share *= 0.8  # a placement of little load also costs little
+            self.idle_watts = self.idle_watts / 16.0  # near the joules by which placements differ
             self.limit_share *= rng.choice([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0**20, 2.0**34], 3)
             self.draw_equal_joules(rng)
 
@@ -408,6 +409,10 @@ class _Draw:
             if row is None or not self.is_amount_limited[at]:
                 continue
             most = amount(whole, name, row, seconds) * self.limit_share[at]
+            if name == "energy" and self.model == LOAD:
+                timed = zip(rows, seconds_of_each(whole, rows), strict=True)
+                least = min(amount(whole, name, *one) for one in timed)
+                most = least * (0.75 + self.limit_share[at] / 4.0)
             if name == "energy" and self.ops_within_limit:
                 most = 3.0 * self.ops_within_limit
             if most > 0:
