@@ -68,6 +68,7 @@ from placewright.session.checking import (
 from placewright.session.language.answer import memory_advice
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.language.run_search import (
+    ENOUGH,
     LayersInRuns,
     why_inexpressible,
     why_pins_inexpressible,
@@ -465,7 +466,7 @@ def _search_within(
     if is_of_tokens(problem) and (reason := why_pins_inexpressible(problem)) is not None:
         raise FieldError("pin", f"leaves nothing that the engine can express: {reason}")
     if isinstance(placer, Auto) and is_alone and is_of_tokens(problem):
-        placer = LayersInRuns()
+        placer = LayersInRuns(_enough(request))
     is_whole = isinstance(placer, LayersInRuns) or not is_of_tokens(problem)
     whole = request.limit
     reserved = measured.check_seconds if steps.check == CHECKING else 0.0
@@ -508,6 +509,11 @@ def _search_within(
     if plan.problem.execution_model != problem.execution_model:
         left_out.append(WEIGHTS_ONLY)
     return plan, left_out
+
+
+def _enough(request: Request) -> float:
+    """Gap at which the search for a language model ends; 0 if the request states its time."""
+    return ENOUGH if (request.budget, request.core_seconds) == (None, None) else 0.0
 
 
 def _counts_by_default(model: ModelOfRequest) -> bool:

@@ -57,6 +57,32 @@ def test_bound_and_a_wide_beam_beside_all_placements(seed: int) -> None:
     assert math.isinf(none.bound)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_bound_of_placements_with_an_item_on_a_device(seed: int) -> None:
+    """At any prices no placement with an op on the device is quicker; without limits one is as."""
+    problem = drawn(seed)
+    chain = Chain(problem, [], [0] * problem.n_devices)
+    items = problem.colocation.group_of.tolist()
+    every = list(itertools.product(range(problem.n_devices), repeat=problem.graph.n_ops))
+    values = [plain_sum(problem, chosen) for chosen in every]
+    _, prices = chain.bound()
+    for device, free in itertools.product(range(problem.n_devices), ((), (0,))):
+        best = min(
+            (
+                value
+                for chosen, value in zip(every, values, strict=True)
+                if any(
+                    at == device and item not in free
+                    for at, item in zip(chosen, items, strict=True)
+                )
+            ),
+            default=math.inf,
+        )
+        assert chain.least_on(prices, device, free) <= best * (1 + 1e-9)
+        if not len(chain.limits):
+            assert chain.least_on(prices, device, free) == pytest.approx(best)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_without_limits_the_bound_is_the_optimum(seed: int) -> None:
     problem = drawn(seed)

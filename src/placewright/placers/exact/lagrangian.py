@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
@@ -76,7 +77,8 @@ class Chain:
         """
         found = [np.zeros(())]
         for step in reversed(self.steps):
-            found.append(self._with_rest(step, prices, found[-1]).min(axis=-1, initial=np.inf))
+            with_rest = self._priced(step, prices) + _on_axes(step, found[-1])
+            found.append(with_rest.min(axis=-1, initial=np.inf))
         return found[::-1]
 
     def bound(self) -> tuple[float, FloatArray]:
@@ -105,31 +107,57 @@ class Chain:
             prices = promised.x[1:]
         return best - ROUNDING * abs(best), best_prices
 
+    def least_on(self, prices: FloatArray, device: int, free: Sequence[int] = ()) -> float:
+        """Lower bound of placements with an item on a device, in seconds; inf if none can be.
+
+        Args:
+            prices: see `towards_end`.
+            free: items that do not count as on it.
+        """
+        rest, before = self.towards_end(prices), np.zeros(())
+        least = math.inf
+        for number, step in enumerate(self.steps):
+            so_far = before[..., None] + self._priced(step, prices)
+            here = np.flatnonzero(step.devices == device)
+            if len(here) and step.item not in free:
+                whole = so_far + _on_axes(step, rest[number + 1])
+                least = min(least, float(whole[..., here].min(initial=math.inf)))
+            closed = tuple(axis for axis in range(so_far.ndim) if axis not in step.kept)
+            before = so_far.min(axis=closed, initial=math.inf)
+        if not math.isfinite(least):
+            return math.inf
+        return least - float(prices @ self.limits) - ROUNDING * abs(least)
+
     def _most_price(self) -> float:
         """Largest price that is tried; any price gives a valid bound."""
         slowest = [float(step.seconds[np.isfinite(step.seconds)].max(initial=0.0))
                    for step in self.steps]  # fmt: skip
         return len(slowest) * math.fsum(slowest)
 
-    def _with_rest(self, step: ChainStep, prices: FloatArray, rest: FloatArray) -> FloatArray:
-        """Sum of a step's seconds, its priced bytes and the value of later steps, on its axes."""
-        shape = [1] * step.seconds.ndim
-        for axis, n in zip(step.kept, rest.shape, strict=True):
-            shape[axis] = n
-        priced = step.size * (prices @ self.shares)[step.devices]
-        return np.asarray(step.seconds + priced + rest.reshape(shape))
+    def _priced(self, step: ChainStep, prices: FloatArray) -> FloatArray:
+        """Sum of a step's seconds and its priced bytes, on its axes."""
+        return np.asarray(step.seconds + step.size * (prices @ self.shares)[step.devices])
 
     def _used(self, prices: FloatArray, rest: Sequence[FloatArray]) -> FloatArray:
         """Part of each limit that the best placement with these prices takes, (n_limits,)."""
         used = np.zeros(len(self.limits))
         at: tuple[int, ...] = ()
         for number, step in enumerate(self.steps):
-            chosen = int(self._with_rest(step, prices, rest[number + 1])[at].argmin())
+            with_rest = self._priced(step, prices) + _on_axes(step, rest[number + 1])
+            chosen = int(with_rest[at].argmin())
             where = (*at, chosen)
             size = float(np.broadcast_to(step.size, step.seconds.shape)[where])
             used += size * self.shares[:, step.devices[chosen]]
             at = tuple(where[axis] for axis in step.kept)
         return used
+
+
+def _on_axes(step: ChainStep, rest: FloatArray) -> FloatArray:
+    """Values by the devices of items that stay open, on the axes of a step."""
+    shape = [1] * step.seconds.ndim
+    for axis, n in zip(step.kept, rest.shape, strict=True):
+        shape[axis] = n
+    return rest.reshape(shape)
 
 
 def _whole(problem: Problem) -> float:
@@ -282,6 +310,7 @@ def _across(table: FloatArray | BoolArray, row: int, column: int, n_axes: int) -
 
 _GRAIN = 2.0**-40  # of a limit's unit, within which sums of bytes are the same
 _FITS = 1.0 + 1e-12  # times a limit, for sums in another order
+_MIX = 0x2545F4914F6CDD1D  # odd; its powers mix the numbers of a row into one
 
 
 @dataclass(frozen=True)
@@ -331,56 +360,38 @@ class _Beam:
         self._open = np.zeros((1, 0), dtype=np.int64)  # (kept, open items)
         self._value = np.zeros(1)
         self._used = np.zeros((1, len(chain.limits)))
-        self._history: list[tuple[IntArray, IntArray]] = []  # row before, and choice
+        # row before, and choice, of each step
+        self._history: list[tuple[NDArray[np.int32], NDArray[np.int16]]] = []
         self.lost = math.inf  # least seconds of placements that go on from one beyond the width
 
     def advance(self, step: ChainStep, rest: FloatArray, width: int, under: float) -> bool:
         """Let all partial placements choose a device of an item; False if none is left."""
-        n_devices = len(step.devices)
-        at = tuple(self._open.T)
-        size = np.broadcast_to(step.size, step.seconds.shape)[at].reshape(-1, n_devices)
-        seconds = step.seconds[at].reshape(-1, n_devices)
-        value = self._value[:, None] + seconds
-        shares = self._chain.shares[:, step.devices].T
-        used = self._used[:, None, :] + size[:, :, None] * shares[None]
-        axes = [np.broadcast_to(row[:, None], value.shape) for row in self._open.T]
-        axes.append(np.broadcast_to(np.arange(n_devices), value.shape))
-        is_open = tuple(axes[axis] for axis in step.kept)
-        promise = value + used @ self._prices + rest[is_open]
-        priced = float(self._prices @ self._chain.limits)
-        under += priced
-        good = np.isfinite(promise) & (promise < under) & (used <= self._fits).all(axis=-1)
-        if not good.any():
+        at, n_devices = tuple(self._open.T), len(step.devices)
+        priced = float(self._chain.limits @ self._prices)
+        rate = (self._prices @ self._chain.shares)[step.devices]
+        size = np.broadcast_to(step.size, step.seconds.shape)
+        whole = step.seconds + size * rate + _on_axes(step, rest)
+        so_far = self._value + self._used @ self._prices
+        promise = so_far[:, None] + whole[at].reshape(-1, n_devices)
+        rows, choices = np.nonzero(promise < under + priced)
+        used = self._used[rows]
+        ends = [*(row[rows] for row in at), choices]
+        used += size[tuple(ends)][:, None] * self._chain.shares.T[step.devices[choices]]
+        good = np.flatnonzero((used <= self._fits).all(axis=1))
+        if not len(good):
             return False
-        after = np.zeros((int(good.sum()), len(is_open)), dtype=np.int64)
-        for column, axis in enumerate(is_open):
-            after[:, column] = axis[good]
-        chosen, beyond = self._chosen(after, value[good], used[good], promise[good], width)
+        after = np.zeros((len(good), len(step.kept)), dtype=np.int64)
+        for column, axis in enumerate(step.kept):
+            after[:, column] = ends[axis][good]
+        promised = promise[rows[good], choices[good]]
+        stays, beyond = _most_promising(after, used[good], promised, width)
         self.lost = min(self.lost, beyond - priced - ROUNDING * abs(beyond))
-        rows, choices = (found[chosen] for found in np.nonzero(good))
-        self._history.append((rows, choices))
-        self._open, self._value = after[chosen], value[good][chosen]
-        self._used = used[good][chosen]
+        chosen = good[stays]
+        seconds = step.seconds[tuple(end[chosen] for end in ends)]
+        self._value = self._value[rows[chosen]] + seconds
+        self._open, self._used = after[stays], used[chosen]
+        self._history.append((rows[chosen].astype(np.int32), choices[chosen].astype(np.int16)))
         return True
-
-    @staticmethod
-    def _chosen(
-        after: IntArray, value: FloatArray, used: FloatArray, promise: FloatArray, width: int
-    ) -> tuple[IntArray, float]:
-        """Rows that stay, and the least promise of the others.
-
-        The quickest of those that are alike stays, if it is one of the most promising.
-        """
-        grains = np.rint(used / _GRAIN).astype(np.int64)
-        keys = [*grains.T, *after.T]
-        order = np.lexsort([value, *keys])
-        alike: BoolArray = np.ones(len(order), dtype=np.bool_)
-        alike[0] = False
-        for key in keys:
-            alike[1:] &= key[order][1:] == key[order][:-1]
-        stays = order[~alike]
-        stays = stays[np.argsort(promise[stays], kind="stable")]
-        return stays[:width], float(promise[stays[width:][:1]].min(initial=math.inf))
 
     def best(self) -> tuple[IntArray, float]:
         """Device of each item in the quickest placement, and its seconds."""
@@ -392,3 +403,30 @@ class _Beam:
             found[step.item] = step.devices[choices[row]]
             row = int(rows[row])
         return found, float(self._value.min())
+
+
+def _most_promising(
+    after: IntArray, used: FloatArray, promise: FloatArray, width: int
+) -> tuple[IntArray, float]:
+    """Rows that stay, and the least promise of the others.
+
+    The most promising of those that are alike stays, if it is within the width.
+    """
+    order = np.argsort(promise, kind="stable")
+    for number in (2 * width, len(order)):
+        stays = _first_of_alike(order[:number], after, used)
+        if len(stays) > width or number >= len(order):
+            break
+    return stays[:width], float(promise[stays[width:][:1]].min(initial=math.inf))
+
+
+def _first_of_alike(order: IntArray, after: IntArray, used: FloatArray) -> IntArray:
+    """The first of all rows with the same open devices and bytes, in their order."""
+    grains = np.rint(used[order] / _GRAIN).astype(np.int64)
+    keys = np.concatenate([grains, after[order]], axis=1)
+    mixed = keys @ np.cumprod(np.full(keys.shape[1], _MIX))  # alike rows become neighbours
+    by_mixed = np.argsort(mixed, kind="stable")
+    keys = keys[by_mixed]
+    is_first = np.ones(len(order), dtype=np.bool_)
+    is_first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    return order[np.sort(by_mixed[is_first])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ from placewright.placers.exact.lagrangian import ROUNDING, Chain, best_in_beam
 from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.profiling.token_costs import is_streamed
 from placewright.session.language.problem import is_of_tokens
-from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.writers.llama_cpp import first_of_layers
 
 _FREE = -1  # place of an op that no pin fixes
@@ -123,12 +123,14 @@ def host_columns(problem: Problem) -> set[int]:
     return {at for at, device in enumerate(devices) if device.pool is not None}
 
 
+_PROGRAM = "integer program without runs"
 _METHOD, _BEAM = "Lagrangian relaxation of memory", "beam along prices of memory"
-_WIDTHS = (200, 1000, 5000, 20_000)  # of the beams
-_ENOUGH = 1e-3  # gap at which the search ends
+# width of a beam, and number of divisions of layers that are tried after it
+_ROUNDS = ((200, 0), (1000, 4), (5000, 0), (20_000, 20))
+_LONGER = ((80_000, 40),)  # rounds that a clock ends
+ENOUGH = 2e-3  # gap at which a search ends that nobody gave a time
 _SHARE = 0.4  # of the rest of the budget, for each integer program
 _LEAST_SECONDS = 0.5  # of the budget; below it no further program begins
-_MOST_TRIES = 24  # divisions of layers that are tried
 _NOTHING = (
     "none was found whose layers lie in runs, as the engine needs them; give a longer budget, or "
     "more memory"
@@ -137,12 +139,19 @@ _NOTHING = (
 
 @dataclass(frozen=True)
 class LayersInRuns:
-    """Places a language model on devices that an engine fills in order."""
+    """Places a language model on devices that an engine fills in order.
+
+    Attributes:
+        enough: gap at which the search ends; 0 goes on until the optimum is proven, or the budget
+            is spent.
+    """
 
     name: ClassVar[str] = "layer-runs"
     paper: ClassVar[str] = "ours, after Geoffrion, Mathematical Programming Study 2, 1974"
     objectives: ClassVar[tuple[str, ...]] = ("latency",)
     needs_training: ClassVar[bool] = False
+
+    enough: float = ENOUGH
 
     def why_not(self, problem: Problem) -> str | None:
         """None for a request to a language model."""
@@ -154,23 +163,25 @@ class LayersInRuns:
         modes = sorted(_modes(problem), key=lambda mode: mode.bound)
         if not modes or math.isinf(modes[0].bound):
             return evaluator.solution(message="the engine cannot express any that keeps all pins")
+        for mode in modes[1:]:
+            mode.leave_out_common()
         evaluator.offer_bound(modes[0].bound, _METHOD)
-        for width in _WIDTHS:
-            for mode in modes:
-                if not _is_enough(evaluator, mode):
-                    mode.search_beam(evaluator, width)
-                    evaluator.offer_bound(min(open_mode.bound for open_mode in modes), _BEAM)
-        for mode in modes:
-            if not _is_enough(evaluator, mode):
-                mode.search_divisions(evaluator, rng)
+        rounds = _ROUNDS + _LONGER * evaluator.budget.is_timed
+        for (width, tries), mode in itertools.product(rounds, modes):
+            if not self._is_enough(evaluator, mode):
+                mode.search_beam(evaluator, width)
+            evaluator.offer_bound(min(each.bound for each in modes), _BEAM)
+            if tries and not self._is_enough(evaluator, mode):
+                mode.search_divisions(evaluator, rng, tries, self._is_enough)
+            evaluator.offer_bound(min(each.bound for each in modes), _PROGRAM)
         if evaluator.best is None:
             return evaluator.solution(message=_NOTHING)
         return evaluator.solution()
 
-
-def _is_enough(evaluator: Evaluator, mode: _Mode) -> bool:
-    """True if a mode can bring next to nothing, or time is over."""
-    return evaluator.is_spent or evaluator.best_value <= mode.bound * (1.0 + _ENOUGH)
+    def _is_enough(self, evaluator: Evaluator, mode: _Mode) -> bool:
+        """True if a mode can bring next to nothing, or time is over."""
+        gap = max(self.enough, CLOSED)
+        return evaluator.is_spent or evaluator.best_value <= mode.bound * (1.0 + gap)
 
 
 def _modes(problem: Problem) -> list[_Mode]:
@@ -198,6 +209,15 @@ class _Mode:
         self._run = [*self._runs.ops, *head]
         self._chain = Chain(self._problem, self._run, self._rank)
         self.bound, self._prices = self._chain.bound()
+        self._divisions: Iterator[Problem] | None = None  # that are left; None before the first
+
+    def leave_out_common(self) -> None:
+        """Bound only placements with weights in this mode's column of the host; others have all."""
+        if self._host is not None:
+            embedding = self._problem.graph.op_index["embedding"]
+            item = int(self._problem.colocation.group_of[embedding])
+            least = self._chain.least_on(self._prices, self._host, (item,))
+            self.bound = max(self.bound, least)
 
     def search_beam(self, evaluator: Evaluator, width: int) -> None:
         """Evaluate the best placement of a beam, and raise the bound by what the beam lost."""
@@ -207,15 +227,28 @@ class _Mode:
         if found.devices is not None:
             evaluator.evaluate(self._problem.colocation.expand(found.devices))
 
-    def search_divisions(self, evaluator: Evaluator, rng: np.random.Generator) -> None:
-        """Solve programs whose attention lies in runs, near that of a program without runs."""
-        free = self._solved(self._problem, evaluator, rng)
-        if free.placement is None:
-            return
-        if why_inexpressible(self._problem, free.placement) is None:
-            evaluator.evaluate(free.placement.device_of)
-        for problem in itertools.islice(self._divided(free.placement), _MOST_TRIES):
-            if _is_enough(evaluator, self) or evaluator.remaining_seconds < _LEAST_SECONDS:
+    def search_divisions(
+        self,
+        evaluator: Evaluator,
+        rng: np.random.Generator,
+        tries: int,
+        is_enough: Callable[[Evaluator, _Mode], bool],
+    ) -> None:
+        """Solve programs whose attention lies in runs, near that of a program without runs.
+
+        The program without runs bounds those with them. Further calls go on with the next ones.
+        """
+        if self._divisions is None:
+            free = self._solved(self._problem, evaluator, rng)
+            self.bound = max(self.bound, free.lower_bound)
+            if free.placement is None:
+                self._divisions = iter(())
+                return
+            if why_inexpressible(self._problem, free.placement) is None:
+                evaluator.evaluate(free.placement.device_of)
+            self._divisions = self._divided(free.placement)
+        for problem in itertools.islice(self._divisions, tries):
+            if is_enough(evaluator, self) or evaluator.remaining_seconds < _LEAST_SECONDS:
                 return
             if self._least(problem) >= evaluator.best_value:
                 continue
