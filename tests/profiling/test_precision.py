@@ -13,7 +13,12 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.resident_inputs import with_resident_inputs
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.profiling.catalogue import catalogue_cluster, fit_named, with_precision
-from placewright.profiling.roofline import own_precisions, roofline_costs, sheet_lines
+from placewright.profiling.roofline import (
+    own_precisions,
+    roofline_costs,
+    roofline_problem,
+    sheet_lines,
+)
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}
 WIDTH, HIDDEN, VOCABULARY, LAYERS = 4096, 11008, 32000, 32
@@ -173,3 +178,34 @@ def test_types_of_weights_survive_files_and_resident_inputs(tmp_path: Path) -> N
     changed = with_resident_inputs(graph, [0]).graph
     assert changed.weight_dtypes == ("i8", "f32")
     assert np.array_equal(changed.weight_bytes, [1e6, 4e6])
+
+
+@pytest.mark.parametrize(
+    ("names", "wish", "share", "dtype"),
+    [
+        (("gpu-t4",), "f16", 0.5, "f16"),
+        (("gpu-t4", "cpu-xeon-8480"), "bf16", 0.5, "f16"),  # the T4 has f16 instead
+        (("gpu-t4", "cpu-i9-12900k"), "f16", 1.0, "f32"),  # the CPU has f32 alone: the widest
+        (("gpu-t4", "npu-lunar-lake"), None, 1.0, "f32"),
+        (("npu-lunar-lake",), None, 0.5, "f16"),
+        (("gpu-t4",), None, 1.0, "f32"),
+    ],
+)
+def test_memory_and_copies_count_the_bytes_that_the_devices_store(
+    names: tuple[str, ...], wish: str | None, share: float, dtype: str
+) -> None:
+    """A card of 24 GiB was too small for 13 GiB of f16 weights that the file has in f32."""
+    graph, cluster = product("f32", "f32"), on(*names, precision=wish)
+    problem = roofline_problem(graph, cluster)
+    assert problem.graph.weight_bytes.tolist() == [4e6 * share]
+    assert problem.graph.tensor_bytes.tolist() == [4e6 * share] * 2
+    assert problem.graph.tensor_dtypes == (dtype,) * 2
+    assert (problem.graph is graph) == (share == 1.0)
+    same = roofline_costs(problem.graph, cluster).seconds
+    assert np.array_equal(same, problem.costs.seconds)
+
+
+def test_weights_of_integers_keep_their_bytes_in_memory() -> None:
+    problem = roofline_problem(product("f32", "i8"), on("gpu-t4", precision="f16"))
+    assert problem.graph.weight_bytes.tolist() == [1e6]
+    assert problem.graph.weight_dtypes == ("i8",)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from placewright.core.source import ModelSource
 from placewright.profiling.catalogue import CatalogueDevice, Fit, catalogue_cluster, entry_of
 
 OPTION = "precision"  # of a device
+_DTYPES = {"tf32": "f32"}  # of data that a precision computes with, if it has another name
 WIDTHS = {"f64": 8.0, "f32": 4.0, "tf32": 4.0, "bf16": 2.0, "f16": 2.0, "i8": 1.0}
 _OWN = ("i8", "f16", "bf16", "f32")  # of data, in ascending order of what an op needs
 _RANK = {"i4": 0, "u4": 0, "i8": 0, "u8": 0, "f16": 1, "bf16": 2, "f32": 3, "f64": 3, "": 3}
@@ -105,11 +106,50 @@ def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
             return 1.0
         if wish is not None:
             return WIDTHS[entry.precision(wish)] / WIDTHS[dtype]
-        wanted = "f32" if dtype == "f64" else dtype
+        wanted = _wanted(dtype)
         computed = entry.precision(wanted)
         return min(1.0, WIDTHS[computed] / WIDTHS[wanted])
 
     return scale
+
+
+def _wanted(dtype: str) -> str:
+    """The precision of data of a type, without a wish."""
+    return "f32" if dtype == "f64" else dtype
+
+
+def as_stored(graph: ComputationGraph, cluster: Cluster) -> ComputationGraph:
+    """The graph with the bytes of its data as the devices store it, for memory and copies.
+
+    Where devices store data of one type in several precisions, the widest counts.
+
+    Args:
+        cluster: of devices with data sheets, which may have the option ``precision``.
+    """
+    entries = [(device, entry_of(device)) for device in cluster.devices]
+    scales = [_scale(device, entry) for device, entry in entries]
+    own = own_precisions(graph)
+
+    def widest(dtype: str) -> tuple[float, str]:
+        at = int(np.argmax([scale(dtype) for scale in scales]))
+        factor, (device, entry) = scales[at](dtype), entries[at]
+        name = entry.precision(device.options.get(OPTION) or _wanted(dtype))
+        return factor, dtype if factor == 1.0 else _DTYPES.get(name, name)
+
+    tensors = [widest(dtype or "f32") for dtype in graph.tensor_dtypes]
+    of_weight = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
+        of_weight[weight] = of_weight[weight] or own[op]
+    weights = [widest(dtype) for dtype in of_weight]
+    if all(factor == 1.0 for factor, _ in (*tensors, *weights)):
+        return graph
+    return replace(
+        graph,
+        tensor_bytes=frozen_floats(graph.tensor_bytes * [factor for factor, _ in tensors]),
+        tensor_dtypes=tuple(dtype for _, dtype in tensors),
+        weight_bytes=frozen_floats(graph.weight_bytes * [factor for factor, _ in weights]),
+        weight_dtypes=tuple(dtype for _, dtype in weights),
+    )
 
 
 CONVOLUTION, MATMUL, VECTOR = "convolution", "matmul", "vector"
@@ -213,6 +253,8 @@ def roofline_problem(
 ) -> Problem:
     """Make a problem whose costs come from the roofline model.
 
+    Its graph has the bytes of `as_stored`.
+
     Args:
         cluster: of catalogue devices (`profiling.catalogue.catalogue_cluster`), or its name.
         execution_model: None is `max-load` for throughput and `event` for the others.
@@ -224,7 +266,7 @@ def roofline_problem(
     devices = catalogue_cluster(cluster) if isinstance(cluster, str) else cluster
     chosen = execution_model or default_model(objective)
     return Problem(
-        graph,
+        as_stored(graph, devices),
         devices,
         roofline_costs(graph, devices),
         Grouping.identity(graph.n_ops),
