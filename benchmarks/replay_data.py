@@ -29,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.op_tables import read_layers
-from placewright.errors import FileFormatError
+from placewright.errors import FileFormatError, PlacewrightError
 from placewright.files.replay_file import REPLAY_FORMAT, read_replay
+from placewright.io.scratch import scratch_folder
+from placewright.io.written import move_files
 
 MODELS = ("inception-v3", "inception-v4", "pnasnet-mobile", "pnasnet-large", "nasnet-mobile",
           "nasnet-large")  # fmt: skip
@@ -57,16 +59,24 @@ def main() -> None:
         parser.error(f"{wanted.kind} needs a device, such as redmi or Tesla_T4")
     if wanted.kind != "hope" and (wanted.without or wanted.copies):
         parser.error("--without and --copies are for hope alone; leave them out")
+    try:
+        document = _converted(wanted)
+        document["title"] += f", {wanted.note}" if wanted.note else ""
+        with scratch_folder(wanted.output.parent, ".replay.") as scratch:
+            made = scratch / wanted.output.name
+            made.write_text(json.dumps(document))
+            read_replay(made)
+            move_files({made: wanted.output})
+    except (PlacewrightError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def _converted(wanted: argparse.Namespace) -> dict[str, Any]:
     if wanted.kind == "hope":
-        without = wanted.without.split(",")
-        document = of_hope(wanted.folder, wanted.device, without, wanted.copies)
-    elif wanted.kind == "neusight":
-        document = of_neusight(wanted.folder, wanted.device.split(","))
-    else:
-        document = of_csv(wanted.folder)
-    document["title"] += f", {wanted.note}" if wanted.note else ""
-    wanted.output.write_text(json.dumps(document))
-    read_replay(wanted.output)
+        return of_hope(wanted.folder, wanted.device, wanted.without.split(","), wanted.copies)
+    if wanted.kind == "neusight":
+        return of_neusight(wanted.folder, wanted.device.split(","))
+    return of_csv(wanted.folder)
 
 
 def of_hope(
@@ -75,6 +85,9 @@ def of_hope(
     """Plans of a phone of HOPE whose measured latency, placement and times are all there.
 
     Copy times come from the checkout `copies_in`; without it from `folder`, too.
+
+    Raises:
+        FileFormatError: no model has all three, or there are no copy times.
     """
     copies: dict[str, list[tuple[float, float]]] = {"cpu": [], "gpu": []}
     cases = []
@@ -101,6 +114,10 @@ def of_hope(
             name = f"{model} with CPU threads: {threads}"
             one = {"name": name, "groups": groups, "ops": ops, "edges": edges, "plans": plans}
             cases.append(one)
+    if not cases:
+        raise FileFormatError(f"'{folder}' has no measured plan of phone '{phone}' with its times")
+    if not copies["cpu"]:
+        raise FileFormatError(f"'{copies_in or folder}' has no copy times of phone '{phone}'")
     ends = (("cpu", "gpu"), ("gpu", "cpu"))
     return {
         "format": REPLAY_FORMAT,
@@ -216,32 +233,38 @@ def of_neusight(folder: Path, gpus: Sequence[str]) -> dict[str, Any]:
 
 
 def of_csv(folder: Path) -> dict[str, Any]:
-    """A case from four tables."""
-    ops = _table(folder / "ops.csv")
-    devices = [name for name in ops[0] if name != "op"]
+    """A case from four tables.
+
+    Raises:
+        FileFormatError: a table is missing or empty, lacks a column, or has a word for a number.
+    """
+    ops = _Table(folder / "ops.csv", "op")
+    devices = [name for name in ops.columns if name != "op"]
+    edges = _Table(folder / "edges.csv", "from", "to", "bytes")
     tensors: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(_table(folder / "edges.csv")):
+    for number, row in enumerate(edges.rows):
         key = row.get("tensor") or str(number)
-        edge = {"from": row["from"], "to": [], "bytes": float(row["bytes"])}
+        edge = {"from": row["from"], "to": [], "bytes": edges.number(row, "bytes")}
         tensors.setdefault(key, edge)["to"].append(row["to"])
+    times = _Table(folder / "copies.csv", "from", "to", "bytes", "seconds")
     copies: dict[tuple[str, str], list[list[float]]] = {}
-    for row in _table(folder / "copies.csv"):
-        sample = [float(row["bytes"]), float(row["seconds"])]
+    for row in times.rows:
+        sample = [times.number(row, "bytes"), times.number(row, "seconds")]
         copies.setdefault((row["from"], row["to"]), []).append(sample)
+    ran = _Table(folder / "plans.csv", "plan", "op", "device", "measured")
     plans: dict[str, dict[str, Any]] = {}
-    for row in _table(folder / "plans.csv"):
+    for row in ran.rows:
         plan = plans.setdefault(row["plan"], {"name": row["plan"], "placement": {}})
         if row["op"] == "*":
             plan["placement"] = row["device"]
         else:
             plan["placement"][row["op"]] = row["device"]
         if row["measured"]:
-            plan["measured"] = float(row["measured"])
+            plan["measured"] = ran.number(row, "measured")
     entries = [
-        {"name": row["op"], "seconds": {n: float(row[n]) if row[n] else None for n in devices}}
-        for row in ops
+        {"name": row["op"], "seconds": {n: ops.number(row, n) if row[n] else None for n in devices}}
+        for row in ops.rows
     ]
-    edges = list(tensors.values())
     name = folder.resolve().name
     return {
         "format": REPLAY_FORMAT,
@@ -250,13 +273,44 @@ def of_csv(folder: Path) -> dict[str, Any]:
         "license": "",
         "devices": devices,
         "copies": [{"from": a, "to": b, "samples": each} for (a, b), each in copies.items()],
-        "cases": [{"name": name, "ops": entries, "edges": edges, "plans": list(plans.values())}],
+        "cases": [
+            {
+                "name": name,
+                "ops": entries,
+                "edges": list(tensors.values()),
+                "plans": list(plans.values()),
+            }
+        ],
     }
 
 
-def _table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+class _Table:
+    """The rows of a CSV file.
+
+    Raises:
+        FileFormatError: there is no such file, or it lacks a column.
+    """
+
+    def __init__(self, path: Path, *columns: str) -> None:
+        if not path.exists():
+            raise FileFormatError(f"'{path}' does not exist; the folder needs four tables")
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file, restval="")
+            self.columns = list(reader.fieldnames or ())
+            self.rows = list(reader)
+        self._path = path
+        for column in columns:
+            if column not in self.columns:
+                raise FileFormatError(f"'{path}' has no column '{column}'")
+
+    def number(self, row: dict[str, str], column: str) -> float:
+        """The number in a cell."""
+        try:
+            return float(row[column])
+        except ValueError:
+            raise FileFormatError(
+                f"'{self._path}': '{row[column]}' in column '{column}' is no number"
+            ) from None
 
 
 if __name__ == "__main__":

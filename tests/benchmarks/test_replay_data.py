@@ -21,7 +21,7 @@ def test_csv_tables(tmp_path: Path) -> None:
     tables = {
         "ops": "op,cpu,gpu\na,1,0.5\nb,2,\n",
         "edges": "from,to,bytes\na,b,100\n",
-        "copies": "from,to,bytes,seconds\ncpu,gpu,1,0.1\ncpu,gpu,9,0.2\n",
+        "copies": "from,to,bytes,seconds\ngpu,cpu,1,0.1\ngpu,cpu,9,0.2\n",
         "plans": "plan,op,device,measured\nalone,*,cpu,3.1\nsplit,a,gpu,2.9\nsplit,b,cpu,\n",
     }
     for name, text in tables.items():
@@ -32,6 +32,49 @@ def test_csv_tables(tmp_path: Path) -> None:
     assert case.ops[1].seconds == {"cpu": 2.0, "gpu": None}
     assert [plan.placement for plan in case.plans] == ["cpu", {"a": "gpu", "b": "cpu"}]
     assert [plan.measured for plan in case.plans] == [3.1, 2.9]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("ops", "op,cpu\na,x\n", "'x' in column 'cpu' is no number"),
+        ("copies", None, "copies.csv' does not exist"),
+        ("edges", "from,to\na,b\n", "has no column 'bytes'"),
+        ("plans", "plan,op,device,measured\nalone,*,gpu,1\n", "unknown device"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    text: str | None,
+    message: str,
+) -> None:
+    tables = {
+        "ops": "op,cpu\na,1\nb,2\n",
+        "edges": "from,to,bytes\na,b,100\n",
+        "copies": "from,to,bytes,seconds\n",
+        "plans": "plan,op,device,measured\nalone,*,cpu,3.1\n",
+        name: text,
+    }
+    for table, rows in tables.items():
+        if rows is not None:
+            (tmp_path / f"{table}.csv").write_text(rows)
+    out = tmp_path / "data.json"
+    monkeypatch.setattr(sys, "argv", ["replay_data", "csv", str(tmp_path), "-o", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message in said
+    assert said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_folder_without_plans_of_the_phone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="no measured plan of phone 'pixel'"):
+        of_hope(tmp_path, "pixel", [])
 
 
 def test_a_tree_like_that_of_hope(tmp_path: Path) -> None:

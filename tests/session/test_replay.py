@@ -114,6 +114,9 @@ def broken(change: Any) -> Any:
         (lambda d, c: d["devices"].append("cpu"), "given twice"),
         (lambda d, c: d["copies"][0].update(samples=[[1, 1]]), "at least 2"),
         (lambda d, c: d["copies"][0].update(to="cpu"), "must differ"),
+        (lambda d, c: c["plans"][1]["placement"].update(b="gpu"), "'b' has no seconds on 'gpu'"),
+        (lambda d, c: d["copies"].pop(), "no copies from 'gpu' to 'cpu'; add some"),
+        (lambda d, c: c["plans"][1].update(order=["b", "a"]), "order has 'b' before 'a'"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, change: Any, text: str) -> None:

@@ -80,7 +80,7 @@ def read_replay(path: Path | str) -> ReplayDocument:
 
     Raises:
         InputError: the file cannot be read, or a name is unknown.
-        FileFormatError: it is not of this format, or contradicts itself.
+        FileFormatError: it is not of this format, contradicts itself, or a plan cannot have run.
     """
     document = validated(ReplayDocument, read_json_object(path), path, REPLAY_FORMAT)
     devices = _unique(document.devices, "devices")
@@ -89,9 +89,41 @@ def read_replay(path: Path | str) -> ReplayDocument:
         for end in (copy.source, copy.destination):
             _known("device of copies", end, devices)
     _unique([case.name for case in document.cases], "cases")
+    directions = {(copies.source, copies.destination) for copies in document.copies}
     for case in document.cases:
         _check_case(case, devices)
+        for plan in case.plans:
+            _check_that_it_ran(plan, case, directions)
     return document
+
+
+def _check_that_it_ran(
+    plan: ReplayPlan, case: ReplayCase, directions: set[tuple[str, str]]
+) -> None:
+    """Refuse a plan that cannot have run: by its operators, its copies or its order."""
+    where = f"plan '{plan.name}' of case '{case.name}'"
+    device_of = {
+        op.name: plan.placement if isinstance(plan.placement, str) else plan.placement[op.name]
+        for op in case.ops
+    }
+    for op in case.ops:
+        device = device_of[op.name]
+        if op.seconds.get(device) is None:
+            raise FileFormatError(f"{where}: op '{op.name}' has no seconds on '{device}'; add them")
+    place = {name: at for at, name in enumerate(plan.order or ())}
+    for edge in case.edges:
+        for reader in edge.readers:
+            ends = device_of[edge.source], device_of[reader]
+            if ends[0] != ends[1] and ends not in directions:
+                raise FileFormatError(
+                    f"{where}: '{reader}' on '{ends[1]}' reads '{edge.source}' on '{ends[0]}', and "
+                    f"there are no copies from '{ends[0]}' to '{ends[1]}'; add some"
+                )
+            if place and place[reader] < place[edge.source]:
+                raise FileFormatError(
+                    f"{where}: order has '{reader}' before '{edge.source}', which it reads; "
+                    "exchange them"
+                )
 
 
 def _check_case(case: ReplayCase, devices: dict[str, None]) -> None:
