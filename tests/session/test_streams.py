@@ -13,7 +13,7 @@ import pytest
 
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
-from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord
+from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError, InputError
@@ -21,11 +21,13 @@ from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
 from placewright.profiling.deadline import NEVER
 from placewright.profiling.streams import StreamRound
+from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
 from placewright.session import checking
 from placewright.session.checking import recommended_stream, within_latency
 from placewright.session.plans import plan_of, recommendation_lines, searched_plan
 from placewright.session.request import Request
+from placewright.session.session import Session
 from placewright.session.streams import candidates, contender_to_run, improved, played_period
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
@@ -92,6 +94,31 @@ def test_fewer_samples_in_flight_keep_a_latency() -> None:
     assert within_latency(simulator, plan.placement, 9.0) == 1
     with pytest.raises(InfeasibleError, match="a sample alone takes 8 s by the simulator"):
         within_latency(simulator, plan.placement, 7.0)
+
+
+def placed(problem: Problem, limit: float) -> Plan:
+    request = Request(problem, objective="throughput", latency_limit=limit, evaluations=50)
+    return Session(request).place()
+
+
+def test_a_plan_that_is_not_measured_keeps_its_latency_limit() -> None:
+    """The limit was ignored unless streams of the plan were measured."""
+    problem = two_stages().problem
+    plan = placed(problem, 10.5)
+    assert (plan.measured, plan.in_flight) == (None, 2)
+    assert "at most 2 samples in flight" in plan_lines(plan, "m")
+    with pytest.raises(InfeasibleError, match="a sample alone takes 8 s by the simulator"):
+        placed(problem, 7.0)
+
+
+def test_a_latency_limit_without_a_stream_is_refused_before_the_search() -> None:
+    problem = two_stages().problem
+    modes = [replace(device, processors=("card",)) for device in problem.cluster.devices]
+    shared = replace(problem, cluster=replace(problem.cluster, devices=tuple(modes)))
+    with pytest.raises(InputError, match="'a', 'b' share processor 'card', which a stream does"):
+        placed(shared, 10.5)
+    with pytest.raises(InputError, match="its costs are in ms, not in seconds"):
+        placed(replace(problem, time_unit="ms"), 10.5)
 
 
 def test_limits_that_are_no_durations_are_refused() -> None:

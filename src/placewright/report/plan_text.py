@@ -91,6 +91,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
                 f"  {name}: {counted(counts[device], 'unit')}{pieces}, "
                 f"{_memory_text(plan, name)}{each}"
             )
+    if plan.in_flight is not None:
+        lines.append(f"at most {counted(plan.in_flight, 'sample')} in flight")
     if plan.searched is not None:
         why = "no sure gain" if plan.measured is None else "it was not faster"
         lines.append(

@@ -64,6 +64,7 @@ from placewright.session.checking import (
     can_stream,
     check_on_hardware,
     probe_on_hardware,
+    within_latency,
 )
 from placewright.session.language.answer import memory_advice
 from placewright.session.language.problem import is_of_tokens
@@ -82,6 +83,8 @@ from placewright.session.runtimes import default_runtime
 from placewright.session.spread import SpreadAuto, workers_of
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
+from placewright.simulation.model import Simulator
+from placewright.simulation.stream.tasks import why_no_stream
 
 _LOG = logging.getLogger(__name__)
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
@@ -445,6 +448,10 @@ def search_and_check(
             left_out.append(f"check on the hardware: {error.args[0]}")
     if model.request.evaluator == "simulated":
         plan = predicted_plan(plan)
+    limit = model.request.latency_limit
+    if limit is not None and plan.measured is None:  # a check has found the number itself
+        in_flight = within_latency(Simulator(plan.problem), plan.placement, limit)
+        plan = replace(plan, in_flight=in_flight)
     if can_run(plan):
         left_out += limits_that_copies_exceed(plan)
     return Placed(replace(plan, left_out=tuple(left_out)), table)
@@ -455,12 +462,27 @@ def _wants_check(request: Request) -> bool:
     return not isinstance(request.model, Problem) if request.check is None else request.check
 
 
+def _require_stream(problem: Problem) -> None:
+    """Refuse a limit on the latency of samples if no stream of them can be played.
+
+    Raises:
+        FieldError: the problem has no stream, or its costs are no seconds.
+    """
+    reason = why_no_stream(problem)
+    if problem.time_unit != "s":
+        reason = f"its costs are in {problem.time_unit}, not in seconds"
+    if reason is not None:
+        raise FieldError("latency_limit", f"is of a sample in a stream, and {reason}; leave it out")
+
+
 def _search_within(
     model: ModelOfRequest, placer: Placer, measured: Measured, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, list[str]]:
     """Search within the seconds left; return the plan and all clauses about omissions."""
     request, problem, left_out = model.request, measured.problem, list(measured.left_out)
     deadline.require("the search")
+    if request.latency_limit is not None:
+        _require_stream(problem)
     tell_of_core_seconds([placer], request.limit)
     is_alone = (request.workers, request.ray) == (None, None)
     if is_of_tokens(problem) and (reason := why_pins_inexpressible(problem)) is not None:
