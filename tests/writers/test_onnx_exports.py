@@ -17,7 +17,7 @@ from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, UnknownNameError
 from placewright.frameworks.onnxruntime.reader import read_onnx
-from placewright.session.export import export
+from placewright.session.export import export, formats_that_take
 from placewright.writers.onnx_layers import OPTION, assignment_settings
 
 CPU = {"provider": "CPUExecutionProvider"}
@@ -121,6 +121,28 @@ def test_what_cannot_be_said(path: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown export format 'banana'"):
         export(other, "banana", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_cards_without_a_provider_are_not_laid_on_the_cpu(path: Path, tmp_path: Path) -> None:
+    """A card of a data sheet was written as ``cpu(=card)``."""
+    plan = plan_of_file(path, [PAIR[0], Device("card", "gpu")])
+    with pytest.raises(InexpressibleError, match="'card' has no name in ONNX Runtime"):
+        export(plan, "onnx-layers", tmp_path / "l.onnx")
+    named = plan_of_file(path, [Device("cpu"), Device("cuda:1", "gpu")])
+    assert assignment_settings(named) == "cpu(=cpu); gpu:1(=cuda:1)"
+
+
+def test_formats_that_take_a_plan(path: Path, tmp_path: Path) -> None:
+    """Modes of one card have its name; a mode of two cards is no device of any tool."""
+    assert formats_that_take(plan_of_file(path, PAIR)) == ("onnx-layers", "onnx-segments")
+    assert formats_that_take(plan_of_file(path, CORES)) == ("onnx-segments",)
+    half = Device("half", "gpu", options=PAIR[1].options, processors=("cuda:0",))
+    assert "onnx-layers" in formats_that_take(plan_of_file(path, [PAIR[0], half]))
+    both = Device("cuda:2", "gpu", processors=("cuda:0", "cuda:1"))
+    plan = plan_of_file(path, [PAIR[0], both])
+    assert formats_that_take(plan) == ("onnx-segments",)
+    with pytest.raises(InexpressibleError, match="divides each op between processors"):
+        export(plan, "onnx-layers", tmp_path / "l.onnx")
 
 
 def quantized_model(domain: str = "com.microsoft") -> onnx.ModelProto:

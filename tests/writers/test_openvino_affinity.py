@@ -53,6 +53,14 @@ def test_names_devices_and_order(path: Path) -> None:
     assert (data["affinity"][first], data["affinity"][last]) == ("CPU", "GPU.0")
 
 
+@pytest.mark.parametrize("name", ["gpu-f16", "gpu:0", "card"])
+def test_devices_without_a_name_in_openvino_are_refused(name: str, path: Path) -> None:
+    with pytest.raises(InexpressibleError, match=f"'{name}' has no name in OpenVINO"):
+        affinity_data(plan_of_file(path, [PAIR[0], Device(name, "gpu")]))
+    mode = Device(name, "gpu", options={"device": "GPU.0"})
+    assert affinity_data(plan_of_file(path, [PAIR[0], mode]))["device"] == "HETERO:GPU.0,CPU"
+
+
 @pytest.mark.parametrize("name", ["onnx", "tensorflow"])
 def test_every_node_gets_a_device_and_constants_follow_their_readers(name: str, path: Path) -> None:
     """Another reading of the file: names that OpenVINO makes up are different then."""

@@ -86,6 +86,7 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     """Print the plan as JSON, or as text with the measured contenders."""
     from placewright.files.plan_file import plan_data, problem_path_of
     from placewright.files.problem_file import problem_text, text_sha256, written_in
+    from placewright.session.export import formats_that_take
     from placewright.session.language.answer import token_answer
 
     if as_json:
@@ -93,7 +94,8 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
         entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
         answer = token_answer(plan)
         tokens = {} if answer is None else {"tokens": answer.data()}
-        print_json({**plan_data(plan, entry), **tokens})
+        taken = {"exports": list(formats_that_take(plan))}
+        print_json({**plan_data(plan, entry), **taken, **tokens})
         return
     print_plan(plan, model, target)
     if table is not None:
@@ -113,6 +115,7 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_text import plan_bars
     from placewright.report.verdict import verdict_lines
+    from placewright.session.export import formats_that_take
     from placewright.session.language.answer import answer_lines, token_answer
 
     if (answer := token_answer(plan)) is not None:
@@ -123,6 +126,8 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
         print_line(line.replace(" PLAN`", f" {shlex.quote(str(file))}`"))
     for line in plan_lines(plan, model):
         print_line(line)
+    taken = ", ".join(formats_that_take(plan)) or "none"
+    print_line(f"formats of `placewright export` that can express it: {taken}")
     print_bars(plan_bars, plan)
 
 

@@ -344,4 +344,6 @@ def _next(plan: Plan) -> str:
             "By these costs no placement gains more; only other devices, links or kernels can. See "
             "the critical path."
         )
-    return "Use it: `placewright export PLAN` writes it for the runtime that you have."
+    if plan.problem.costs.source != "measured":
+        return "Its costs were not measured: check it on the devices before you rely on it."
+    return "Use it: `placewright export --to FORMAT PLAN` writes it for another tool."

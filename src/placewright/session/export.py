@@ -9,10 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from placewright.core.plan import Plan
 from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
-from placewright.errors import FieldError, InexpressibleError, InputError, UnknownNameError
+from placewright.errors import (
+    FieldError,
+    InexpressibleError,
+    InputError,
+    PlacewrightError,
+    UnknownNameError,
+)
+from placewright.execution.framework import CutsFiles
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files, write_text
 from placewright.report.values import counted
@@ -20,6 +29,7 @@ from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 
 PRINTED = ("llama.cpp", "sglang", "vllm")  # formats of one line
+_NAME_DEVICES = ("device-map", "onnx-layers", "openvino-affinity")  # formats of physical devices
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 
 
@@ -41,7 +51,63 @@ def export(plan: Plan, form: str, path: Path) -> str:
     if form not in _WRITERS:
         raise UnknownNameError("export format", form, formats())
     plan.problem.cluster.require_single_devices(f"format '{form}'")
+    _require_one_processor_each(plan, form)
     return _WRITERS[form](plan, path)
+
+
+def formats_that_take(plan: Plan) -> tuple[str, ...]:
+    """Names of the formats that can express a plan. No file is read, and no tool is asked."""
+
+    def takes(form: str) -> bool:
+        try:
+            plan.problem.cluster.require_single_devices(f"format '{form}'")
+            _require_one_processor_each(plan, form)
+            _express(plan, form)
+        except PlacewrightError:
+            return False
+        return True
+
+    return tuple(form for form in formats() if takes(form))
+
+
+def _require_one_processor_each(plan: Plan, form: str) -> None:
+    """Refuse modes of several processors where a format names physical devices.
+
+    Raises:
+        InexpressibleError: the plan uses such a mode.
+    """
+    if is_of_tokens(plan.problem) or form not in _NAME_DEVICES:
+        return
+    for at in np.unique(plan.placement.device_of).tolist():
+        device = plan.problem.cluster.devices[at]
+        if len(device.processors) > 1:
+            names = " and ".join(f"'{name}'" for name in device.processors)
+            raise InexpressibleError(
+                f"device '{device.name}' divides each op between processors {names}, which "
+                f"format '{form}' cannot express; place without it"
+            )
+
+
+def _express(plan: Plan, form: str) -> None:
+    """Express a plan in a format without writing it.
+
+    Raises:
+        PlacewrightError: the format cannot express it.
+    """
+    from placewright.writers.device_map import device_map, layer_map
+    from placewright.writers.onnx_layers import assignment_settings
+    from placewright.writers.openvino_affinity import affinity_data
+
+    if form in PRINTED:
+        printed(plan, form)
+    elif form == "device-map":
+        layer_map(plan) if is_of_tokens(plan.problem) else device_map(plan)
+    elif form == "onnx-layers":
+        assignment_settings(plan)
+    elif form == "onnx-segments":
+        _cutter(plan)
+    else:
+        affinity_data(plan)
 
 
 def formats() -> tuple[str, ...]:
@@ -86,18 +152,10 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
-    from placewright.execution.framework import CutsFiles
     from placewright.execution.runtime import require_signature, segments_of_units
-    from placewright.frameworks.registry import framework_of
     from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
 
-    problem = plan.problem
-    framework = None if problem.source is None else framework_of(problem.source)
-    if plan.segments is None or not isinstance(framework, CutsFiles):
-        raise InexpressibleError(
-            "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
-            "argument `runtime` onnxruntime"
-        )
+    (framework, planned), problem = _cutter(plan), plan.problem
     source = _source(plan)
     parts = framework.standalone_parts(source, problem.graph)
     signature = require_signature(source)
@@ -107,7 +165,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
             f"output '{constant[0]}' depends on no input, so that no segment makes it; take it "
             "from the model itself, or export the plan as onnx-layers"
         )
-    segments, ports, files = segments_of_units(problem, plan.segments), [], []
+    segments, ports, files = segments_of_units(problem, planned), [], []
     with _written_beside(path) as scratch:
         for index, segment in enumerate(segments):
             made = parts.standalone(segment)
@@ -127,6 +185,24 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
         _move(scratch, path)
     use = f"run {counted(len(segments), 'file')} in the order of {path / MANIFEST}"
     return f"{use}{loaded}{_shapes_note(plan)}"
+
+
+def _cutter(plan: Plan) -> tuple[CutsFiles, Sequence[tuple[int, Sequence[int]]]]:
+    """The framework that cuts a plan's model into files, and the plan's segments.
+
+    Raises:
+        InexpressibleError: the plan has no segments, or its framework cuts no files.
+    """
+    from placewright.frameworks.registry import framework_of
+
+    source = plan.problem.source
+    framework = None if source is None else framework_of(source)
+    if plan.segments is None or not isinstance(framework, CutsFiles):
+        raise InexpressibleError(
+            "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
+            "argument `runtime` onnxruntime"
+        )
+    return framework, plan.segments
 
 
 def _write_line(form: str, plan: Plan, path: Path) -> str:
@@ -173,7 +249,6 @@ def _shapes_note(plan: Plan) -> str:
 
 def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path: Path) -> str:
     """Let the library that runs ONNX models load written files; return its `_trial_note`."""
-    from placewright.execution.framework import CutsFiles
     from placewright.frameworks.registry import framework_of
 
     source = plan.problem.source

@@ -6,6 +6,7 @@ Each node names its device in ``metadata_props["layer_ann"]``. The session optio
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from placewright.errors import InexpressibleError, MissingExtraError, StalePlanE
 
 OPTION = "session.layer_assignment_settings"
 _ANNOTATION = "layer_ann"
+_CUDA = re.compile(r"cuda:(\d+)")
 _DESIGNATORS = {"CPUExecutionProvider": "cpu", "DmlExecutionProvider": "dml"}
 
 
@@ -107,6 +109,14 @@ def _annotate(holder: Any, key: str, value: str) -> None:
 
 
 def _designator(device: Device) -> str:
+    if "provider" not in device.options and device.kind != "cpu":
+        name = _CUDA.fullmatch(device.name)
+        if name is None:
+            raise InexpressibleError(
+                f"device '{device.name}' has no name in ONNX Runtime; name it cuda:0 in a cluster "
+                "file, and place again"
+            )
+        return f"gpu:{name[1]}"
     provider = device.options.get("provider", "CPUExecutionProvider")
     if provider in ("CUDAExecutionProvider", "ROCMExecutionProvider"):
         return f"gpu:{device.options.get('device_id', '0')}"

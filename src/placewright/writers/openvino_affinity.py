@@ -7,6 +7,7 @@ place, follow the ops that read or make them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -20,6 +21,7 @@ from placewright.errors import InexpressibleError, InputError, MissingExtraError
 FORMAT = "placewright.openvino-affinity/1"
 _SHOWN = 200  # last characters of an OpenVINO message, where the reason is
 _KEPT = ("INFERENCE_PRECISION_HINT",)
+_OPENVINO_DEVICE = re.compile(r"[A-Z][A-Z0-9_]*(\.\w+)*")  # CPU, GPU.0, NPU and other plugins
 
 
 def affinity_data(plan: Plan) -> dict[str, Any]:
@@ -212,8 +214,18 @@ def _fix_shapes(model: Any, shapes: Mapping[str, list[int]]) -> None:
 
 
 def _openvino_name(device: Device) -> str:
-    """The OpenVINO name of a device."""
-    return device.options.get("device", "CPU" if device.kind == "cpu" else device.name)
+    """The OpenVINO name of a device.
+
+    Raises:
+        InexpressibleError: it has none.
+    """
+    name = device.options.get("device", "CPU" if device.kind == "cpu" else device.name)
+    if not _OPENVINO_DEVICE.fullmatch(name):
+        raise InexpressibleError(
+            f"device '{device.name}' has no name in OpenVINO; name it CPU, GPU.0 or NPU in a "
+            "cluster file, and place again"
+        )
+    return name
 
 
 def _openvino() -> Any:
