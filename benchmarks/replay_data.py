@@ -244,7 +244,7 @@ def of_csv(folder: Path) -> dict[str, Any]:
     tensors: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(edges.rows):
         key = row.get("tensor") or str(number)
-        edge = {"from": row["from"], "to": [], "bytes": edges.number(row, "bytes")}
+        edge: dict[str, Any] = {"from": row["from"], "to": [], "bytes": edges.number(row, "bytes")}
         tensors.setdefault(key, edge)["to"].append(row["to"])
     times = _Table(folder / "copies.csv", "from", "to", "bytes", "seconds")
     copies: dict[tuple[str, str], list[list[float]]] = {}
