@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placewright.core.execution_models import MaxLoad
+from placewright.core.execution_models import MaxLoad, Placeto
 from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.core.source import ModelSource
 from placewright.errors import InfeasibleError, InputError
 from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
@@ -27,6 +28,7 @@ from placewright.session import checking
 from placewright.session.checking import recommended_stream, within_latency
 from placewright.session.plans import plan_of, recommendation_lines, searched_plan
 from placewright.session.request import Request
+from placewright.session.running import _why_not
 from placewright.session.session import Session
 from placewright.session.streams import candidates, contender_to_run, improved, played_period
 from placewright.simulation.model import Simulator
@@ -119,6 +121,19 @@ def test_a_latency_limit_without_a_stream_is_refused_before_the_search() -> None
         placed(shared, 10.5)
     with pytest.raises(InputError, match="its costs are in ms, not in seconds"):
         placed(replace(problem, time_unit="ms"), 10.5)
+
+
+def test_only_a_measured_throughput_plan_is_advised_to_stream() -> None:
+    """A plan by data sheets was, and then refused."""
+    source = ModelSource("m.onnx", "0", "onnx")
+    problem = replace(two_stages().problem, source=source)
+    costs = problem.costs
+    measured = replace(problem, costs=replace(costs, source="measured"))
+    assert "`samples` 200 runs a stream" in _why_not(measured)
+    sheets = replace(problem, costs=replace(costs, source="roofline"))
+    assert _why_not(sheets).startswith("its costs are 'roofline'")
+    other = replace(measured.under(Placeto()), objective="latency")
+    assert "place it under execution model 'event'" in _why_not(other)
 
 
 def test_limits_that_are_no_durations_are_refused() -> None:

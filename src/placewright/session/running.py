@@ -170,13 +170,13 @@ def _why_not(problem: Problem) -> str:
         return "it has no model; place a model file"
     if is_of_tokens(problem):
         return "it is of a language model, which an engine runs; give argument `engine` llama.cpp"
-    if not isinstance(problem.execution_model, Event):
-        other = problem.execution_model.name
-        return (
-            f"its value under '{other}' is not the latency of one sample; "
-            "argument `samples` 200 runs a stream of samples through it"
-        )
-    return _of_other_devices(problem)
+    if problem.costs.source != "measured" or problem.time_unit != "s":
+        return _of_other_devices(problem)
+    instead = "place it under execution model 'event'"
+    if problem.objective == "throughput":
+        instead = "argument `samples` 200 runs a stream of samples through it"
+    other = problem.execution_model.name
+    return f"its value under '{other}' is not the latency of one sample; {instead}"
 
 
 def require_one_shape(plan: Plan) -> None:

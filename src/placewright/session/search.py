@@ -426,6 +426,7 @@ def search_and_check(
         MismatchError: outputs differ from the unsplit model's.
         OutOfTime: the total ended before there was a plan.
     """
+    _require_stream(measured.problem, model.request)
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
@@ -462,7 +463,7 @@ def _wants_check(request: Request) -> bool:
     return not isinstance(request.model, Problem) if request.check is None else request.check
 
 
-def _require_stream(problem: Problem) -> None:
+def _require_stream(problem: Problem, request: Request) -> None:
     """Refuse a limit on the latency of samples if no stream of them can be played.
 
     Raises:
@@ -471,7 +472,7 @@ def _require_stream(problem: Problem) -> None:
     reason = why_no_stream(problem)
     if problem.time_unit != "s":
         reason = f"its costs are in {problem.time_unit}, not in seconds"
-    if reason is not None:
+    if request.latency_limit is not None and reason is not None:
         raise FieldError("latency_limit", f"is of a sample in a stream, and {reason}; leave it out")
 
 
@@ -481,8 +482,6 @@ def _search_within(
     """Search within the seconds left; return the plan and all clauses about omissions."""
     request, problem, left_out = model.request, measured.problem, list(measured.left_out)
     deadline.require("the search")
-    if request.latency_limit is not None:
-        _require_stream(problem)
     tell_of_core_seconds([placer], request.limit)
     is_alone = (request.workers, request.ray) == (None, None)
     if is_of_tokens(problem) and (reason := why_pins_inexpressible(problem)) is not None:
