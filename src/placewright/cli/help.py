@@ -37,6 +37,7 @@ OPTIONS = {
     "--calls": Shown(MODEL, "TIMES:NAME=SIZES", is_rare=True),
     "--value": Shown(MODEL, "NAME=NUMBER", is_rare=True),
     "--granularity": Shown(MODEL, "PART"),
+    "--target": Shown(GOAL, "FORMAT", "any", is_rare=True),
     "--resident": Shown(MODEL, "NAME", is_rare=True),
     "--state": Shown(MODEL, "OUTPUT=INPUT", is_rare=True),
     "--fold-constants": Shown(MODEL),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
@@ -30,6 +31,10 @@ from placewright.session.models import runnable_source
 
 PRINTED = ("llama.cpp", "sglang", "vllm")  # formats of one line
 _NAME_DEVICES = ("device-map", "onnx-layers", "openvino-affinity")  # formats of physical devices
+_NO_SEGMENTS = (
+    "this plan has no segments of .onnx nodes; place an .onnx file for latency with argument "
+    "`runtime` onnxruntime"
+)
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 
 
@@ -55,14 +60,74 @@ def export(plan: Plan, form: str, path: Path) -> str:
     return _WRITERS[form](plan, path)
 
 
+def require_target(plan: Plan, target: str | None) -> None:
+    """Refuse a plan that its target cannot express.
+
+    Raises:
+        InexpressibleError: the message says which part does not fit.
+        ClusterError: a device stands for several.
+    """
+    if target is not None:
+        plan.problem.cluster.require_single_devices(f"format '{target}'")
+        _require_one_processor_each(plan, target)
+        _express(plan, target)
+
+
+def require_source(source: ModelSource | None, target: str | None) -> None:
+    """Refuse a model whose ops a target has no names for, before it is measured.
+
+    Raises:
+        FieldError: the target is for language models.
+        InexpressibleError: the model was read otherwise.
+    """
+    from placewright.writers.device_map import require_modules
+    from placewright.writers.onnx_layers import require_nodes
+    from placewright.writers.openvino_affinity import require_ops
+
+    if target in PRINTED:
+        raise FieldError("target", f"{target}: is for language models, which this model is not")
+    checks: dict[str, Callable[[ModelSource | None], object]] = {
+        "device-map": require_modules,
+        "onnx-layers": require_nodes,
+        "onnx-segments": _require_cuts,
+        "openvino-affinity": require_ops,
+    }
+    if target is not None:
+        checks[target](source)
+
+
+def require_names(cluster: Cluster, target: str | None) -> None:
+    """Refuse devices that a target has no name for, or cannot tell apart.
+
+    Raises:
+        InexpressibleError: the message names them.
+    """
+    from placewright.writers.device_map import torch_names
+    from placewright.writers.onnx_layers import designator
+    from placewright.writers.openvino_affinity import openvino_name
+
+    if target == "device-map":
+        torch_names(cluster.devices)
+    if target not in ("onnx-layers", "openvino-affinity"):
+        return
+    name_of = designator if target == "onnx-layers" else openvino_name
+    seen: dict[str, str] = {}
+    for device in cluster.devices:
+        name = name_of(device)
+        if name in seen:
+            raise InexpressibleError(
+                f"target '{target}' has one name, '{name}', for '{seen[name]}' and "
+                f"'{device.name}'; leave one of them out (argument `devices`)"
+            )
+        seen[name] = device.name
+
+
 def formats_that_take(plan: Plan) -> tuple[str, ...]:
     """Names of the formats that can express a plan. No file is read, and no tool is asked."""
 
     def takes(form: str) -> bool:
         try:
-            plan.problem.cluster.require_single_devices(f"format '{form}'")
-            _require_one_processor_each(plan, form)
-            _express(plan, form)
+            require_target(plan, form)
         except PlacewrightError:
             return False
         return True
@@ -193,16 +258,19 @@ def _cutter(plan: Plan) -> tuple[CutsFiles, Sequence[tuple[int, Sequence[int]]]]
     Raises:
         InexpressibleError: the plan has no segments, or its framework cuts no files.
     """
+    framework = _require_cuts(plan.problem.source)
+    if plan.segments is None:
+        raise InexpressibleError(_NO_SEGMENTS)
+    return framework, plan.segments
+
+
+def _require_cuts(source: ModelSource | None) -> CutsFiles:
     from placewright.frameworks.registry import framework_of
 
-    source = plan.problem.source
     framework = None if source is None else framework_of(source)
-    if plan.segments is None or not isinstance(framework, CutsFiles):
-        raise InexpressibleError(
-            "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
-            "argument `runtime` onnxruntime"
-        )
-    return framework, plan.segments
+    if not isinstance(framework, CutsFiles):
+        raise InexpressibleError(_NO_SEGMENTS)
+    return framework
 
 
 def _write_line(form: str, plan: Plan, path: Path) -> str:

@@ -108,6 +108,12 @@ def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
     return pairs
 
 
+FORMATS = (  # of `placewright export`
+    *("device-map", "llama.cpp", "onnx-layers", "onnx-segments", "openvino-affinity"),
+    *("sglang", "vllm"),
+)
+
+
 def parse_choice(raw: Any, field: str, choices: Sequence[str]) -> str:
     """One of a few words."""
     if raw not in choices:
@@ -116,6 +122,11 @@ def parse_choice(raw: Any, field: str, choices: Sequence[str]) -> str:
         listed = " or ".join((", ".join(choices[:-1]), choices[-1]))
         raise FieldError(field, f"is {listed}, got '{raw}'{meant}")
     return str(raw)
+
+
+def parse_target(raw: Any) -> str | None:
+    """A format of `placewright export`; None is any."""
+    return None if raw is None else parse_choice(raw, "target", FORMATS)
 
 
 def parse_granularity(raw: Any) -> str:

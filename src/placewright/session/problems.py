@@ -39,6 +39,7 @@ from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
 from placewright.session.call_mix import mixed, refuse_calls
 from placewright.session.devices import catalogue_for, cluster_for
+from placewright.session.export import require_names, require_source
 from placewright.session.language.problem import (
     cluster_of_request,
     language_problem,
@@ -79,11 +80,14 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     is_measured = _is_measured(request)
     _refuse_before_reading(request, is_measured=is_measured)
     machine = _machine(request, steps) if is_measured else None
+    if machine is not None:
+        require_names(machine[0], request.target)
     steps.tell("", f"reading {request.name}")
     read = model.read
     if read.works is not None:
         return Measured(constrained(language_problem(read, request), {}, request.pins))
     refuse_tokens(request)
+    require_source(read.source, request.target)
     inputs_named(request.resident, read.graph, read.source)  # before any long work
     if read.problem is not None:
         measured = Measured(_as_asked(read.problem, request))
@@ -110,10 +114,17 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
             measured = mixed(model, measure, calibrate=calibrate)
         else:
             measured = measure(model, None, calibrate=calibrate)
-    problem = with_granularity(measured.problem, request.granularity)
+    require_names(measured.problem.cluster, request.target)
+    problem = with_granularity(measured.problem, _granularity(request))
     problem = resident(problem, request.resident)
     problem = constrained(problem, request.memory, request.pins)
     return replace(measured, problem=_charged(problem, request))
+
+
+def _granularity(request: Request) -> str:
+    """The size of units: at least modules, if the target can express no others."""
+    is_of_modules = request.target == "device-map" and request.granularity == "op"
+    return "module" if is_of_modules else request.granularity
 
 
 def _charged(problem: Problem, request: Request) -> Problem:

@@ -161,6 +161,7 @@ class Request:
             whose ``*`` stands for the same text.
         granularity: parts that move as a whole: ``"op"`` (units, which hold one heavy op),
             ``"module"`` or ``"layer"`` by module path.
+        target: a format of `export` that must be able to express the plan; None is any.
         resident: names of inputs, or patterns of names, that lie where they are used before a run
             begins.
         precision: of all floating-point data on devices whose costs come from data sheets: f32,
@@ -311,6 +312,10 @@ class Request:
         "Move single ops, whole modules or whole layers.", "op",
         checked=_parsing("parse_granularity"),
     )  # fmt: skip
+    target: str | None = said(
+        "Place only what this format of `placewright export` can express.",
+        checked=_parsing("parse_target"),
+    )
     resident: tuple[str, ...] = said(
         "Keep an input, or all of a pattern, where they are used before a run; repeatable.", (),
         kind=list, checked=_parsing("names_in", "resident", "names of inputs"),

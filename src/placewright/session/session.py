@@ -29,6 +29,7 @@ from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, running, search, spread
 from placewright.session.call_mix import LoadedCalls
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
+from placewright.session.export import require_target
 from placewright.session.kept_plans import KEPT
 from placewright.session.language.run_search import changes_in_mode
 from placewright.session.loaded_plans import LoadedPlan, require_stream
@@ -122,6 +123,7 @@ class Session:
         try:
             found = self._built(steps, deadline)
             placed = search.search_and_check(self._model, placer, found, steps, deadline)
+            require_target(placed.plan, self.request.target)
         finally:
             give_back_freed_memory()
         self.table = placed.table

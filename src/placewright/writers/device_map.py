@@ -19,6 +19,7 @@ import numpy as np
 
 from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.plan import Plan
+from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
 from placewright.writers.card_numbers import card_numbers
 
@@ -41,13 +42,9 @@ def device_map(plan: Plan) -> dict[str, str]:
             one name in PyTorch, or its ops have no module paths.
     """
     problem, source = plan.problem, plan.problem.source
-    if source is not None and not source.state:
-        raise InexpressibleError(
-            f"'{source.path}' has no PyTorch modules with parameters, which a device_map needs; "
-            "place a module, a .pt2 file or a zoo model"
-        )
+    require_modules(source)
     used = np.unique(plan.placement.device_of).tolist()
-    names = _torch_names([problem.cluster.devices[device] for device in used])
+    names = torch_names([problem.cluster.devices[device] for device in used])
     by_device = dict(zip(used, names, strict=True))
     devices = [by_device[d] for d in problem.device_of_ops(plan.placement.device_of).tolist()]
     if len(names) == 1:
@@ -59,6 +56,19 @@ def device_map(plan: Plan) -> dict[str, str]:
             "or a zoo model"
         )
     return _Writing(plan, devices).written(() if source is None else source.state)
+
+
+def require_modules(source: ModelSource | None) -> None:
+    """Refuse a model without PyTorch modules that have parameters.
+
+    Raises:
+        InexpressibleError: it has none.
+    """
+    if source is not None and not source.state:
+        raise InexpressibleError(
+            f"'{source.path}' has no PyTorch modules with parameters, which a device_map needs; "
+            "place a module, a .pt2 file or a zoo model"
+        )
 
 
 def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
@@ -268,7 +278,12 @@ def _paths(name: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _torch_names(devices: list[Device]) -> list[str]:
+def torch_names(devices: Sequence[Device]) -> list[str]:
+    """The names of devices in PyTorch.
+
+    Raises:
+        InexpressibleError: one has none, or two have the same.
+    """
     names: list[str] = []
     for device in devices:
         name = "cpu" if device.kind == "cpu" else device.name

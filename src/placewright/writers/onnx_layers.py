@@ -14,6 +14,7 @@ import numpy as np
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
+from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError, MissingExtraError, StalePlanError
 
 OPTION = "session.layer_assignment_settings"
@@ -30,22 +31,31 @@ def assignment_settings(plan: Plan) -> str:
             devices of the plan, such as two cores of the CPU.
     """
     problem = plan.problem
-    if problem.source is None or problem.source.format != "onnx":
+    require_nodes(problem.source)
+    designators: dict[str, str] = {}
+    for number in np.unique(plan.placement.device_of).tolist():
+        device = problem.cluster.devices[number]
+        name = designator(device)
+        if name in designators.values():
+            raise InexpressibleError(
+                f"the plan uses two devices that are '{name}' to ONNX Runtime's layer "
+                f"assignment ('{device.name}' is one); export it as onnx-segments"
+            )
+        designators[device.name] = name
+    return "; ".join(f"{own}(={name})" for name, own in designators.items())
+
+
+def require_nodes(source: ModelSource | None) -> None:
+    """Refuse a model whose ops are not the nodes of an ``.onnx`` file.
+
+    Raises:
+        InexpressibleError: they are not.
+    """
+    if source is None or source.format != "onnx":
         raise InexpressibleError(
             "this plan's ops are not the nodes of an .onnx file; place one with "
             "argument `runtime` onnxruntime"
         )
-    designators: dict[str, str] = {}
-    for number in np.unique(plan.placement.device_of).tolist():
-        device = problem.cluster.devices[number]
-        designator = _designator(device)
-        if designator in designators.values():
-            raise InexpressibleError(
-                f"the plan uses two devices that are '{designator}' to ONNX Runtime's layer "
-                f"assignment ('{device.name}' is one); export it as onnx-segments"
-            )
-        designators[device.name] = designator
-    return "; ".join(f"{designator}(={name})" for name, designator in designators.items())
 
 
 def annotated_model(plan: Plan, path: Path) -> Any:
@@ -108,7 +118,12 @@ def _annotate(holder: Any, key: str, value: str) -> None:
     holder.metadata_props.add(key=key, value=value)
 
 
-def _designator(device: Device) -> str:
+def designator(device: Device) -> str:
+    """The name of a device in a layer assignment, such as ``"gpu:0"``.
+
+    Raises:
+        InexpressibleError: it has none.
+    """
     if "provider" not in device.options and device.kind != "cpu":
         name = _CUDA.fullmatch(device.name)
         if name is None:

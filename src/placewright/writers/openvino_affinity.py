@@ -16,6 +16,7 @@ import numpy as np
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
+from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError, InputError, MissingExtraError, StalePlanError
 
 FORMAT = "placewright.openvino-affinity/1"
@@ -39,17 +40,13 @@ def affinity_data(plan: Plan) -> dict[str, Any]:
             of the plan, such as two cores of the CPU.
     """
     problem = plan.problem
-    source = problem.source
-    if source is None or source.format != "openvino":
-        raise InexpressibleError(
-            "this plan's ops are not OpenVINO's; place the model with argument `runtime` openvino"
-        )
+    source = require_ops(problem.source)
     device_of = problem.device_of_ops(plan.placement.device_of).tolist()
     counts = np.bincount(device_of, minlength=problem.n_devices)
     used = sorted(np.flatnonzero(counts).tolist(), key=lambda device: (-counts[device], device))
     names: dict[int, str] = {}
     for device in used:
-        name = _openvino_name(problem.cluster.devices[device])
+        name = openvino_name(problem.cluster.devices[device])
         if name in names.values():
             raise InexpressibleError(
                 f"the plan uses two devices that are '{name}' to OpenVINO "
@@ -67,6 +64,19 @@ def affinity_data(plan: Plan) -> dict[str, Any]:
             for op, device in zip(problem.graph.op_names, device_of, strict=True)
         },
     }
+
+
+def require_ops(source: ModelSource | None) -> ModelSource:
+    """The source of a model that OpenVINO has read.
+
+    Raises:
+        InexpressibleError: it has not read this one.
+    """
+    if source is None or source.format != "openvino":
+        raise InexpressibleError(
+            "this plan's ops are not OpenVINO's; place the model with argument `runtime` openvino"
+        )
+    return source
 
 
 def _config(devices: Sequence[Device], names: Mapping[int, str]) -> dict[str, Any]:
@@ -213,7 +223,7 @@ def _fix_shapes(model: Any, shapes: Mapping[str, list[int]]) -> None:
             raise InputError(f"the model cannot take the plan's input shapes: {error}") from None
 
 
-def _openvino_name(device: Device) -> str:
+def openvino_name(device: Device) -> str:
     """The OpenVINO name of a device.
 
     Raises:
