@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.claims import listed
 from benchmarks.result_tables import Rows, Table
 from placewright.core.quantities import format_duration
 from placewright.profiling.verdict import median_interval
 
 COMPARED = "local-search"
+_MARGIN = 0.01  # the gain that a split must have, as in verdicts
 
 
 def summary(document: Any) -> Table:
-    """A line for each model and placer: what its placements take in the loop at the end."""
+    """A line for each model and placer: what its placements take in the loops at the end."""
     columns = ["model", "placer", "evaluations", "seconds", "over best core", "95 % interval"]
     columns += [f"over `{COMPARED}`", "95 % interval", "each seed", "smaller part"]
     rows = _measured(document)
@@ -37,8 +39,42 @@ def models(document: Any) -> Table:
     return ["model", "sizes", "units", *devices], list(lines.values())
 
 
+def in_words(document: Any) -> str:
+    """List which placers beat the best core, and which of them `local-search`."""
+    rows = [row for row in _measured(document) if row["evaluations"]]
+    medians: dict[tuple[str, str], np.ndarray[Any, Any]] = {
+        method: _rounds_of([row for row in rows if _method(row) == method])
+        for method in dict.fromkeys(map(_method, rows))
+    }
+    names = dict.fromkeys(model for model, _ in medians)
+    placers = [placer for placer in dict.fromkeys(p for _, p in medians) if placer != COMPARED]
+    sentences = []
+    for model in names:
+        faster = [
+            placer for (of, placer), ratios in medians.items() if of == model and _side(ratios) < 0
+        ]
+        sentences.append(f"Faster than the best core on {model}: {listed(faster)}.")
+    for placer in placers:
+        sides = [
+            _side(medians[model, placer] / medians[model, COMPARED])
+            for model in names
+            if (model, placer) in medians
+        ]
+        sentences.append(
+            f"`{placer}` is faster than `{COMPARED}` on {sides.count(-1)} of {len(sides)} models "
+            f"and slower on {sides.count(1)}."
+        )
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _side(ratios: np.ndarray[Any, Any]) -> int:
+    """-1 if the whole interval of the median is below 1 by more than the margin, 1 if above."""
+    _, low, high = median_interval(ratios)
+    return -1 if high < 1 - _MARGIN else 1 if low > 1 + _MARGIN else 0
+
+
 def _measured(document: Any) -> Rows:
-    """Rows that took part in a loop at the end, one model after the other."""
+    """Rows that took part in the loops at the end, one model after the other."""
     rows = [row for row in document["rows"] if row["again"]]
     names = list(dict.fromkeys(row["model"] for row in rows))
     return sorted(rows, key=lambda row: names.index(row["model"]))

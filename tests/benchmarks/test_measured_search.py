@@ -14,7 +14,9 @@ from benchmarks import measured_search
 from benchmarks.measured_search import (
     Case,
     MeasuredRun,
+    checked,
     expected_seconds,
+    measured_again,
     run_measured_search,
     runs_of,
     searched,
@@ -23,7 +25,7 @@ from benchmarks.measured_search import (
     with_ratios,
     without_search,
 )
-from benchmarks.measured_tables import models, summary
+from benchmarks.measured_tables import in_words, models, summary
 from placewright.core.placement import Placement
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
@@ -34,9 +36,12 @@ BASE = 2.0
 
 def case(name: str) -> Case:
     """A case whose times are simulated."""
-    value = Simulator(PROBLEM).value
     loaded: Any = None
-    return Case(name, "sizes", PROBLEM, loaded, (), lambda at: value(at) / BASE, BASE)
+    return Case(name, "sizes", PROBLEM, loaded, (), ratio, ratio, BASE)
+
+
+def ratio(placement: Placement) -> float:
+    return Simulator(PROBLEM).value(placement) / BASE
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +63,14 @@ def test_a_run_keeps_its_best_placement_and_its_improvements(placer: str) -> Non
     assert case("a").ratio(row.placement) == pytest.approx(ratios[-1], abs=1e-5)
 
 
+def test_a_value_that_beats_all_before_it_is_measured_again() -> None:
+    """0.5 was luck: 0.9 counts, so that 0.8 is looked at again, and 0.85 is not."""
+    quick, again = iter([0.5, 0.8, 0.85, 0.6]), iter([0.9, 0.7, 0.65])
+    timed = replace(case("a"), ratio=lambda _: next(quick), ratio_again=lambda _: next(again))
+    value, placement = checked(timed), Placement.of([0] * PROBLEM.n_units)
+    assert [value(placement) for _ in range(4)] == [0.9, 0.7, 0.85, 0.65]
+
+
 def test_placements_without_a_search_are_the_devices_and_those_of_the_cost_table() -> None:
     rows = list(without_search(case("a")))
     assert [row.placer for row in rows] == [*PROBLEM.cluster.device_names, "even-split", "heft"]
@@ -76,6 +89,27 @@ def test_ratios_are_to_the_device_with_the_smaller_median_in_the_same_round() ->
     found = with_ratios(rows, [[4, 4, 8], [3, 3, 6], [1.5, 2.4, 3]], ("cpu:0", "cpu:1"))
     assert [one.again for one in found] == [[1.33333] * 3, [1] * 3, [0.5, 0.8, 0.5]]
     assert [one.took for one in found] == [4, 3, 2.4]
+
+
+def test_equal_placements_share_times_and_all_loops_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order on one device makes no other placement; the three take 4, 5 and 3 seconds."""
+    shapes: list[int] = []
+
+    def turns(_: Case, placements: Sequence[Placement], rounds: int, rng: Any) -> Any:
+        shapes.append(len(placements))
+        return np.tile([4.0, 5.0, 3.0], (rounds, 1))
+
+    monkeypatch.setattr(measured_search, "in_turns", turns)
+    first, second = PROBLEM.cluster.device_names
+    rows = [
+        row(first, device_of=(0, 0, 0)),
+        row(second, device_of=(1, 1, 1)),
+        row("post"),
+        row("hsdag", device_of=(0, 0, 0), order=(0, 1, 2)),
+    ]
+    found = measured_again(case("a"), rows, 2)
+    assert shapes == [3] * 5
+    assert [one.again for one in found] == [[x] * 10 for x in (1.0, 1.25, 0.75, 1.0)]
 
 
 def test_every_model_and_placer_comes_before_the_next_seed() -> None:
@@ -148,3 +182,17 @@ def test_the_table_has_medians_over_seeds_in_each_round() -> None:
         ["model", "sizes", "units", "`cpu:0`", "`cpu:1`"],
         [["a", "sizes", "3", "2 ms", "4 ms"]],
     )
+
+
+def test_a_placer_is_faster_if_the_whole_interval_is_below_one_by_the_margin() -> None:
+    rows = [
+        row("post", again=[0.97, 0.98]),
+        row("hsdag", again=[0.98, 0.995]),
+        row("local-search", again=[0.97, 0.9]),
+        row("cpu:0", again=[1.0, 1.0]),
+    ]
+    assert in_words({"rows": [asdict(one) for one in rows]}).split("\n") == [
+        "- Faster than the best core on a: `post` and `local-search`.",
+        "- `post` is faster than `local-search` on 0 of 1 models and slower on 0.",
+        "- `hsdag` is faster than `local-search` on 0 of 1 models and slower on 1.",
+    ]
