@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.claims import claim, listed, span
+from benchmarks.measured_tables import in_words
 from benchmarks.result_tables import shares_of_zero_shot
 from benchmarks.stored_rows import origin, stored_rows
 from placewright.core.quantities import format_bytes
@@ -71,6 +72,7 @@ def learned_values(folder: Path) -> dict[str, str]:
         "toys": _toys(_rows(folder, "toy-ablations")),
         **_graphs(folder),
         **_corrections(changes(groups, "hsdag-corrected")),
+        "on_hardware": in_words(json.loads((folder / "measured-search.json").read_text())),
         "enlarged": _enlarged(_rows(folder, "enlarged")),
         **_policy(folder),
         "not_run": _not_run(groups, long, more),

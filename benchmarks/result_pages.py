@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks import card_tables as cards
 from benchmarks import data_sheet_tables as sheets
 from benchmarks import headline_tables as headlines
+from benchmarks import measured_tables as measured
 from benchmarks import result_tables as tables
 from benchmarks.pictures import draw_results
 from benchmarks.stored_rows import note_changes, origin, stored_rows
@@ -74,6 +75,7 @@ def _wrapped(text: str) -> str:
 
 
 _PAPERS = "placewright bench paper NAME --results docs/results/paper.json"
+_MEASURED = "python -m benchmarks.measured_search --results docs/results/measured-search.json"
 _RECORD = "python scripts/measure_cuda.py"
 _DATA_SHEETS = "python -m benchmarks.data_sheets --data FOLDER"
 PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
@@ -242,11 +244,26 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.untrained,
         ),
         Section(
-            "Evaluations on the hardware", "measured-inception_v3",
-            "placewright compare zoo:inception_v3 --devices cpu:0,cpu:1 "
-            "--placers hsdag-corrected,post --evaluations 80 --evaluator measured -o measured.json",
-            "Each evaluation compiles a placement of Inception-V3 and times it on two cores.",
-            tables.measured_search,
+            "Evaluations on the hardware", "measured-search", _MEASURED,
+            "Two cores of one machine under OpenVINO, one thread each: `cpu:0` computes in bf16, "
+            "`cpu:1` in f32. Each evaluation compiles a placement and times it in three turns "
+            "with the unsplit model on `cpu:0`. A time that beats all before it in a run is "
+            "measured again in more turns, and the second one counts. After all searches the "
+            "placements that they found took turns in random order, in loops with new runners, "
+            "and the table has only the times of these loops. Equal placements share theirs. A "
+            "placement is compared with the best single core in the same round, and medians are "
+            "over seeds and rounds. The devices, `even-split` and `heft` evaluate nothing on the "
+            "hardware. `cooling` and `random-grouped` learn nothing. The smaller part has the "
+            "units outside the device with most units. It is 0 if the search ended with a single "
+            "core.",
+            measured.summary,
+        ),
+        Section(
+            "Models of these evaluations", "measured-search", _MEASURED,
+            "Sizes are smaller than in the zoo, so that an evaluation takes a fraction of a "
+            "second. Neighbours are merged to few units, since each segment is compiled. The "
+            "times are those of the whole model on one core.",
+            measured.models,
         ),
         Section(
             "`zero-shot` on unseen models", "zero-shot", "python -m benchmarks.zero_shot",

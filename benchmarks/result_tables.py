@@ -347,22 +347,6 @@ def untrained(document: Any) -> Table:
     ]
 
 
-def measured_search(document: Any) -> Table:
-    """Placers whose evaluations run on the hardware."""
-    columns = ["placer", "seed", "evaluations", "first", "best", "processor seconds"]
-    return columns, [
-        [
-            f"`{run['placer']}`",
-            str(run["seed"]),
-            str(run["evaluations"]),
-            _time(run["history"][0][-1]),
-            _time(run["value"]),
-            f"{run['seconds']:.0f}",
-        ]
-        for run in document["runs"]
-    ]
-
-
 def workers(document: Any) -> Table:
     """Seconds of the same runs with one worker and with two."""
     columns = ["workers", "runs", "one worker", "two workers", "speed-up", "same answers"]
