@@ -135,7 +135,7 @@ def test_the_smallest_change_is_the_least_energy() -> None:
     problem = replace(two_ops(), limits={"energy": 25.0, "latency": 4.0})
     (change,) = [one for one in smallest_changes(problem) if isinstance(one, AmountChange)]
     assert (change.quantity, change.amount, change.more) == ("energy", 32.0, 7.0)
-    assert "argument `limits` energy=32.02, 7 J more" in advice(problem)
+    assert "argument `limits` energy=32.02J, 7 J more" in advice(problem)
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_a_change_is_named_under_models_that_do_not_minimise_energy() -> None:
     from placewright.session.advice import advice
 
     problem = replace(two_ops(), limits={"energy": 1.0}).under(Placeto())
-    assert "argument `limits` energy=32.02, 31 J more" in advice(problem)
+    assert "argument `limits` energy=32.02J, 31 J more" in advice(problem)

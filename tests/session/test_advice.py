@@ -22,6 +22,7 @@ from placewright.errors import InfeasibleError
 from placewright.placers.packing import tightest_packing
 from placewright.session import advice as smallest_change
 from placewright.session.advice import (
+    AmountChange,
     DeviceChange,
     LimitChange,
     advice,
@@ -29,6 +30,7 @@ from placewright.session.advice import (
     with_copy,
     with_limit,
 )
+from placewright.session.parsing import parse_limits
 from placewright.session.search import find_plan
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
@@ -250,3 +252,22 @@ def test_a_copy_computes_on_a_processor_of_its_own() -> None:
     devices += problem.cluster.devices[1:]
     wider = with_copy(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices))), 0)
     assert not wider.cluster.shared_processors
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        ("latency", "latency=2.001e-05s, "),
+        ("energy", "energy=2.001e-05J, "),
+        ("price", "price=2.001e-05, "),
+    ],
+)
+def test_a_limit_is_advised_as_it_is_read_without_a_warning(
+    quantity: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The amount had no unit, which the command line then warned of."""
+    told = AmountChange(quantity, 2e-5, 1e-6).text()
+    assert text in told
+    advised = told.split()[2].rstrip(",")
+    assert parse_limits(advised) == {quantity: pytest.approx(2.001e-5)}
+    assert caplog.messages == []

@@ -138,6 +138,9 @@ class SegmentChange:
         return f"`segments: {self.segments}` for '{self.device}' in the cluster file"
 
 
+_UNITS = {"latency": "s", "energy": "J"}  # a price has none
+
+
 @dataclass(frozen=True)
 class AmountChange:
     """A limit on latency, energy or price that is high enough."""
@@ -150,7 +153,7 @@ class AmountChange:
         """The change as an instruction."""
         raised = self.amount * (1.0 + 5e-4)  # so that its four digits are enough
         return (
-            f"argument `limits` {self.quantity}={raised:.4g}, "
+            f"argument `limits` {self.quantity}={raised:.4g}{_UNITS.get(self.quantity, '')}, "
             f"{amount_text(self.more, self.quantity)} more"
         )
 
