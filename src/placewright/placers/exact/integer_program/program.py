@@ -94,8 +94,7 @@ def solve(
         raise MissingExtraError("highspy", "all", "an integer program") from None
     # All solvers of a process share threads: HiGHS refuses another count without this.
     highspy.Highs.resetGlobalScheduler(True)
-    solver: Any = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
+    solver = _silent_solver(highspy)
     repeats = max_nodes is not None and math.isinf(seconds)
     solver.setOptionValue("threads", 1 if repeats else 2)
     solver.setOptionValue("random_seed", 0)
@@ -113,6 +112,19 @@ def solve(
     solver.HandleUserInterrupt = True  # else `cancelSolve` has no effect
     interruptible(solver.run, stop=solver.cancelSolve, is_over=is_over)
     return _result(highspy, solver)
+
+
+def _silent_solver(highspy: Any) -> Any:
+    """A new solver that prints nothing; HiGHS 1.16 prints its version when callbacks begin."""
+
+    class Silent(highspy.Highs):  # type: ignore[misc]
+        def enableCallbacks(self) -> None:
+            self.silent()
+            super().enableCallbacks()
+
+    solver = Silent()
+    solver.silent()
+    return solver
 
 
 def _model(highspy: Any, program: IntegerProgram) -> Any:

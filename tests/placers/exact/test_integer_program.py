@@ -1,0 +1,60 @@
+"""The solver of integer programs: optima of small programs, found by hand, and silence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from testing.proof_campaign import Tally, look_at
+
+from placewright.placers.exact.integer_program.program import IntegerProgram, Rows, solve
+
+
+def a_gap_and_a_size() -> tuple[IntegerProgram, float]:
+    """gap + x = 3, x <= t, x >= 0.45 and whole: no gap if x = t = 3."""
+    rows = Rows()
+    rows.add(3.0, 3.0, [0, 1], [1.0, 1.0])
+    rows.add(-np.inf, 0.0, [1, 2], [1.0, -1.0])
+    rows.add(0.45, 3.0, [1], [1.0])
+    upper = np.array([np.inf, 3.0, np.inf])
+    return IntegerProgram(
+        rows, upper, np.array([False, True, False]), np.array([100, 0, 0.01])
+    ), 0.03
+
+
+def a_slot_for_one_of_two() -> tuple[IntegerProgram, float]:
+    """Columns x0, x1 (whole), z0, z1, d0, d1: who gets the slot loses nothing; 10 d0 + 8 d1."""
+    rows = Rows()
+    for at in (0, 1):
+        rows.add(-np.inf, 0.0, [2 + at, at], [1.0, -1000.0])
+        rows.add(1000.0, 1000.0, [2 + at, 4 + at], [1.0, 1.0])
+    rows.add(-np.inf, 1.0, [0, 1], [1.0, 1.0])
+    upper = np.array([1.0, 1.0, *[1000.0] * 4])
+    cost = np.array([0.0, 0.0, 0.0, 0.0, 10.0, 8.0])
+    return IntegerProgram(rows, upper, np.arange(6) < 2, cost), 8000.0
+
+
+def half_a_unit() -> tuple[IntegerProgram, float]:
+    """x + z >= 4.5 with z whole, 2 x + 3 z: all of it by x."""
+    rows = Rows()
+    rows.add(4.5, np.inf, [0, 1], [1.0, 1.0])
+    cost = np.array([2.0, 3.0])
+    return IntegerProgram(rows, np.full(2, 10.0), np.array([False, True]), cost), 9.0
+
+
+@pytest.mark.parametrize("make", [a_gap_and_a_size, a_slot_for_one_of_two, half_a_unit])
+def test_optima_by_hand(make: object, capfd: pytest.CaptureFixture[str]) -> None:
+    program, best = make()  # type: ignore[operator]
+    for presolve in (True, False):
+        found = solve(program, presolve=presolve)
+        assert found.columns is not None
+        assert program.cost @ found.columns == pytest.approx(best)
+        assert found.lower_bound == pytest.approx(best)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_presolve_cuts_no_optimum_off() -> None:
+    """HiGHS before 1.16 called a value of 17.25 optimal where 15.25 exists."""
+    tally = Tally()
+    look_at("sequential", 7163, tally, ("sequential-ip",))
+    assert tally.faults == []
+    assert tally.counts["sequential-ip"]["problems"] == 1
