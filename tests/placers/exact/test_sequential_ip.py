@@ -134,7 +134,8 @@ def test_by_hand() -> None:
     # from d1 to d0, 100 bytes of output to the host, at a million bytes per second
     assert found.value == pytest.approx(73.1 + 16e-6 + 64e-6 + 100e-6)
     assert found.placement is not None
-    assert found.placement.device_of.tolist() == [1, 1, 0, 0, 0]
+    # the second layer on d1 costs 64 microseconds more, less than the solver's tolerance
+    assert found.placement.device_of.tolist() in ([1, 1, 0, 0, 0], [0, 0, 1, 1, 0])
     assert found.status == "optimal"
     sums = Simulator(problem).explain(found.placement).sums
     assert sums is not None  # what arrives at d0, and what leaves it, is d0's
