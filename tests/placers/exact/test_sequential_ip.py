@@ -126,7 +126,7 @@ def test_by_hand() -> None:
     """
     problem = layered(2, 1, [1.0, 60.0 / 420.0], latency=0.0)
     seconds = problem.costs.seconds.copy()
-    seconds[:, 0] = [20, 1, 20, 1, 50]
+    seconds[:, 0] = [20.01, 1, 20, 1, 50]  # to move the first layer gains most
     seconds[:, 1] = [2, 0.1, 2, 0.1, 5]
     problem = replace(problem, costs=CostTable(frozen_floats(seconds)))
     found = solved(problem)
@@ -134,8 +134,7 @@ def test_by_hand() -> None:
     # from d1 to d0, 100 bytes of output to the host, at a million bytes per second
     assert found.value == pytest.approx(73.1 + 16e-6 + 64e-6 + 100e-6)
     assert found.placement is not None
-    # the second layer on d1 costs 64 microseconds more, less than the solver's tolerance
-    assert found.placement.device_of.tolist() in ([1, 1, 0, 0, 0], [0, 0, 1, 1, 0])
+    assert found.placement.device_of.tolist() == [1, 1, 0, 0, 0]
     assert found.status == "optimal"
     sums = Simulator(problem).explain(found.placement).sums
     assert sums is not None  # what arrives at d0, and what leaves it, is d0's
