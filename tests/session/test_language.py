@@ -287,6 +287,14 @@ def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:
     assert short.caches[1] == 256 * 2 * 600
 
 
+def test_a_card_without_room_for_copies_copies_nothing(tmp_path: Path) -> None:
+    """Its limit is below what a driver takes, so that the CPU computes what rests in its RAM."""
+    path = written(tmp_path)
+    assert f"cpu+{CARD}" in problem_of(path).cluster.device_names
+    small = problem_of(path, memory={CARD: "100MiB"})
+    assert small.cluster.device_names == (CARD, SMALL, "cpu")
+
+
 def test_many_sequences_are_streamed_in_decode_too(tmp_path: Path) -> None:
     """llama.cpp copies weights for each pass of 32 tokens or more, also for 32 sequences."""
     path = written(tmp_path)

@@ -28,6 +28,7 @@ from placewright.session.language.questions import (
     Variant,
     advice_lines,
     reach_lines,
+    refused_lines,
     variants_table,
 )
 from placewright.session.language.run_search import why_inexpressible
@@ -214,6 +215,7 @@ def test_a_swept_value_beyond_the_model_is_a_row(model: str) -> None:
     assert far.answer is None
     assert "is beyond the " in far.reason
     assert variants_table("t", None, [near, far]).rows[1][1] == "refused"
+    assert refused_lines([near, far]) == [f"context {1 << 22} is refused: {far.reason}"]
 
 
 def test_fields_that_cannot_be_swept(model: str) -> None:

@@ -166,6 +166,7 @@ def advise(
         Questions,
         advice_lines,
         reach_lines,
+        refused_lines,
         variants_table,
     )
     from placewright.session.parsing import parse_sweep
@@ -193,6 +194,8 @@ def advise(
             return
         for title, (base, rows) in found.items():
             print_shown(variants_table(f"{request.name}, {title}", base, rows))
+            for line in refused_lines(rows):
+                print_line(line)
         for line in [] if reach is None else reach_lines(reach, reached):
             print_line(line)
         if not swept and reach is None:

@@ -119,7 +119,11 @@ class _Builder:
             None if device.data_sheet is None else device.data_sheet.tokens
             for device in cluster.devices
         ]
-        self._columns = columns_of(cluster, work.request.passes)
+        self._columns = tuple(
+            column
+            for column in columns_of(cluster, work.request.passes)
+            if column.streamed_by is None or self._can_copy(column.streamed_by)
+        )
         self._passes = [
             (number, each)
             for number, each in enumerate(work.request.passes)
@@ -223,6 +227,12 @@ class _Builder:
         if host < 0:
             links += self._host_links(messages)
         return Cluster(devices, tuple(links), host=cluster.host, pools=pools)
+
+    def _can_copy(self, device: int) -> bool:
+        """True if a device has memory for what it copies, beside its other reserves."""
+        reserve = self._rates[device].reserve_bytes + self._work.buffer_bytes
+        room = self._cluster.devices[device].memory_bytes
+        return room >= reserve + self._work.streamed_bytes
 
     def _options(self, column: Column) -> dict[str, str]:
         own = dict(self._cluster.devices[column.rests].options)

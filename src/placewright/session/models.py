@@ -172,6 +172,21 @@ def require_file(name: str) -> None:
         require_known_format(Path(path))
 
 
+def refuse_bare_folder(name: str) -> None:
+    """Refuse the folder of a language model's configuration without its prefix.
+
+    Raises:
+        InputError: the message has the name with it.
+    """
+    folder = Path(name)
+    if (folder / "config.json").is_file() and not (folder / "saved_model.pb").exists():
+        raise InputError(_is_configuration(name))
+
+
+def _is_configuration(name: str) -> str:
+    return f"'{name}' has the configuration of a model; write hf:{name} for a language model"
+
+
 def _files_like(path: Path) -> tuple[str, ...]:
     try:
         found = [str(file) for file in path.parent.iterdir()]
@@ -399,7 +414,10 @@ def companions_of_model(path: Path) -> tuple[Path, ...]:
 
 
 def _from_json(path: Path, objective: Objective) -> Model:
-    kind = read_json_object(path).get("format")
+    document = read_json_object(path)
+    kind = document.get("format")
+    if kind is None and isinstance(document.get("model_type"), str):
+        raise InputError(_is_configuration(str(path)))
     if kind == GRAPH_FORMAT:
         graph, source = read_graph(path)
         return Model(graph, source)

@@ -49,6 +49,7 @@ from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import (
     Model,
     ModelOfRequest,
+    refuse_bare_folder,
     require_existing,
     runtime_named,
 )
@@ -227,6 +228,8 @@ def _refuse_before_reading(request: Request, *, is_measured: bool) -> None:
     Raises:
         InputError: the message names the field.
     """
+    if isinstance(request.model, str):
+        refuse_bare_folder(request.model)
     is_language = _is_language(request)
     is_sheet = is_language or (not is_measured and _has_data_sheets(request))
     if request.precision is not None and not is_sheet:

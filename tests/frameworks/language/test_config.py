@@ -250,3 +250,33 @@ def test_experts_of_a_token_may_be_stated_for_each_layer(tmp_path: Path) -> None
     for stated, reason in (([1, 2], "pass 1 and 2 experts"), ([0, 0], "a token passes 0")):
         with pytest.raises(InputError, match=reason):
             read_config(folder_of(tmp_path, {**HUNYUAN, "moe_topk": stated}), None)
+
+
+NAMED_OTHERWISE: Mapping[str, Mapping[str, Any]] = {  # parameters that `gguf` has no names for
+    "apertus": {**SMALL["fused"], "model_type": "apertus", "hidden_act": "xielu"},
+    "bloom": {"model_type": "bloom", "hidden_size": 64, "n_layer": 2, "n_head": 4},
+    "ernie4_5_moe": {
+        **SMALL["fused"],
+        "model_type": "ernie4_5_moe",
+        "moe_num_experts": 4,
+        "moe_k": 2,
+        "moe_intermediate_size": 256,
+    },
+    "granitemoe": {**SMALL["fused"], "model_type": "granitemoe", "num_local_experts": 4},
+}
+
+
+@pytest.mark.parametrize("name", sorted(NAMED_OTHERWISE))
+def test_parameters_that_the_converter_renames_are_counted(name: str, tmp_path: Path) -> None:
+    model, _, _ = read_config(folder_of(tmp_path, NAMED_OTHERWISE[name]), "q4_k_m")
+    config = AutoConfig.for_model(**NAMED_OTHERWISE[name])
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config)
+    assert model.n_parameters == module.num_parameters()
+
+
+def test_a_configuration_without_its_prefix_is_told(tmp_path: Path, cli: InProcess) -> None:
+    folder = folder_of(tmp_path, SMALL["fused"])
+    for name in (folder, folder / "config.json"):
+        result = cli("place", name, "--devices", "rtx-4090,cpu", cwd=tmp_path)
+        assert f"write hf:{name}" in the_line(result, 2)

@@ -315,6 +315,11 @@ ARCHITECTURES: Mapping[str, str] = {
     "stablelm": "stablelm", "starcoder2": "starcoder2",
 }  # fmt: skip
 _SUFFIXES = (".weight", ".bias")
+_RENAMED = (  # what parameters are called -> what the table of `gguf` knows
+    (".dt_bias", ".dt_proj.bias"),
+    (".block_sparse_moe.router.weight", ".block_sparse_moe.router.layer.weight"),
+    (".gate.moe_statics.e_score_correction_bias", ".moe_statics.e_score_correction.bias"),
+)
 
 
 def tensors_of(model: LibraryModel) -> dict[str, Shape]:
@@ -352,13 +357,18 @@ class _Names:
             yield from self._expansion(name, shape)
         elif name.endswith(".in_proj_qkvz.weight"):
             yield from self._linear_attention(name, shape)
+        elif stem.endswith(".act_fn"):  # llama.cpp has such numbers in the header
+            yield f"{self._layer(stem)}ffn_{last}", shape
         else:
             yield self._named(name), self._reversed(name, shape)
 
     def _named(self, name: str) -> str:
-        name = name.replace(".dt_bias", ".dt_proj.bias")
+        for own, known in _RENAMED:
+            name = name.replace(own, known)
         name = f"{name}.weight" if name.endswith(".sinks") else name
-        found = self._map.get_name(name, try_suffixes=_SUFFIXES)
+        found = self._map.get_name(name, try_suffixes=_SUFFIXES) or self._map.get_name(
+            name.removeprefix("transformer."), try_suffixes=_SUFFIXES
+        )
         if found is None:
             raise Contradiction(f"parameter '{name}' has no name in llama.cpp")
         return str(found)

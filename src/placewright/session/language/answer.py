@@ -22,6 +22,7 @@ from placewright.report.language_text import Speed, memory_lines, proof_line, sp
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.session.language.run_search import why_inexpressible
 from placewright.simulation.model import Simulator
+from placewright.writers.llama_cpp import first_of_layers
 
 _GRAIN = 2.0**20  # bytes, of limits that are tried
 _MARGIN = 2.0**34  # bytes beyond all modules that any engine's buffers stay below
@@ -80,10 +81,10 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
     """The answer as text: request, speed, proof, memory, and the largest context."""
     request, trained = answer.request, ""
     graph, cluster = plan.problem.graph, physical_cluster(plan.problem)
-    layers = sum(kind == "Attention" for kind in graph.op_kinds)
+    layers = len(first_of_layers(graph))
     several = f", {request.sequences} sequences at once" if request.sequences > 1 else ""
     lines = [
-        f"{model}: {layers} layers with attention in {graph.n_ops} modules; prompt of "
+        f"{model}: {layers} layers in {graph.n_ops} modules; prompt of "
         f"{request.prompt} tokens, {request.generate} generated, context {request.context}, "
         f"cache {request.cache}{several}",
         *speed_lines(answer.speeds),
@@ -94,8 +95,10 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         lines.append(f"{ENGINE} cannot express this: {reason}")
     if answer.largest_context:
         trained = "" if answer.is_limited else ", the longest of the model"
+        longer = " or more" if answer.largest_context == _MOST_CONTEXT else ""
         lines.append(
-            f"a context of {answer.largest_context} tokens fits into these memories{trained}"
+            f"a context of {answer.largest_context} tokens{longer} fits into these memories"
+            f"{trained}"
         )
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")

@@ -248,6 +248,12 @@ def _change(base: Variant, variant: Variant) -> str:
     return f"{variant.decode / base.decode - 1:+.1%}"
 
 
+def refused_lines(variants: Sequence[Variant]) -> list[str]:
+    """The reason of each variant that the model refuses."""
+    refused = [one for one in variants if one.answer is None and not one.is_infeasible]
+    return [f"{one.name} is refused: {one.reason}" for one in refused]
+
+
 def reach_lines(rate: float, found: Sequence[Variant]) -> list[str]:
     """Warn in one line if no choice of cards decodes so many tokens per second."""
     best = max(variant.decode for variant in found)

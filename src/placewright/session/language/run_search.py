@@ -129,6 +129,8 @@ _METHOD, _BEAM = "Lagrangian relaxation of memory", "beam along prices of memory
 _ROUNDS = ((200, 0), (1000, 4), (5000, 0), (20_000, 20))
 _LONGER = ((80_000, 40),)  # rounds that a clock ends
 ENOUGH = 2e-3  # gap at which a search ends that nobody gave a time
+_LONG = 10_000  # width from which a round is long
+_OPEN = 5.0  # times the gap of the search's end, below which no long round begins
 _SHARE = 0.4  # of the rest of the budget, for each integer program
 _LEAST_SECONDS = 0.5  # of the budget; below it no further program begins
 _NOTHING = (
@@ -168,6 +170,8 @@ class LayersInRuns:
         evaluator.offer_bound(modes[0].bound, _METHOD)
         rounds = _ROUNDS + _LONGER * evaluator.budget.is_timed
         for (width, tries), mode in itertools.product(rounds, modes):
+            if width > _LONG and self._is_enough(evaluator, mode, _OPEN):
+                continue
             if not self._is_enough(evaluator, mode):
                 mode.search_beam(evaluator, width)
             evaluator.offer_bound(min(each.bound for each in modes), _BEAM)
@@ -178,9 +182,9 @@ class LayersInRuns:
             return evaluator.solution(message=_NOTHING)
         return evaluator.solution()
 
-    def _is_enough(self, evaluator: Evaluator, mode: _Mode) -> bool:
+    def _is_enough(self, evaluator: Evaluator, mode: _Mode, times: float = 1.0) -> bool:
         """True if a mode can bring next to nothing, or time is over."""
-        gap = max(self.enough, CLOSED)
+        gap = max(times * self.enough, CLOSED)
         return evaluator.is_spent or evaluator.best_value <= mode.bound * (1.0 + gap)
 
 
