@@ -40,31 +40,37 @@ def models(document: Any) -> Table:
 
 
 def in_words(document: Any) -> str:
-    """List which placers beat the best core, and which of them `local-search`."""
-    rows = [row for row in _measured(document) if row["evaluations"]]
-    medians: dict[tuple[str, str], np.ndarray[Any, Any]] = {
-        method: _rounds_of([row for row in rows if _method(row) == method])
-        for method in dict.fromkeys(map(_method, rows))
-    }
-    names = dict.fromkeys(model for model, _ in medians)
-    placers = [placer for placer in dict.fromkeys(p for _, p in medians) if placer != COMPARED]
+    """List which placers beat the best core, and which of them `local-search`, with every seed."""
+    runs: dict[tuple[str, str], dict[int, np.ndarray[Any, Any]]] = {}
+    for row in _measured(document):
+        if row["evaluations"]:
+            runs.setdefault(_method(row), {})[row["seed"]] = np.array(row["again"])
+    names = dict.fromkeys(model for model, _ in runs)
     sentences = []
     for model in names:
         faster = [
-            placer for (of, placer), ratios in medians.items() if of == model and _side(ratios) < 0
+            placer
+            for (of, placer), seeds in runs.items()
+            if of == model and _common_side(list(seeds.values())) < 0
         ]
         sentences.append(f"Faster than the best core on {model}: {listed(faster)}.")
-    for placer in placers:
+    for placer in dict.fromkeys(placer for _, placer in runs if placer != COMPARED):
         sides = [
-            _side(medians[model, placer] / medians[model, COMPARED])
-            for model in names
-            if (model, placer) in medians
+            _common_side([ratios / runs[model, COMPARED][at] for at, ratios in seeds.items()])
+            for (model, by), seeds in runs.items()
+            if by == placer
         ]
         sentences.append(
             f"`{placer}` is faster than `{COMPARED}` on {sides.count(-1)} of {len(sides)} models "
             f"and slower on {sides.count(1)}."
         )
     return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def _common_side(of_seeds: Sequence[np.ndarray[Any, Any]]) -> int:
+    """The side on which the ratios of every seed are; 0 if they differ."""
+    sides = set(map(_side, of_seeds))
+    return sides.pop() if len(sides) == 1 else 0
 
 
 def _side(ratios: np.ndarray[Any, Any]) -> int:

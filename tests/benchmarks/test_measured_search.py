@@ -188,11 +188,13 @@ def test_a_placer_is_faster_if_the_whole_interval_is_below_one_by_the_margin() -
     rows = [
         row("post", again=[0.97, 0.98]),
         row("hsdag", again=[0.98, 0.995]),
+        row("post", 1, again=[0.9, 0.9]),
+        row("local-search", 1, again=[1.0, 1.0]),
         row("local-search", again=[0.97, 0.9]),
         row("cpu:0", again=[1.0, 1.0]),
     ]
     assert in_words({"rows": [asdict(one) for one in rows]}).split("\n") == [
-        "- Faster than the best core on a: `post` and `local-search`.",
+        "- Faster than the best core on a: `post`.",
         "- `post` is faster than `local-search` on 0 of 1 models and slower on 0.",
         "- `hsdag` is faster than `local-search` on 0 of 1 models and slower on 1.",
     ]
