@@ -45,7 +45,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--readme", action="store_true", help="put the output into README.md")
     wanted = parser.parse_args()
-    (ROOT / "build").mkdir(exist_ok=True)
     lines: list[str] = []
     for why, command, pattern in STEPS:
         sys.stdout.write(f"\n# {why}\n$ placewright {command}\n")
@@ -68,6 +67,7 @@ def shown_lines(command: str, pattern: str) -> list[str]:
     Raises:
         SystemExit: the command failed.
     """
+    (ROOT / "build").mkdir(exist_ok=True)
     printed = io.StringIO()
     sys.argv = ["placewright", *command.split()]
     try:

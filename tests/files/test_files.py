@@ -21,6 +21,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.core.solution import HistoryPoint
+from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files.cluster_file import (
     cluster_data,
@@ -30,10 +31,10 @@ from placewright.files.cluster_file import (
 )
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
-from placewright.files.problem_file import problem_text, read_problem, write_problem
+from placewright.files.problem_file import problem_text, read_problem, write_problem, written_in
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing
-from placewright.io.written import write_text
+from placewright.io.written import tell_final_folders, write_text
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "plan.schema.json"
 
@@ -186,6 +187,22 @@ def test_graph_and_problem_round_trip(tmp_path: Path) -> None:
     assert graph.op_names == original.graph.op_names
     write_problem(tmp_path / "p.json", original)
     assert problem_text(read_problem(tmp_path / "p.json")) == problem_text(original)
+
+
+def test_the_path_of_a_model_starts_where_the_file_will_be(tmp_path: Path) -> None:
+    """An isolated process writes into a folder of its own, from which another one takes files."""
+    scratch, folder, model = tmp_path / "a" / "scratch", tmp_path / "plans", tmp_path / "m.onnx"
+    scratch.mkdir(parents=True)
+    model.touch()
+    source = ModelSource(str(model), "0" * 64, "onnx")
+    made = replace(problem([[1, 2], [3, 4]]), source=source)
+    written = written_in(made, scratch / "plan.problem.json").source
+    assert written is not None
+    assert written.path == "../../m.onnx"
+    tell_final_folders({str(scratch): str(folder)})
+    moved = written_in(made, scratch / "plan.problem.json").source
+    assert moved is not None
+    assert moved.path == "../m.onnx"
 
 
 def test_plan_round_trip(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def main() -> None:
         os._exit(_EXIT_WRONG_INPUT)
     from placewright.cli import isolate
     from placewright.cli import main as run
+    from placewright.io.written import tell_final_folders
 
+    tell_final_folders(told["final"])
     isolate.within_isolation({name: Path(path) for name, path in told["outputs"].items()})
     sys.argv = ["placewright", *sys.argv[2:]]
     run()

@@ -35,7 +35,7 @@ from placewright.files.graph_file import (
 from placewright.files.model_names import model_entries, model_of
 from placewright.files.schema import Strict, require_order, validated
 from placewright.io.json_text import read_json_object
-from placewright.io.written import is_written_through, write_text
+from placewright.io.written import final_folder, is_written_through, write_text
 
 PROBLEM_FORMAT = "placewright.problem/1"
 
@@ -207,9 +207,8 @@ def written_in(problem: Problem, file: Path | str) -> Problem:
     source = problem.source
     if source is None or is_written_through(file) or not Path(source.path).exists():
         return problem
-    folder = os.path.realpath(Path(file).parent)
     try:
-        path = os.path.relpath(os.path.realpath(source.path), folder)
+        path = os.path.relpath(os.path.realpath(source.path), final_folder(file))
     except ValueError:  # another drive
         return problem
     return replace(problem, source=replace(source, path=Path(path).as_posix()))

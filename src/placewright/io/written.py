@@ -20,12 +20,24 @@ from placewright.errors import InputError
 from placewright.io.opened import shown_name, usable_name
 
 _MARK = ".partial"
+_final: dict[str, str] = {}  # folder -> the folder into which another process moves its files
 
 
 def is_written_through(path: Path | str) -> bool:
     """True if a path is a device or a pipe, which is written to and never replaced."""
     target = Path(path)
     return target.exists() and not target.is_file()
+
+
+def tell_final_folders(folders: Mapping[str, str]) -> None:
+    """Name the folders into which another process moves the files that this process writes."""
+    _final.update({os.path.realpath(here): there for here, there in folders.items()})
+
+
+def final_folder(path: Path | str) -> str:
+    """The folder of a file that is to be written, without links: where it will be in the end."""
+    folder = os.path.realpath(Path(path).parent)
+    return _final.get(folder, folder)
 
 
 def write_files(contents: Mapping[Path | str, bytes]) -> None:

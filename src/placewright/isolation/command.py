@@ -77,6 +77,11 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
         "writable": str(folder),
         "limits": asdict(command.limits),
         "outputs": {name: str(paths[0]) for name, paths in places.items()},
+        "final": {
+            str(made.parent): os.path.realpath(target.parent)
+            for name, made_paths in places.items()
+            for made, target in zip(made_paths, command.outputs[name], strict=True)
+        },
     }
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", CHILD, json.dumps(arguments), *command.words],
