@@ -195,7 +195,7 @@ def test_the_path_of_a_model_starts_where_the_file_will_be(tmp_path: Path) -> No
     scratch.mkdir(parents=True)
     model.touch()
     source = ModelSource(str(model), "0" * 64, "onnx")
-    made = replace(problem([[1, 2], [3, 4]]), source=source)
+    made = replace(problem([[1, 2]] * 4), source=source)
     written = written_in(made, scratch / "plan.problem.json").source
     assert written is not None
     assert written.path == "../../m.onnx"
