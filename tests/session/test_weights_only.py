@@ -16,6 +16,7 @@ from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import InfeasibleError, Interrupted
 from placewright.session import search as searching
 from placewright.session.search import find_plan
+from placewright.session.streams import candidates, played_period
 from placewright.simulation.model import Simulator
 
 FEW = Budget(evaluations=100)
@@ -74,6 +75,13 @@ def test_a_stream_without_room_is_searched_on_smaller_devices() -> None:
     with pytest.raises(InfeasibleError) as caught:
         found(streamed_chain(33.0, UNEVEN))
     assert "samples_in_flight" not in str(caught.value)
+
+
+def test_candidates_for_the_hardware_have_a_stream_that_fits() -> None:
+    """Six and two ops are found by others, and have none."""
+    plan = found(streamed_chain(40.0, UNEVEN))
+    listed = candidates(plan, np.random.default_rng(0), is_counted=True)
+    assert all(np.isfinite(played_period(plan.problem, one)) for one in listed)
 
 
 @pytest.mark.parametrize("objective", ["training", "split phases"])

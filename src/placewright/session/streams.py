@@ -242,7 +242,7 @@ def played_period(problem: Problem, placement: Placement) -> float:
     try:
         return Simulator(problem).stream(placement, samples=STREAM_SAMPLES).steady.period
     except InfeasibleError:
-        return float("inf")
+        return math.inf
 
 
 def candidates(
@@ -252,7 +252,9 @@ def candidates(
     is_counted: bool = False,
     deadline: Deadline = NEVER,
 ) -> list[Placement]:
-    """Placements by the period of their played streams, the shortest first.
+    """Placements by the period of their played streams, the shortest first; all can be played.
+
+    If none can be played, the plan's own is the only one.
 
     Args:
         plan: of the search, whose placement is among them.
@@ -276,7 +278,8 @@ def candidates(
     rated = _rated(problem, placements)
     rated.append(improved(problem, rated[0][1], rng, deadline))
     rated.sort(key=lambda row: row[0])
-    return [placement for _, placement in _distinct(rated)]
+    playable = [row for row in rated if row[0] < math.inf]
+    return [placement for _, placement in _distinct(playable or rated[:1])]
 
 
 def improved(
@@ -329,7 +332,7 @@ def _period(simulator: Simulator, placement: Placement, in_flight: int | None) -
     try:
         stream = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight)
     except InfeasibleError:
-        return float("inf")
+        return math.inf
     return stream.steady.period
 
 
