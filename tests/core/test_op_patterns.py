@@ -61,6 +61,7 @@ def test_an_unknown_module_is_refused_with_near_ones(graph: ComputationGraph) ->
         matching(graph, "layers.7.*")
 
 
-def test_a_module_is_no_op_and_its_ops_are_named(graph: ComputationGraph) -> None:
-    with pytest.raises(GraphError, match=r"'layers\.0\.mlp' is a module of 1 ops; .*'mm_1'"):
-        op_named(graph, "layers.0.mlp")
+def test_a_module_of_several_ops_is_no_op_and_its_ops_are_named(graph: ComputationGraph) -> None:
+    with pytest.raises(GraphError, match=r"'layers\.0' is a module of 3 ops; .*'mm_1'"):
+        op_named(graph, "layers.0")
+    assert graph.op_names[op_named(graph, "layers.0.mlp")] == "mm_1"

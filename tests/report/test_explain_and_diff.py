@@ -32,9 +32,9 @@ def _chain(memory: float = math.inf) -> Problem:
     builder = GraphBuilder()
     builder.add_op("a", "Op")
     first = builder.add_tensor(0, 4.0)
-    builder.add_op("b", "Op", inputs=[first], weights=[builder.add_weight(50.0)])
+    builder.add_op("b", "Op", inputs=[first], weights=[builder.add_weight(50.0)], module="head")
     second = builder.add_tensor(1, 4.0)
-    builder.add_op("c", "Op", inputs=[second])
+    builder.add_op("c", "Op", inputs=[second], module="head.out")
     cluster = Cluster(
         (Device("d0"), Device("d1", memory_bytes=memory)),
         (Link("d0", "d1", 0.0, 1.0), Link("d1", "d0", 0.0, 1.0)),
@@ -51,6 +51,21 @@ def test_a_transfer_decides() -> None:
     assert found.elsewhere[0].crossing == 8.0
     assert "new transfer of 'a' from d0 to d1" in found.elsewhere[0].decides
     assert "next best, 'd1', gives 11 s (+175.00%)" in found.lines()[0]
+
+
+def test_a_module_moves_as_a_whole() -> None:
+    """On d1 `b` and `c` save 1 s together and cost one transfer of 4 s: 4 becomes 7."""
+    found = explain(plan_for(_chain(), np.array([0, 0, 0])), "head")
+    (elsewhere,) = found.elsewhere
+    assert (found.kind, found.device, found.moves_with) == ("module, 2 units", "d0", ())
+    assert (found.here.seconds, elsewhere.seconds) == (3.0, 2.0)
+    assert (elsewhere.value, elsewhere.crossing) == (7.0, 4.0)
+    alone = explain(plan_for(_chain(), np.array([0, 0, 0])), "head.out")
+    assert (alone.kind, alone.elsewhere[0].value) == ("Op", 8.0)
+    with pytest.raises(
+        GraphError, match=r"module 'head' has ops on 'd0', 'd1'; .* such as 'b', 'c'"
+    ):
+        explain(plan_for(_chain(), np.array([0, 0, 1])), "head")
 
 
 def test_own_time_decides_where_nothing_is_sent() -> None:

@@ -92,7 +92,7 @@ def report(
 @plain_command
 def explain(
     plan_file: opt.PlanFile,
-    op: Annotated[str, typer.Argument(metavar="OP", help="Name of an op.")],
+    op: Annotated[str, typer.Argument(metavar="OP", help="Name of an op, or path of a module.")],
     searched: opt.Searched = False,
     model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,

@@ -21,23 +21,29 @@ _ALL_NAMES = "`placewright graph MODEL --ops` lists all names"
 
 
 def op_named(graph: ComputationGraph, name: str) -> int:
-    """Index of the op called `name`.
+    """Index of the op called `name`, or of the only op of a module.
 
     Raises:
-        GraphError: there is none, or the name is a module's; the message lists names.
+        GraphError: there is none, or the module has several; the message lists names.
+    """
+    ops = ops_named(graph, name)
+    if len(ops) == 1:
+        return ops[0]
+    shown = ", ".join(f"'{graph.op_names[op]}'" for op in ops[:3])
+    raise GraphError(f"'{name}' is a module of {len(ops)} ops; name one of them, such as {shown}")
+
+
+def ops_named(graph: ComputationGraph, name: str) -> list[int]:
+    """The op called `name`, or all ops of the module of that path, ascending.
+
+    Raises:
+        GraphError: there is none; the message lists near names.
     """
     if name in graph.op_index:
-        return graph.op_index[name]
-    inside = [
-        op
-        for op, path in zip(graph.op_names, graph.op_modules, strict=True)
-        if _is_inside(path, name)
-    ]
-    if inside:
-        shown = ", ".join(f"'{op}'" for op in inside[:3])
-        raise GraphError(
-            f"'{name}' is a module of {len(inside)} ops; name one of them, such as {shown}"
-        )
+        return [graph.op_index[name]]
+    paths = enumerate(graph.op_modules)
+    if inside := [op for op, path in paths if _is_inside(path, name)]:
+        return inside
     near = _near(graph, name)
     raise GraphError(
         f"the graph has no op '{name}'; " + (f"did you mean {near}?" if near else _ALL_NAMES)

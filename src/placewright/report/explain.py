@@ -17,11 +17,12 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.core.execution_models import Event, MaxLoad
-from placewright.core.op_patterns import op_named
+from placewright.core.op_patterns import ops_named
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
+from placewright.errors import GraphError
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 from placewright.simulation.timeline import Step, Timeline
@@ -36,7 +37,7 @@ class Elsewhere:
     """The plan with the op on a given device."""
 
     device: str  # its name
-    seconds: float  # of the op's unit there, in the problem's time unit; inf if it cannot run
+    seconds: float  # of the op's units there, in the problem's time unit; inf if it cannot run
     # of the plan with the op and all units that must share its device there; inf if that is
     # infeasible
     value: float
@@ -132,36 +133,38 @@ class OpExplanation:
 
 
 def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplanation:
-    """Simulate the plan with an op on every other device.
+    """Simulate the plan with an op, or with all ops of a module, on every other device.
 
     Args:
-        op: name of an op of the model.
+        op: name of an op of the model, or path of a module that the plan has on one device.
         simulator: of the plan's problem, if the caller has one.
 
     Raises:
-        GraphError: there is no such op; the message lists near names.
+        GraphError: there is no such op or module, and the message lists near names; or the plan
+            divides the module.
     """
     problem = plan.problem
     simulator = simulator or Simulator(problem)
-    unit = int(problem.units.group_of[op_named(problem.graph, op)])
-    members = problem.colocation.members.row(int(problem.colocation.group_of[unit]))
-    here = int(plan.placement.device_of[unit])
+    units = _units_of(plan, op)
+    classes = np.unique(problem.colocation.group_of[units])
+    members = np.concatenate([problem.colocation.members.row(at) for at in classes.tolist()])
+    here = int(plan.placement.device_of[units[0]])
     now = parts_of_value(problem, simulator, plan.placement)
     rows = [
-        _on_device(problem, simulator, plan, (unit, members), device, now)
+        _on_device(problem, simulator, plan, (units, members), device, now)
         for device in range(problem.n_devices)
     ]
     others = sorted(
         (row for device, row in enumerate(rows) if device != here), key=lambda row: row.value
     )
-    waits_for, is_critical = _waiting(plan, simulator, unit)
+    waits_for, is_critical = _waiting(plan, simulator, int(units[0]))
+    graph = problem.unit_graph
+    kind = graph.op_kinds[units[0]] if len(units) == 1 else f"module, {len(units)} units"
     return OpExplanation(
         op=op,
-        kind=problem.unit_graph.op_kinds[unit],
+        kind=kind,
         device=problem.cluster.device_names[here],
-        moves_with=tuple(
-            problem.unit_graph.op_names[other] for other in members.tolist() if other != unit
-        ),
+        moves_with=tuple(graph.op_names[at] for at in np.setdiff1d(members, units).tolist()),
         pinned=bool((problem.pinned_device[members] >= 0).any()),
         value=simulator.value(plan.placement),
         waits_for=waits_for,
@@ -173,24 +176,41 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplan
     )
 
 
+def _units_of(plan: Plan, name: str) -> IntArray:
+    """Units of an op or of a module on one device, in topological order."""
+    problem = plan.problem
+    ops = ops_named(problem.graph, name)
+    chosen = np.unique(problem.units.group_of[ops])
+    devices = np.unique(plan.placement.device_of[chosen]).tolist()
+    if len(devices) > 1:
+        names = ", ".join(f"'{problem.cluster.device_names[at]}'" for at in devices)
+        shown = ", ".join(f"'{problem.graph.op_names[op]}'" for op in ops[:3])
+        raise GraphError(
+            f"module '{name}' has ops on {names}; name one of its {len(ops)} ops, such as {shown}"
+        )
+    order = problem.unit_graph.topological_order
+    return order[np.isin(order, chosen)]
+
+
 def _on_device(
     problem: Problem,
     simulator: Simulator,
     plan: Plan,
-    what: tuple[int, IntArray],
+    what: tuple[IntArray, IntArray],
     device: int,
     now: Mapping[str, float] | None,
 ) -> Elsewhere:
-    unit, members = what
+    units, members = what
     before = plan.placement.device_of
     device_of = before.copy()
     device_of[members] = device
     placement = Placement.of(device_of, plan.placement.order)
     value = simulator.value(placement)
-    name, own = problem.cluster.device_names[device], float(problem.costs.seconds[unit, device])
+    name = problem.cluster.device_names[device]
+    own = float(problem.costs.seconds[units, device].sum())
     crossing = _transfers(problem, device_of, members)
     seconds = sum(crossing.values())
-    if device == int(before[unit]):
+    if device == int(before[units[0]]):
         return Elsewhere(name, own, value, seconds, "here now")
     if math.isinf(value):
         violation = simulator.violation(placement)
