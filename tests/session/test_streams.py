@@ -81,6 +81,7 @@ def test_what_breaks_the_latency_limit_is_not_recommended() -> None:
     limited = result(plan, slow, periods, 20.0)
     assert limited.verdict.recommendation == PLAN
     assert any("'throughput mode' takes 30 s for 95 %" in line for line in limited.lines())
+    assert str(limited) == "\n".join(limited.lines())
     without_plan = result(plan, {MODE: 30.0, PLAN: 30.0}, periods, 20.0)
     assert without_plan.verdict.recommendation == COPIES
     none = result(plan, {}, periods, 0.5)

@@ -138,6 +138,9 @@ class RunResult:
         """The result as lines of text."""
         return run_lines(self.data(), self.comparison.text)
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
 
 def can_run(plan: Plan) -> bool:
     """True if the plan has a model, and costs that were measured under the event model."""

@@ -204,6 +204,9 @@ class StreamResult:
         """The result as lines of text, without the table."""
         return measured_stream_lines(self.data(), self.latency_limit)
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     def table(self) -> tuple[tuple[str, ...], list[list[str]]]:
         """Columns and rows, one for each contender."""
         return measured_stream_table(self.data())
