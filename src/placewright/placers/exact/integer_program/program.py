@@ -13,6 +13,8 @@ from placewright.core.arrays import BoolArray, FloatArray
 from placewright.errors import MissingExtraError
 from placewright.simulation.interruptible import interruptible
 
+_NOTHING = 1e-11  # of the largest cost: a bound below it is the solver's rounding of 0
+
 
 @dataclass
 class Rows:
@@ -111,7 +113,7 @@ def solve(
         solver.setSolution(len(known), known, start[known])
     solver.HandleUserInterrupt = True  # else `cancelSolve` has no effect
     interruptible(solver.run, stop=solver.cancelSolve, is_over=is_over)
-    return _result(highspy, solver)
+    return _result(highspy, solver, program.cost)
 
 
 def _silent_solver(highspy: Any) -> Any:
@@ -142,12 +144,15 @@ def _model(highspy: Any, program: IntegerProgram) -> Any:
     return model
 
 
-def _result(highspy: Any, solver: Any) -> MipResult:
+def _result(highspy: Any, solver: Any, cost: FloatArray) -> MipResult:
     info = solver.getInfo()
+    bound = float(info.mip_dual_bound)
+    if abs(bound) < _NOTHING * np.abs(cost).max(initial=0.0):
+        bound = 0.0
     status = solver.getModelStatus()
     infeasible = status == highspy.HighsModelStatus.kInfeasible
     is_feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     columns = np.array(solver.getSolution().col_value) if is_feasible else None
     ended = highspy.HighsModelStatus
     out_of_time = status in (ended.kTimeLimit, ended.kInterrupt, ended.kHighsInterrupt)
-    return MipResult(columns, float(info.mip_dual_bound), infeasible, out_of_time)
+    return MipResult(columns, bound, infeasible, out_of_time)
