@@ -469,10 +469,12 @@ def _require_stream(problem: Problem, request: Request) -> None:
     Raises:
         FieldError: the problem has no stream, or its costs are no seconds.
     """
+    if request.latency_limit is None:
+        return
     reason = why_no_stream(problem)
     if problem.time_unit != "s":
         reason = f"its costs are in {problem.time_unit}, not in seconds"
-    if request.latency_limit is not None and reason is not None:
+    if reason is not None:
         raise FieldError("latency_limit", f"is of a sample in a stream, and {reason}; leave it out")
 
 
