@@ -19,7 +19,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.processors import sets_at_once
+from placewright.core.processors import check_spelling, sets_at_once
 from placewright.errors import ClusterError, FieldError
 from placewright.files.cluster_file import read_cluster, write_cluster
 from placewright.profiling.discover import completed_cluster
@@ -119,3 +119,46 @@ def test_processors_that_are_no_lists_of_names_are_refused(given: Any) -> None:
         Problem.from_costs(graph, [[1.0, 1.0]], links, devices=["a", "b"], processors=given)
     whole = Problem.from_costs(graph, [[1.0, 1.0]], links, devices=["a", "b"], processors=None)
     assert not whole.cluster.shared_processors
+
+
+@pytest.mark.parametrize(
+    ("processors", "message"),
+    [
+        ({"f16": ("gpuu",)}, r"'f16' names processor 'gpuu', .*; did you mean 'gpu'\?"),
+        ({"f16": ("card",)}, r"'f16' names processor 'card', .*; processors of others: gpu, npu"),
+        ({"gpu": ("card",), "f16": ("gpu",)}, "'gpu' names processor 'card', on which no other"),
+        ({"f16": ("gpu", "npuu")}, r"names processor 'npuu', .*; did you mean 'npu'\?"),
+    ],
+)
+def test_a_processor_that_no_other_device_has_is_refused_where_people_write_it(
+    processors: dict[str, tuple[str, ...]], message: str, tmp_path: Path
+) -> None:
+    """Its device would be independent of all others, and nobody would notice."""
+    names = ["gpu", "npu", "f16"]
+    devices = tuple(Device(name, processors=processors.get(name, ())) for name in names)
+    write_cluster(tmp_path / "c.yaml", Cluster(devices))
+    with pytest.raises(ClusterError, match=message):
+        read_cluster(tmp_path / "c.yaml")
+    graph = nx.DiGraph()
+    graph.add_node("op")
+    links = (0.0, math.inf)
+    with pytest.raises(ClusterError, match=message):
+        Problem.from_costs(graph, [[1.0] * 3], links, devices=names, processors=processors)
+
+
+@pytest.mark.parametrize(
+    "processors",
+    [
+        {"f16": ("gpu:0",)},
+        {"pair": ("gpu:0", "gpu:1")},
+        {"gpu:0": ("card",), "f16": ("card",)},
+        {"gpu:0": ("gpu:0",)},
+        {"pair": ("gpu:0", "gpu:7")},
+        {"pair": ("left", "right")},
+    ],
+)
+def test_names_of_processors_that_make_sense_are_kept(
+    processors: dict[str, tuple[str, ...]],
+) -> None:
+    names = ["gpu:0", "f16", "pair", *(["gpu:1"] if "gpu:1" in str(processors) else [])]
+    check_spelling([Device(name, processors=processors.get(name, ())) for name in names])

@@ -16,6 +16,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
+from placewright.core.processors import check_spelling
 from placewright.errors import CostError, FieldError, GraphError
 
 LONGEST = 1e300  # seconds or bytes in all: products and sums of a few such are still finite
@@ -252,6 +253,7 @@ def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None)
 
     Raises:
         FieldError: there is no such device, or the names are no lists of texts.
+        ClusterError: a name is misspelt, most likely.
     """
     given: Any = {} if names is None else names
     if not isinstance(given, Mapping):
@@ -265,6 +267,7 @@ def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None)
     devices = tuple(
         replace(device, processors=tuple(given.get(device.name, ()))) for device in cluster.devices
     )
+    check_spelling(devices)
     return replace(cluster, devices=devices)
 
 

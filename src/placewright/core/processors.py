@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from placewright.core.arrays import BoolArray, frozen_bools
-from placewright.errors import ClusterError
+from placewright.errors import ClusterError, near_names
 
 
 class Computes(Protocol):
@@ -128,6 +128,36 @@ def check_processors(devices: Sequence[Computes], contended: Collection[str]) ->
                     f"device '{device.name}' has {found[0]}, and {others} share processor "
                     f"'{processor}', which computes for one of them at a time; leave one of the "
                     "two out"
+                )
+
+
+def check_spelling(devices: Sequence[Computes]) -> None:
+    """Refuse names that are wrong, most likely: no other device computes on such a processor.
+
+    A wrong name would make a mode independent of all others. It is for what people write. A cluster
+    of some devices may well have names that those left out have. A pair keeps the name of a card
+    that no other device has, unless it is like the name of another processor.
+
+    Raises:
+        ClusterError: a device names only such a processor, or one that is like another.
+    """
+    computes = {device.name: device.processors or (device.name,) for device in devices}
+    for device in devices:
+        others = {
+            processor: None
+            for name, processors in computes.items()
+            for processor in processors
+            if name != device.name
+        }
+        alone = [name for name in device.processors if name not in (*others, device.name)]
+        for name in alone:
+            near = near_names(name, [other for other in others if other not in device.processors])
+            if near or len(device.processors) == 1:
+                meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+                raise ClusterError(
+                    f"device '{device.name}' names processor '{name}', on which no other device "
+                    f"computes; {meant}processors of others: {', '.join(others) or 'none'}; leave "
+                    "the name out if it is right"
                 )
 
 

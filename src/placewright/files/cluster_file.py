@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
+from placewright.core.processors import check_spelling
 from placewright.core.quantities import (
     parse_bandwidth,
     parse_bytes,
@@ -143,7 +144,9 @@ def read_cluster_and_links(path: Path | str) -> tuple[Cluster, bool]:
     """
     data = yaml_value(read_text(path, limit=MAX_FILE_BYTES), path)
     document = validated(ClusterDocument, data, path, CLUSTER_FORMAT)
-    return cluster_of(document), document.links is not None
+    cluster = cluster_of(document)
+    check_spelling(cluster.devices)
+    return cluster, document.links is not None
 
 
 def write_cluster(path: Path | str, cluster: Cluster) -> None:
