@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from placewright.core.cluster import Cluster
+from placewright.core.cluster import Cluster, Device
 from placewright.core.plan import Plan
 from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
@@ -28,9 +29,18 @@ from placewright.io.written import move_files, write_text
 from placewright.report.values import counted
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
+from placewright.writers.card_numbers import numbering_note
+from placewright.writers.device_map import device_map, layer_map, require_modules, torch_names
+from placewright.writers.onnx_layers import (
+    OPTION,
+    annotated_model,
+    assignment_settings,
+    designator,
+    require_nodes,
+)
+from placewright.writers.openvino_affinity import affinity_data, openvino_name, require_ops
 
 PRINTED = ("llama.cpp", "sglang", "vllm")  # formats of one line
-_NAME_DEVICES = ("device-map", "onnx-layers", "openvino-affinity")  # formats of physical devices
 _NO_SEGMENTS = (
     "this plan has no segments of .onnx nodes; place an .onnx file for latency with argument "
     "`runtime` onnxruntime"
@@ -53,11 +63,10 @@ def export(plan: Plan, form: str, path: Path) -> str:
         InexpressibleError: the format cannot express the plan.
         InputError: the model is missing, or the file cannot be written.
     """
-    if form not in _WRITERS:
+    if form not in _FORMATS:
         raise UnknownNameError("export format", form, formats())
-    plan.problem.cluster.require_single_devices(f"format '{form}'")
-    _require_one_processor_each(plan, form)
-    return _WRITERS[form](plan, path)
+    _require_devices(plan, form)
+    return _FORMATS[form].write(plan, path)
 
 
 def require_target(plan: Plan, target: str | None) -> None:
@@ -68,9 +77,8 @@ def require_target(plan: Plan, target: str | None) -> None:
         ClusterError: a device stands for several.
     """
     if target is not None:
-        plan.problem.cluster.require_single_devices(f"format '{target}'")
-        _require_one_processor_each(plan, target)
-        _express(plan, target)
+        _require_devices(plan, target)
+        _FORMATS[target].express(plan)
 
 
 def require_source(source: ModelSource | None, target: str | None) -> None:
@@ -80,20 +88,8 @@ def require_source(source: ModelSource | None, target: str | None) -> None:
         FieldError: the target is for language models.
         InexpressibleError: the model was read otherwise.
     """
-    from placewright.writers.device_map import require_modules
-    from placewright.writers.onnx_layers import require_nodes
-    from placewright.writers.openvino_affinity import require_ops
-
-    if target in PRINTED:
-        raise FieldError("target", f"{target}: is for language models, which this model is not")
-    checks: dict[str, Callable[[ModelSource | None], object]] = {
-        "device-map": require_modules,
-        "onnx-layers": require_nodes,
-        "onnx-segments": _require_cuts,
-        "openvino-affinity": require_ops,
-    }
     if target is not None:
-        checks[target](source)
+        _FORMATS[target].check_source(source)
 
 
 def require_names(cluster: Cluster, target: str | None) -> None:
@@ -102,17 +98,19 @@ def require_names(cluster: Cluster, target: str | None) -> None:
     Raises:
         InexpressibleError: the message names them.
     """
-    from placewright.writers.device_map import torch_names
-    from placewright.writers.onnx_layers import designator
-    from placewright.writers.openvino_affinity import openvino_name
+    check = None if target is None else _FORMATS[target].check_names
+    if check is not None:
+        check(cluster.devices)
 
-    if target == "device-map":
-        torch_names(cluster.devices)
-    if target not in ("onnx-layers", "openvino-affinity"):
-        return
-    name_of = designator if target == "onnx-layers" else openvino_name
+
+def _distinct(target: str, name_of: Callable[[Device], str], devices: Sequence[Device]) -> None:
+    """Refuse devices that a target calls by one name.
+
+    Raises:
+        InexpressibleError: the message has the name and two of them.
+    """
     seen: dict[str, str] = {}
-    for device in cluster.devices:
+    for device in devices:
         name = name_of(device)
         if name in seen:
             raise InexpressibleError(
@@ -135,13 +133,15 @@ def formats_that_take(plan: Plan) -> tuple[str, ...]:
     return tuple(form for form in formats() if takes(form))
 
 
-def _require_one_processor_each(plan: Plan, form: str) -> None:
-    """Refuse modes of several processors where a format names physical devices.
+def _require_devices(plan: Plan, form: str) -> None:
+    """Refuse what a format has no device for: replicas, and modes of several processors.
 
     Raises:
-        InexpressibleError: the plan uses such a mode.
+        ClusterError: a device stands for several.
+        InexpressibleError: the plan uses such a mode, and the format names physical devices.
     """
-    if is_of_tokens(plan.problem) or form not in _NAME_DEVICES:
+    plan.problem.cluster.require_single_devices(f"format '{form}'")
+    if is_of_tokens(plan.problem) or _FORMATS[form].check_names is None:
         return
     for at in np.unique(plan.placement.device_of).tolist():
         device = plan.problem.cluster.devices[at]
@@ -153,38 +153,19 @@ def _require_one_processor_each(plan: Plan, form: str) -> None:
             )
 
 
-def _express(plan: Plan, form: str) -> None:
-    """Express a plan in a format without writing it.
-
-    Raises:
-        PlacewrightError: the format cannot express it.
-    """
-    from placewright.writers.device_map import device_map, layer_map
-    from placewright.writers.onnx_layers import assignment_settings
-    from placewright.writers.openvino_affinity import affinity_data
-
-    if form in PRINTED:
-        printed(plan, form)
-    elif form == "device-map":
-        layer_map(plan) if is_of_tokens(plan.problem) else device_map(plan)
-    elif form == "onnx-layers":
-        assignment_settings(plan)
-    elif form == "onnx-segments":
-        _cutter(plan)
-    else:
-        affinity_data(plan)
-
-
 def formats() -> tuple[str, ...]:
     """Names of all formats."""
-    return tuple(_WRITERS)
+    return tuple(_FORMATS)
+
+
+def _mapped(plan: Plan) -> dict[str, str]:
+    return layer_map(plan) if is_of_tokens(plan.problem) else device_map(plan)
 
 
 def _device_map(plan: Plan, path: Path) -> str:
-    from placewright.writers.device_map import device_map, layer_map, why_refused
+    from placewright.writers.device_map import why_refused
 
-    source = plan.problem.source
-    data = layer_map(plan) if is_of_tokens(plan.problem) else device_map(plan)
+    source, data = plan.problem.source, _mapped(plan)
     refused = why_refused(data, () if source is None else source.state)
     loaded = _trial_note(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
@@ -192,7 +173,7 @@ def _device_map(plan: Plan, path: Path) -> str:
 
 
 def _openvino_affinity(plan: Plan, path: Path) -> str:
-    from placewright.writers.openvino_affinity import affinity_data, why_refused
+    from placewright.writers.openvino_affinity import why_refused
 
     data = affinity_data(plan)
     refused = why_refused(lambda: str(_model_file(plan)), data)
@@ -205,8 +186,6 @@ def _openvino_affinity(plan: Plan, path: Path) -> str:
 
 
 def _onnx_layers(plan: Plan, path: Path) -> str:
-    from placewright.writers.onnx_layers import OPTION, annotated_model, assignment_settings
-
     settings, file = assignment_settings(plan), _model_file(plan)
     with _written_beside(path) as scratch:
         made = scratch / path.name
@@ -299,7 +278,6 @@ def printed(plan: Plan, form: str) -> str:
 
 def numbering(plan: Plan) -> str | None:
     """Explain in one line how an export of a language model numbers cards; None if it has none."""
-    from placewright.writers.card_numbers import numbering_note
     from placewright.writers.llama_cpp import NAME
 
     return numbering_note(plan, NAME) if is_of_tokens(plan.problem) else None
@@ -392,12 +370,51 @@ def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
         raise InputError(f"file '{path.name}' cannot be written: {error}") from None
 
 
-_WRITERS: Mapping[str, Callable[[Plan, Path], str]] = {
-    "device-map": _device_map,
-    "llama.cpp": partial(_write_line, "llama.cpp"),
-    "onnx-layers": _onnx_layers,
-    "onnx-segments": _onnx_segments,
-    "openvino-affinity": _openvino_affinity,
-    "sglang": partial(_write_line, "sglang"),
-    "vllm": partial(_write_line, "vllm"),
+def _refuse_models_without_tokens(form: str, source: ModelSource | None) -> None:
+    raise FieldError("target", f"{form}: is for language models, which this model is not")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """Functions that express and write plans in a format of another tool.
+
+    Attributes:
+        write: writes a plan at a path, and returns a line about how to use the file.
+        express: what `write` does without a file; it raises if the format cannot express the plan.
+        check_source: raises if the ops of a model have no names there.
+        check_names: raises if the tool cannot tell devices apart; None if it names none.
+    """
+
+    write: Callable[[Plan, Path], str]
+    express: Callable[[Plan], object]
+    check_source: Callable[[ModelSource | None], object]
+    check_names: Callable[[Sequence[Device]], object] | None = None
+
+
+def _of_one_line(form: str) -> _Format:
+    return _Format(
+        write=partial(_write_line, form),
+        express=partial(printed, form=form),
+        check_source=partial(_refuse_models_without_tokens, form),
+    )
+
+
+_FORMATS: Mapping[str, _Format] = {
+    "device-map": _Format(_device_map, _mapped, require_modules, torch_names),
+    "llama.cpp": _of_one_line("llama.cpp"),
+    "onnx-layers": _Format(
+        write=_onnx_layers,
+        express=assignment_settings,
+        check_source=require_nodes,
+        check_names=partial(_distinct, "onnx-layers", designator),
+    ),
+    "onnx-segments": _Format(_onnx_segments, _cutter, _require_cuts),
+    "openvino-affinity": _Format(
+        write=_openvino_affinity,
+        express=affinity_data,
+        check_source=require_ops,
+        check_names=partial(_distinct, "openvino-affinity", openvino_name),
+    ),
+    "sglang": _of_one_line("sglang"),
+    "vllm": _of_one_line("vllm"),
 }
