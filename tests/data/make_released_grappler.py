@@ -4,7 +4,8 @@ The file holds random graphs and groupings, and what ``create_op_embeddings`` an
 ``create_group_embeddings`` make of them: methods of ``HierarchicalController`` in
 ``tensorflow/python/grappler/hierarchical_controller.py`` at commit
 2311595ded89e99907023b707afa5c1226bc514f. They compute with NumPy; this script takes the two methods
-from that file and gives them a graph.
+from that file and gives them a graph. It also holds the loss of ``build_controller`` for random
+rewards and negative log-probabilities: the lines that compute it, with NumPy for TensorFlow.
 
     python tests/data/make_released_grappler.py hierarchical_controller.py \\
         tests/data/released_grappler.npz NEW.npz
@@ -27,7 +28,13 @@ GROUPS = 4
 KINDS = 3
 SIZES = (8, 13)  # ops of the graphs
 METHODS = ("create_op_embeddings", "create_group_embeddings")
-HPARAMS = SimpleNamespace(max_num_outputs=5, max_output_size=5, adj_embed_dim=20)
+HPARAMS = SimpleNamespace(
+    max_num_outputs=5, max_output_size=5, adj_embed_dim=20, stop_updating_after_steps=1000
+)
+LOSS = ("mask", "selected_loss", "ctr['loss']")  # what the lines of the loss set
+FAILING = 10.0  # square root of the failing signal of 100 s
+STEPS = {"early": 0, "late": 1000}
+CHILDREN = 6  # placements of an update
 
 
 class Controller:
@@ -57,11 +64,52 @@ class Controller:
         return SimpleNamespace(shape=SimpleNamespace(dim=dims))
 
 
-def authors_methods(file: Path) -> Arrays:
-    """Compile the two methods of their class."""
+def controller_class(file: Path) -> ast.ClassDef:
+    """Syntax tree of their class."""
     classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
     (theirs,) = (node for node in classes if node.name == "HierarchicalController")
-    body = [node for node in theirs.body if getattr(node, "name", "") in METHODS]
+    return theirs
+
+
+def authors_loss(file: Path) -> Any:
+    """Compile the lines that compute the loss, from rewards to the mean."""
+    nodes = [
+        node
+        for method in controller_class(file).body
+        if getattr(method, "name", "") == "build_controller"
+        for node in ast.walk(method)
+        if (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in LOSS)
+        or (isinstance(node, ast.AugAssign) and ast.unparse(node.target) in LOSS)
+    ]
+    nodes.sort(key=lambda node: node.lineno)
+    return compile(ast.Module(nodes, []), file.name, "exec")
+
+
+def loss(code: Any, arrays: Arrays, step: int) -> Any:
+    """Their loss of the stored rewards at a global step."""
+    ctr = {
+        "reward": {"value": arrays["loss/rewards"]},
+        "baseline": arrays["loss/baseline"],
+        "log_probs": {"sample": arrays["loss/placements"]},
+        "grouping_log_probs": {"sample": arrays["loss/groupings"]},
+    }
+    names: Arrays = {
+        "ctr": ctr,
+        "failing_signal": FAILING,
+        "self": SimpleNamespace(global_step=step, hparams=HPARAMS),
+        "math_ops": SimpleNamespace(less=np.less, reduce_any=np.any, reduce_mean=np.mean),
+        "array_ops": SimpleNamespace(boolean_mask=lambda values, mask: values[mask]),
+        "control_flow_ops": SimpleNamespace(cond=lambda is_so, a, b: a() if is_so else b()),
+        "constant_op": SimpleNamespace(constant=lambda value, dtype: value),
+        "dtypes": SimpleNamespace(float32=None),
+    }
+    exec(code, names)
+    return ctr["loss"]
+
+
+def authors_methods(file: Path) -> Arrays:
+    """Compile the two methods of their class."""
+    body = [node for node in controller_class(file).body if getattr(node, "name", "") in METHODS]
     constant = SimpleNamespace(constant=lambda value, dtype: value)
     names: Arrays = {"np": np, "constant_op": constant, "dtypes": SimpleNamespace(float32=None)}
     exec(compile(ast.Module(body, []), file.name, "exec"), names)
@@ -95,6 +143,12 @@ def drawn() -> Arrays:
             f"graph/{index}/shapes": shapes,
             f"graph/{index}/grouping": rng.integers(0, GROUPS, n),
         }
+    arrays |= {
+        "loss/rewards": np.where(rng.random(CHILDREN) < 0.4, FAILING, rng.random(CHILDREN)),
+        "loss/baseline": rng.random(()),
+        "loss/placements": rng.random(CHILDREN) * GROUPS,
+        "loss/groupings": np.full(CHILDREN, rng.random() * max(SIZES)),
+    }
     return arrays
 
 
@@ -105,6 +159,8 @@ def main(file: str, source: str, target: str) -> None:
         with np.load(source) as stored:
             arrays = {name: stored[name] for name in stored.files}
     made = outputs(arrays, authors_methods(Path(file)))
+    code = authors_loss(Path(file))
+    made |= {f"loss/{name}": loss(code, arrays, step) for name, step in STEPS.items()}
     moved = {n: np.abs(v - arrays[n]).max() for n, v in made.items() if n in arrays}
     np.savez_compressed(target, **{**arrays, **made})
     print(f"{len(made)} outputs, the largest change is {max(moved.values(), default=0.0):.2g}")

@@ -1,10 +1,10 @@
-"""Inputs of `hierarchical` against arrays that TensorFlow's own code computed.
+"""Inputs and loss of `hierarchical` against arrays that TensorFlow's own code computed.
 
-``released_grappler.npz`` was made by ``create_op_embeddings`` and ``create_group_embeddings`` of
-TensorFlow's ``hierarchical_controller.py``, on random graphs and groupings;
-``make_released_grappler.py`` beside the file makes them again. What differs is what the docstring
-of `Hierarchical` says: kinds are one-hot here, places of neighbours are others, and kind counts
-have columns of their own.
+``released_grappler.npz`` was made by ``create_op_embeddings``, ``create_group_embeddings`` and the
+loss of ``build_controller`` in TensorFlow's ``hierarchical_controller.py``, on random graphs,
+groupings and rewards; ``make_released_grappler.py`` beside the file makes them again. What differs
+is what the docstring of `Hierarchical` says: kinds are one-hot here, places of neighbours are
+others, and kind counts have columns of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from support import toys
 
@@ -20,6 +21,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
+from placewright.placers.learned.hierarchical.algorithm import joint_loss
 from placewright.placers.learned.shared.group_inputs import JointSpace
 
 FILE = Path(__file__).parents[2] / "data" / "released_grappler.npz"
@@ -72,3 +74,18 @@ def test_rows_of_groups(theirs: Arrays, at: str) -> None:
     expected /= expected.max(axis=1, keepdims=True) + 1.0
     np.testing.assert_allclose(expected, groups, rtol=1e-5, atol=1e-7)
     assert np.trace(edges[:, :GROUPS]) > 0  # edges within a group count, too
+
+
+@pytest.mark.parametrize("step", ["early", "late"])
+def test_loss_of_an_update(theirs: Arrays, step: str) -> None:
+    """Their reward is the root of a time, and ours is negative; they store -log-probabilities."""
+    rewards = torch.tensor(-theirs["loss/rewards"])
+    teaching = torch.arange(len(rewards))
+    if step == "late":  # placements that failed teach no longer
+        teaching = torch.nonzero(rewards > rewards.min())[:, 0]
+    loss = joint_loss(
+        rewards[teaching] + torch.tensor(theirs["loss/baseline"]),
+        -torch.tensor(theirs["loss/placements"])[teaching],
+        -torch.tensor(theirs["loss/groupings"])[0],
+    )
+    assert loss.item() == pytest.approx(float(theirs[f"loss/{step}"]), rel=1e-9)

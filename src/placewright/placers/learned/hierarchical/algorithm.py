@@ -164,10 +164,13 @@ def batch_loss(
         logits_of(settings),
         None if batch.noise is None else batch.noise[index],
     )
-    spread = scored.entropy.mean()
-    placer_loss = -(advantage * scored.log_probability).mean()
-    grouper_loss = -advantage.mean() * chosen(batch.log_groups, batch.groups).sum()
-    return placer_loss + grouper_loss, spread
+    log_grouping = chosen(batch.log_groups, batch.groups).sum()
+    return joint_loss(advantage, scored.log_probability, log_grouping), scored.entropy.mean()
+
+
+def joint_loss(advantage: Tensor, log_placements: Tensor, log_grouping: Tensor) -> Tensor:
+    """Mean over placements of -advantage x the log-probability of grouping and placement."""
+    return -(advantage * log_placements).mean() + -advantage.mean() * log_grouping
 
 
 def logits_of(settings: Hierarchical) -> Logits:
