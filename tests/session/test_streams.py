@@ -116,10 +116,9 @@ def test_a_plan_that_is_not_measured_keeps_its_latency_limit() -> None:
 
 def test_a_latency_limit_without_a_stream_is_refused_before_the_search() -> None:
     problem = two_stages().problem
-    modes = [replace(device, processors=("card",)) for device in problem.cluster.devices]
-    shared = replace(problem, cluster=replace(problem.cluster, devices=tuple(modes)))
-    with pytest.raises(InputError, match="'a', 'b' share processor 'card', which a stream does"):
-        placed(shared, 10.5)
+    split = replace(problem, execution_model=MaxLoad(0, split_phases=True))
+    with pytest.raises(InputError, match="split phases has no stream"):
+        placed(split, 10.5)
     with pytest.raises(InputError, match="its costs are in ms, not in seconds"):
         placed(replace(problem, time_unit="ms"), 10.5)
 

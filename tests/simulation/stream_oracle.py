@@ -209,7 +209,8 @@ class StreamReference:
                         r = self.cluster.devices[job.server[1]].replicas
                     server = (*job.server, n % r)
                     ready = all(x in spans[n] and spans[n][x][1] <= now for x in job.needs)
-                    if job.name not in spans[n] and ready and server not in busy:
+                    is_free = not any(self.at_odds(server, other) for other in busy)
+                    if job.name not in spans[n] and ready and is_free:
                         spans[n][job.name] = (now, now + job.seconds)
                         busy[server] = (now + job.seconds, n, job.name)
             if not busy:
@@ -219,6 +220,14 @@ class StreamReference:
         for at, one in zip(entry, spans, strict=True):
             one[""] = (at, max(end for _, end in one.values()))
         return spans
+
+    def at_odds(self, one: tuple, other: tuple) -> bool:
+        """The same server, or devices with a common processor."""
+        if one == other or not one[0] == other[0] == "device":
+            return one == other
+        specs = [self.cluster.devices[server[1]] for server in (one, other)]
+        names = [set(spec.processors or (spec.name,)) for spec in specs]
+        return one[1] != other[1] and bool(names[0] & names[1])
 
     def ended(self, spans: dict[str, tuple[float, float]], now: float) -> bool:
         return all(end <= now for _, end in spans.values())
@@ -301,4 +310,9 @@ class StreamReference:
             if job.server[0] != "channel":
                 r = self.cluster.devices[job.server[1]].replicas
             total[job.server] = total.get(job.server, 0.0) + job.seconds / r
+            if job.server[0] == "device":
+                spec = self.cluster.devices[job.server[1]]
+                for name in spec.processors or (spec.name,):
+                    key = ("processor", name)
+                    total[key] = total.get(key, 0.0) + job.seconds / r
         return max(total.values(), default=math.nan)

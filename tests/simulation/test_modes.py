@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from support.small_problems import graph_of, problem_of
 
-from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.execution_models import Event, MaxLoad, Sequential, Subgraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices
-from placewright.errors import ClusterError, InputError
+from placewright.errors import ClusterError
 from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force, distinct_orders
@@ -178,7 +177,41 @@ def test_what_does_not_know_modes_refuses_them() -> None:
     told = "devices 'd0', 'd1' share processor 'p'"
     with pytest.raises(ClusterError, match=f"{told}, which execution model 'subgraph'"):
         replace(problem, execution_model=Subgraph())
-    with pytest.raises(ClusterError, match=f"{told}, which objective or limit energy"):
-        replace(problem, objective="energy", op_joules=frozen_floats(np.ones((3, 3))))
-    with pytest.raises(InputError, match=f"{told}, which a stream does not count"):
-        Simulator(problem).stream(Placement.of([0, 1, 2]))
+
+
+def test_a_card_idles_once_and_is_rented_once_however_many_modes_it_has() -> None:
+    """Two modes of a card (9 W idle), a pair of it with a second card (15 W and price 5 in all).
+
+    Nobody has the second card alone: it idles with 15 - 9 W and costs 5 - 3.
+    """
+    named = (("card",), ("card",), ("card", "second"))
+    watts, prices = ((20.0, 9.0), (30.0, 2.0), (50.0, 15.0)), (3.0, 1.0, 5.0)
+    problem = in_modes(fork([[1.0] * 3] * 3), *named)
+    devices = [
+        replace(device, busy_watts=busy, idle_watts=idle, price_per_hour=3600.0 * price)
+        for device, (busy, idle), price in zip(problem.cluster.devices, watts, prices, strict=True)
+    ]
+    problem = replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
+    energy, price = problem.charges_of("energy"), problem.charges_of("price")
+    # 1 s in each mode adds 11, 21 and 35 J to 15 W in all.
+    assert energy.of_one(np.array([0, 1, 2]), 4.0) == 11.0 + 21.0 + 35.0 + 4.0 * 15.0
+    assert price.of_one(np.array([0, 1, 1]), 4.0) == 4.0 * 3.0
+    assert price.of_one(np.array([1, 1, 2]), 4.0) == 4.0 * 5.0
+    assert (price.least_rate, price.rate(np.array([True, False, True]))) == (3.0, 5.0)
+    low = replace(devices[1], busy_watts=8.0)
+    with pytest.raises(ClusterError, match=r"'d1': its busy power, 8 W, is below .*, 9 W"):
+        replace(problem.cluster, devices=(devices[0], low, devices[2]))
+
+
+def test_idle_power_of_pairs_alone_is_divided() -> None:
+    """Three cards, of which only pairs are devices: 20 W each, whichever pairs name them."""
+    pairs = (("a", "b"), ("b", "c"), ("a", "c"))
+    devices = tuple(
+        Device(f"d{at}", processors=names, busy_watts=90.0, idle_watts=40.0)
+        for at, names in enumerate(pairs)
+    )
+    problem = fork([[1.0] * 3] * 3)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    charges = problem.charges_of("energy")
+    assert charges.always == 60.0
+    assert charges.own.tolist() == [[50.0] * 3] * 3

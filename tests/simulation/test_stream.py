@@ -254,9 +254,68 @@ def variants(seed: int) -> Problem:
     return replace(problem, cluster=cluster)
 
 
+def modes(seed: int) -> Problem:
+    """Variants whose devices compute on one or two of three processors."""
+    rng, problem = np.random.default_rng([seed, 1]), variants(seed)
+    names = [rng.choice(["p", "q", "r"], rng.integers(1, 3), replace=False) for _ in range(3)]
+    one_at_a_time = {"streams": 1, "replicas": 1, "replica_bandwidth": None, "members": ()}
+    devices = tuple(
+        replace(device, processors=tuple(own), overlaps_transfers=False, memory_domain=None,
+                **one_at_a_time)
+        for device, own in zip(problem.cluster.devices, names, strict=False)
+    )  # fmt: skip
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
+def test_two_modes_of_a_card_take_turns_and_the_oldest_sample_comes_first():
+    """3 s in one mode, then 5 s in the other: at 3 s the first sample goes on before the second
+    begins, so that a sample takes 8 s of the card, and two in flight do not help."""
+    card = tuple(Device(f"d{at}", processors=("card",)) for at in range(2))
+    problem = chain([[3.0, 9.0], [9.0, 5.0]], devices=card, links=both_ways(1.0))
+    stream = played(problem, [0, 1], in_flight=2)
+    assert stream.begin[:3].tolist() == [[0.0, 3.0], [8.0, 11.0], [16.0, 19.0]]
+    assert (stream.steady.period, played(problem, [0, 1]).in_flight) == (8.0, 1)
+
+
+def test_a_pair_waits_for_both_cards_and_holds_none_meanwhile():
+    """1 s on a card of its own, then 4 s on the pair, of which the other card works 2 s."""
+    named = (("a",), ("b",), ("a", "b"))
+    devices = tuple(Device(f"d{at}", processors=own) for at, own in enumerate(named))
+    builder = GraphBuilder()
+    made = builder.add_tensor(builder.add_op("first", "Op"), 0.0)
+    builder.add_op("both", "Op", inputs=[made])
+    builder.add_op("other", "Op")
+    links = [Link(f"d{a}", f"d{b}") for a in range(3) for b in range(3) if a != b]
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, tuple(links)),
+        CostTable(frozen_floats([[1.0] * 3, [4.0] * 3, [2.0] * 3])),
+        Grouping.identity(3),
+        objective="throughput",
+        execution_model=MaxLoad(samples_in_flight=0),
+    )
+    stream = played(problem, [0, 2, 1], samples=2, in_flight=2)
+    at = {
+        segment.units[0]: tasks.compute
+        for segment, tasks in zip(stream.segments, stream.tasks.of_segment, strict=True)
+    }
+    begins = stream.begin[:, [at[0], at[1], at[2]]]
+    # At 1 s the second sample takes the free card a; at 2 s both cards are free.
+    assert begins[0].tolist() == [0.0, 2.0, 0.0]
+    assert begins[1].tolist()[0] == 1.0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_modes_agree_with_the_plain_second_implementation(seed):
+    compare_with_reference(modes(seed), seed)
+
+
 @pytest.mark.parametrize("seed", range(120))
 def test_a_plain_second_implementation_agrees(seed):
-    problem = variants(seed)
+    compare_with_reference(variants(seed), seed)
+
+
+def compare_with_reference(problem: Problem, seed: int) -> None:
     rng = np.random.default_rng(seed)
     device_of = rng.integers(0, problem.n_devices, problem.n_units)
     in_flight = int(rng.integers(1, 6))
@@ -283,7 +342,7 @@ def test_a_plain_second_implementation_agrees(seed):
 def test_the_steady_period_is_never_below_the_largest_load(block):
     found = 0  # streams whose pattern came back
     for seed in range(100 * block, 100 * block + 100):
-        problem = variants(seed)
+        problem = variants(seed) if seed % 4 else modes(seed)
         device_of = np.random.default_rng(seed).integers(0, problem.n_devices, problem.n_units)
         stream = played(problem, device_of, samples=90)
         load = float(Simulator(problem).loads(device_of).max())

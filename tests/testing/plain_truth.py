@@ -8,13 +8,14 @@ fastest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from simulation.published_oracles import MaxLoadReference, PlacetoReference, SubgraphReference
 from testing.event_truth import least_makespan, least_of_each, legal_placements
 from testing.sequential_truth import plain_sum
 
+from placewright.core.cluster import Device
 from placewright.core.execution_models import (
     Event,
     MaxLoad,
@@ -60,16 +61,48 @@ def amount(problem: Problem, quantity: str, device_of: np.ndarray, seconds: floa
         return seconds
     devices, total = problem.cluster.devices, 0.0
     if quantity == "price":
-        for at in sorted(set(device_of.tolist())):
-            total += devices[at].price_per_hour / 3600.0 * devices[at].replicas * seconds
+        prices = of_processors(devices, [d.price_per_hour / 3600.0 * d.replicas for d in devices])
+        for processor in sorted({name for at in device_of.tolist() for name in names(devices[at])}):
+            total += prices[processor] * seconds
         return total
+    watts = of_processors(devices, [device.idle_watts for device in devices])
     for unit, at in enumerate(device_of.tolist()):
-        watts = (devices[at].busy_watts - devices[at].idle_watts) / devices[at].streams
-        own = watts * problem.costs.seconds[unit, at]
+        idle = sum(watts[processor] for processor in names(devices[at]))
+        own = (
+            (devices[at].busy_watts - idle) / devices[at].streams * problem.costs.seconds[unit, at]
+        )
         total += own if problem.op_joules is None else problem.op_joules[unit, at]
-    for device in devices:
-        total += device.idle_watts * device.replicas * seconds
+    for processor, idle in watts.items():
+        count = max(device.replicas for device in devices if processor in names(device))
+        total += idle * count * seconds
     return total
+
+
+def names(device: Device) -> tuple[str, ...]:
+    """Of its processors."""
+    return device.processors or (device.name,)
+
+
+def of_processors(devices: Sequence[Device], amounts: Sequence[float]) -> dict[str, float]:
+    """Idle power or price of each processor, from that of devices.
+
+    That of the dearest device that has it alone. Processors that no device has alone share what
+    their device has more than the others, alike; the largest share of several devices counts.
+    """
+    alone = {names(device)[0] for device in devices if len(names(device)) == 1}
+    found = {}
+    for processor in {name for device in devices for name in names(device)}:
+        found[processor] = max(
+            (a for d, a in zip(devices, amounts, strict=True) if names(d) == (processor,)),
+            default=0.0,
+        )
+    for processor in set(found) - alone:
+        for device, amount in zip(devices, amounts, strict=True):
+            if processor in names(device):
+                rest = amount - sum(found[name] for name in names(device) if name in alone)
+                count = len(set(names(device)) - alone)
+                found[processor] = max(found[processor], rest / count)
+    return found
 
 
 def charged_value(problem: Problem, device_of: np.ndarray, seconds: float) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from testing.event_truth import legal_placements
-from testing.plain_truth import amount, seconds_of, seconds_of_each
+from testing.plain_truth import amount, of_processors, seconds_of, seconds_of_each
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
@@ -39,6 +39,7 @@ MOST_OPS, MOST_DEVICES = 6, 3
 EVENT, LOAD, PIECES, SERIAL, PLACETO = "event", "max-load", "subgraph", "subgraph-ip", "placeto"
 SUMS = "sequential"
 MODELS = (EVENT, LOAD, PIECES, SERIAL, PLACETO, SUMS)
+OF_MODES = "energy and price of modes"
 FIFO = "first in, first out"  # changes values without an order, never the best one of all orders
 _QUEUES = (EVENT, LOAD)  # models that know channels
 _PLAYED = (EVENT, LOAD, SUMS)  # models that know links
@@ -119,6 +120,7 @@ FEATURES: dict[str, Feature] = {
     "idle power": Feature(0.8, _QUEUES, later=8, under={LOAD: 1.0}),
     "own joules": Feature(0.85, _QUEUES, later=8, under={LOAD: 1.0}),
     "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.4}),
+    OF_MODES: Feature(0.7, _QUEUES, later=9),
 }
 CHARGES = ("energy", "price", "idle power", "own joules", "limited amounts")
 
@@ -167,7 +169,7 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model, self.seed = model, seed
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 9)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 10)]
         drawn = {
             name: bool(
                 (later[one.later - 1] if one.later else rng).random()
@@ -246,8 +248,8 @@ class _Draw:
             and any(users[name] > 1 for name in names)
             for names in self.processors()
         ]
-        # Energy and price refuse shared processors, even if these are left out.
-        for name in CHARGES if drawn["shared processors"] else ():
+        # Energy and price of modes came later; other modes have none, even if they are left out.
+        for name in CHARGES if drawn["shared processors"] and not self.has[OF_MODES] else ():
             self.has[name] = False
         if self.model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
             self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
@@ -533,7 +535,7 @@ class _Draw:
         has, n = self.has, self.n_devices
         total = float(graph.weight_bytes.sum() + graph.tensor_bytes.sum())
         exchanges = not has["training phases"] or self.makes_gradients(graph)
-        devices = []
+        devices, within = [], self.idle_within()
         for d in range(n):
             is_host = d == 0 and not has["host that is no device"]
             limited = has["memory limits"] and self.is_limited[d]
@@ -562,7 +564,7 @@ class _Draw:
                     max_segment_ops=self.limit(self.segment_ops[d], "sizes of segments"),
                     processors=self.processors()[d] if has["shared processors"] else (),
                     idle_watts=float(self.idle_watts[d]) if has["idle power"] else 0.0,
-                    busy_watts=float(self.added_watts[d] + self.idle_watts[d] * has["idle power"]),
+                    busy_watts=float(self.added_watts[d] + within[d] * has["idle power"]),
                     price_per_hour=3600.0 * self.price[d],
                 )
             )
@@ -584,6 +586,15 @@ class _Draw:
     def processors(self) -> list[tuple[str, ...]]:
         """Of each device."""
         return list(_PROCESSORS[self.way_of_computing][: self.n_devices])
+
+    def idle_within(self) -> list[float]:
+        """Idle power of the processors of each device, or its own, if that is more."""
+        names = self.processors() if self.has["shared processors"] else []
+        named = [Device(f"d{d}", processors=own) for d, own in enumerate(names)]
+        watts = of_processors(named, self.idle_watts[: len(named)].tolist())
+        own = self.idle_watts[: self.n_devices].tolist()
+        within = [sum(watts[name] for name in one) for one in names] or own
+        return [max(pair) for pair in zip(within, own, strict=True)]
 
     def limit(self, drawn: int, feature: str) -> int | None:
         """A limit that was drawn; None without the feature, or for 0."""

@@ -1,16 +1,19 @@
 """Energy and price of placements, beside their time.
 
     amount = sum of own(unit, device)
-           + T x (always + sum over the devices that run a unit of used(device))
+           + T x (always + sum over the processors of devices that run a unit of used(processor))
 
 T is the value of the placement in seconds under the problem's execution model.
 
 - Energy, in joules: own = (busy power - idle power) x seconds / streams, or a table of the
-  problem's own; always = the idle power of all devices.
-- Price: used(device) = its price per second.
+  problem's own; always = the idle power of all processors.
+- Price: used(processor) = its price per second.
 
-Every device of the cluster takes its idle power, whether or not a unit runs on it: a device that
-sits in the machine is not switched off for one run. Nobody pays for devices that run nothing.
+A device has a processor of its own unless it shares some. A card idles once and is paid for once,
+however many modes it has: see `core.processors.amounts_of_processors`.
+
+Every processor of the cluster takes its idle power, whether or not a unit runs on it: a card that
+sits in the machine is not switched off for one run. Nobody pays for a card that runs nothing.
 Overheads, waiting and the slowdown of contention make T longer, so they take idle power alone.
 """
 
@@ -24,9 +27,14 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster
 from placewright.core.costs import LONGEST
+from placewright.core.processors import (
+    amounts_of_processors,
+    idle_watts_within,
+    users_of_each,
+)
 from placewright.core.quantities import format_duration
 from placewright.errors import CostError, FieldError, UnknownNameError
 
@@ -44,12 +52,22 @@ class Charges:
     # amount of each unit on each device, shape (n_units, n_devices); 0 where it cannot run
     own: FloatArray
     always: float  # amount per second, whatever the placement
-    used: FloatArray  # amount per second of each device that runs a unit, shape (n_devices,)
+    used: FloatArray  # amount per second of each processor in use, shape (n_processors,)
+    users: BoolArray  # True for a device that computes on a processor, (n_processors, n_devices)
+
+    @property
+    def of_devices(self) -> FloatArray:
+        """Amount per second of the processors of each device, shape (n_devices,)."""
+        return np.asarray(self.used @ self.users)
 
     @property
     def least_rate(self) -> float:
         """Amount per second that every placement takes at least."""
-        return self.always + float(self.used.min())
+        return self.always + float(self.of_devices.min())
+
+    def rate(self, devices: BoolArray) -> float:
+        """Amount per second of placements that use so many devices, shape (n_devices,)."""
+        return self.always + float(self.used[(self.users & devices).any(axis=1)].sum())
 
     def of(self, devices_of: IntArray, seconds: ArrayLike) -> FloatArray:
         """Amounts of placements that take so many seconds; inf stays inf.
@@ -61,8 +79,11 @@ class Charges:
         amounts = np.array(seconds, dtype=np.float64)
         ends = np.flatnonzero(np.isfinite(amounts))  # others may have unknown devices
         rows, rates = devices_of[ends], np.full(len(ends), self.always)
-        for device in np.flatnonzero(self.used).tolist():
-            rates += self.used[device] * (rows == device).any(axis=1)
+        for processor in np.flatnonzero(self.used).tolist():
+            in_use = np.zeros(len(rows), dtype=np.bool_)
+            for device in np.flatnonzero(self.users[processor]).tolist():
+                in_use |= (rows == device).any(axis=1)
+            rates += self.used[processor] * in_use
         amounts[ends] *= rates
         amounts[ends] += self.own[np.arange(len(self.own)), rows].sum(axis=1)
         return amounts
@@ -82,18 +103,26 @@ def charges_of(
         joules: of each unit in addition to idle power, of that shape; None is power x seconds.
     """
     nothing, devices = np.zeros(seconds.shape), cluster.devices
+    users = np.zeros((len(by_processor := users_of_each(devices)), len(devices)), dtype=np.bool_)
+    for at, found in enumerate(by_processor.values()):
+        users[at, list(found)] = True
+    unused = np.zeros(len(users))
     if quantity == "latency":
-        return Charges(nothing, 1.0, np.zeros(len(devices)))
+        return Charges(nothing, 1.0, unused, users)
     if quantity == "price":
         hourly = [(device.price_per_hour or 0.0) * device.replicas for device in devices]
-        return Charges(nothing, 0.0, np.array(hourly) / _HOUR)
-    idle = np.array([device.idle_watts or 0.0 for device in devices])
-    always = float(idle @ [device.replicas for device in devices])
+        return Charges(
+            nothing, 0.0, np.array(amounts_of_processors(devices, hourly)) / _HOUR, users
+        )
+    all_idle = [(device.idle_watts or 0.0) * device.replicas for device in devices]
+    always = float(sum(amounts_of_processors(devices, all_idle)))
+    idle = np.array(idle_watts_within(devices))
     if joules is None:
         busy = np.array([device.busy_watts or 0.0 for device in devices])
         streams = np.array([device.streams for device in devices])
-        joules = np.where(np.isfinite(seconds), seconds, 0.0) * ((busy - idle) / streams)
-    return Charges(np.where(np.isfinite(seconds), joules, 0.0), always, np.zeros(len(devices)))
+        added = np.maximum(busy - idle, 0.0) / streams  # sums of shares round
+        joules = np.where(np.isfinite(seconds), seconds, 0.0) * added
+    return Charges(np.where(np.isfinite(seconds), joules, 0.0), always, unused, users)
 
 
 def require_known(cluster: Cluster, quantity: str) -> None:

@@ -245,8 +245,6 @@ class Problem:
 
     def counts(self, quantity: str) -> bool:
         """True if the problem has what it takes to count a quantity."""
-        if quantity in CHARGED and self.cluster.shared_processors:
-            return False  # whose power and price would count for each of its devices
         has_table = quantity == "energy" and self.op_joules is not None
         return self.time_unit == "s" and (has_table or unknown(self.cluster, quantity) is None)
 
@@ -466,9 +464,6 @@ class Problem:
                     "limits" if quantity in self.limits else "objective",
                     f"{quantity} needs costs in seconds, and these are in {self.time_unit}",
                 )
-            require_own_processors(
-                self.cluster.devices, f"objective or limit {quantity}", "leave out all but one"
-            )
             require_known(self.cluster, quantity)
 
     def _check_transfer_seconds(self, seconds: FloatArray) -> None:

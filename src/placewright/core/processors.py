@@ -43,14 +43,61 @@ class Computes(Protocol):
     def memory_domain(self) -> str | None:
         """Of contention."""
 
+    @property
+    def busy_watts(self) -> float | None:
+        """Power while it computes."""
+
+    @property
+    def idle_watts(self) -> float | None:
+        """Power at all other times."""
+
 
 def users_of_shared(devices: Sequence[Computes]) -> dict[str, tuple[int, ...]]:
     """Processor -> devices that compute on it, for those of several devices, by first device."""
+    return {name: found for name, found in users_of_each(devices).items() if len(found) > 1}
+
+
+def users_of_each(devices: Sequence[Computes]) -> dict[str, tuple[int, ...]]:
+    """Processor -> devices that compute on it, by first device."""
     users: dict[str, list[int]] = {}
     for index, device in enumerate(devices):
         for processor in device.processors or (device.name,):
             users.setdefault(processor, []).append(index)
-    return {name: tuple(found) for name, found in users.items() if len(found) > 1}
+    return {name: tuple(found) for name, found in users.items()}
+
+
+def amounts_of_processors(devices: Sequence[Computes], amounts: Sequence[float]) -> list[float]:
+    """Divide idle power, or a price, of devices among processors, in order of `users_of_each`.
+
+    A processor has the largest amount of the devices that compute on it alone. If there is none, it
+    has an equal share of what the amount of a device of several is above that of the others; the
+    largest such share.
+    """
+    own: dict[str, float] = {}
+    for device, amount in zip(devices, amounts, strict=True):
+        name, *others = device.processors or (device.name,)
+        if not others:
+            own[name] = max(amount, own.get(name, 0.0))
+    shares: dict[str, float] = {}
+    for device, amount in zip(devices, amounts, strict=True):
+        names = device.processors or (device.name,)
+        left = [name for name in names if name not in own]
+        known = sum(own[name] for name in names if name in own)
+        for name in left:
+            shares[name] = max((amount - known) / len(left), shares.get(name, 0.0))
+    return [own[name] if name in own else shares[name] for name in users_of_each(devices)]
+
+
+def idle_watts_within(devices: Sequence[Computes]) -> list[float]:
+    """Idle power of the processors of each device: its own, unless it shares one."""
+    own = [device.idle_watts or 0.0 for device in devices]
+    users = users_of_each(devices)
+    watts = dict(zip(users, amounts_of_processors(devices, own), strict=True))
+    shared = users_of_shared(devices)
+    return [
+        sum(watts[name] for name in names) if any(name in shared for name in names) else own[at]
+        for at, names in enumerate(device.processors or (device.name,) for device in devices)
+    ]
 
 
 def pairs_that_exclude(devices: Sequence[Computes]) -> BoolArray:
@@ -105,7 +152,8 @@ def check_processors(devices: Sequence[Computes], contended: Collection[str]) ->
 
     Raises:
         ClusterError: a name is empty or given twice, or a device that shares a processor has
-            several streams, overlaps transfers, stands for replicas or is in such a domain.
+            several streams, overlaps transfers, stands for replicas or is in such a domain, or
+            takes less power than its processors while they idle.
     """
     for device in devices:
         names = device.processors
@@ -129,6 +177,12 @@ def check_processors(devices: Sequence[Computes], contended: Collection[str]) ->
                     f"'{processor}', which computes for one of them at a time; leave one of the "
                     "two out"
                 )
+    for device, idle in zip(devices, idle_watts_within(devices), strict=True):
+        if device.busy_watts is not None and device.busy_watts < idle * (1.0 - 1e-12):
+            raise ClusterError(
+                f"device '{device.name}': its busy power, {device.busy_watts:g} W, is below the "
+                f"idle power of its processors, {idle:g} W, which other devices give"
+            )
 
 
 def check_spelling(devices: Sequence[Computes]) -> None:

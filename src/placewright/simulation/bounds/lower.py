@@ -65,8 +65,8 @@ def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
 def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
     """Lower bounds on a quantity of `core.charges`, from the quick bounds on seconds.
 
-    - Cheapest units: a used device is there at least as long as its units take, one after another
-      on each stream. So the amount is at least
+    - Cheapest units: a used processor is there at least as long as the units of its devices take,
+      one after another on each stream. So the amount is at least
       sum of min over devices of (own + used x seconds / streams) + always x bound on seconds.
     - Cheapest devices: the least, over the sets of devices that may be used, of
       sum of min own within the set + (always + sum of used of the set) x bound within the set.
@@ -75,7 +75,7 @@ def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
     if not problem.allowed_by_class.any(axis=1).all():
         return (Bound(0.0, CHEAPEST_UNITS, 0.0),)
     seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
-    busy = charges.own + seconds * (charges.used / problem.cluster.concurrency)
+    busy = charges.own + seconds * (charges.of_devices / problem.cluster.concurrency)
     shortest = max(bound.value for bound in quick_bounds(timed))
     every = np.ones(problem.n_devices, dtype=np.bool_)
     value = _least_own(problem, busy, every) + charges.always * shortest
@@ -105,8 +105,7 @@ def _of_cheapest_devices(problem: Problem, charges: Charges, shortest: float) ->
         used = np.array(chosen, dtype=np.bool_)
         own = _least_own(problem, charges.own, used)
         if math.isfinite(own):
-            rate = charges.always + float(charges.used[used].sum())
-            least = min(least, own + rate * _shortest_within(timed, used))
+            least = min(least, own + charges.rate(used) * _shortest_within(timed, used))
     return least
 
 

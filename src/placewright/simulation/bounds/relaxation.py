@@ -168,7 +168,7 @@ class RelaxedProgram(ABC):
                 minimised = self.column()
                 terms = [(minimised, -1.0)]
             most = self.problem.limits.get(quantity, math.inf)
-            shares = charges.used / self.problem.cluster.concurrency
+            shares = charges.of_devices / self.problem.cluster.concurrency
             rows = [(charges.own + self.seconds * shares, charges.always)]
             if charges.used.any():
                 rows.append((charges.own, charges.least_rate))

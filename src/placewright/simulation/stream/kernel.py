@@ -17,7 +17,8 @@ def play(
 
     A sample enters when fewer than `in_flight` are under way. All that ends at one instant is
     settled before anything begins. An idle server begins the ready task of the oldest sample, of
-    one sample the first task. Nothing is interrupted.
+    one sample the first task. Of servers that never work at once, that with the oldest such task
+    begins. Nothing is interrupted.
 
     Args:
         n_samples: >= 1.
@@ -40,12 +41,13 @@ def play(
         entered += 1
     now = 0.0
     while True:
-        for server in range(tables.n_servers):
-            if running[server] < 0 and size[server] > 0:
-                key = _pop(waiting, first[server], size, server)
-                running[server] = key
-                begin[key // n_tasks, key % n_tasks] = now
-                until[server] = now + tables.seconds[key % n_tasks]
+        server = _next(tables, -1, running, waiting, size, first)
+        while server >= 0:
+            key = _pop(waiting, first[server], size, server)
+            running[server] = key
+            begin[key // n_tasks, key % n_tasks] = now
+            until[server] = now + tables.seconds[key % n_tasks]
+            server = _next(tables, server, running, waiting, size, first)
         now = until.min()
         if np.isinf(now):
             return
@@ -66,6 +68,41 @@ def play(
                 _enter(tables, entered, slot, now, entry, slot_of, needed, left)
                 _offer_first(tables, entered, waiting, size, first)
                 entered += 1
+
+
+@compiled
+def _next(
+    tables: TaskTables,
+    last: int,
+    running: IntArray,
+    waiting: IntArray,
+    size: IntArray,
+    first: IntArray,
+) -> int:
+    """The server that begins a task after server `last` did, -1 if none can.
+
+    Those that work beside all others come first, in turn.
+    """
+    n_rivals = len(tables.rivals)
+    is_over = last >= 0 and n_rivals > 0 and (tables.rivals == last).any()
+    for server in range(tables.n_servers if is_over else last + 1, tables.n_servers):
+        if running[server] >= 0 or size[server] == 0:
+            continue
+        if n_rivals == 0 or not (tables.rivals == server).any():
+            return server
+    found, oldest = -1, -1
+    for at in range(n_rivals):
+        server = tables.rivals[at]
+        if running[server] >= 0 or size[server] == 0:
+            continue
+        is_free = True
+        for other in range(n_rivals):
+            if tables.excludes[at, other] and running[tables.rivals[other]] >= 0:
+                is_free = False
+        key = waiting[first[server]]
+        if is_free and (found < 0 or key < oldest):
+            found, oldest = server, key
+    return found
 
 
 @compiled

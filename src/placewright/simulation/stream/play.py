@@ -152,10 +152,14 @@ class _Player:
 
     @cached_property
     def most_work(self) -> float:
-        """Seconds of the busiest server for each sample: no stream has a shorter period."""
+        """Seconds of the busiest server or processor for each sample: no period is shorter."""
         tables = self.tasks.tables
-        work = np.bincount(tables.first_server, tables.seconds / tables.n_members)
-        return float(work.max(initial=0.0))
+        work = np.bincount(
+            tables.first_server, tables.seconds / tables.n_members, minlength=tables.n_servers
+        )
+        of_devices = work[np.cumsum(self.problem.cluster.replicas) - self.problem.cluster.replicas]
+        shared = self.problem.cluster.shared_processors.values()
+        return float(max([work.max(initial=0.0), *(of_devices[list(one)].sum() for one in shared)]))
 
     def check(self, stream: Stream) -> None:
         at = broken_limit(self.arrays, stream.memory_peaks)

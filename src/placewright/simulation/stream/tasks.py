@@ -2,7 +2,8 @@
 
 A segment is one task of its device: it receives, computes and sends, as max-load adds these up.
 Where a device overlaps transfers with compute, receiving and sending are tasks of its transfer
-engine. A hop over a named channel is a task of that channel, which has a load of its own.
+engine. A hop over a named channel is a task of that channel, which has a load of its own. Devices
+that share a processor are servers that never work at once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import splits_phases
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
@@ -39,6 +40,8 @@ class TaskTables(NamedTuple):
     next_ptr: IntArray  # (n_tasks + 1,)
     next_tasks: IntArray  # tasks that need each task
     n_servers: int
+    rivals: IntArray  # (n_rivals,) servers of devices that share processors
+    excludes: BoolArray  # (n_rivals, n_rivals): never work at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +74,6 @@ def why_no_stream(problem: Problem) -> str | None:
     """The reason why a problem has no stream of samples; None if it has."""
     if splits_phases(problem.execution_model):
         return "a value of split phases has no stream: forward and backward take turns"
-    for processor, users in problem.cluster.shared_processors.items():
-        names = ", ".join(f"'{problem.cluster.device_names[at]}'" for at in users)
-        return f"devices {names} share processor '{processor}', which a stream does not count"
     return None
 
 
@@ -315,6 +315,7 @@ class _Builder:
 
     def _tables(self) -> TaskTables:
         n_tasks = len(self.seconds)
+        rivals = np.flatnonzero(self.cluster.excludes.any(axis=1))
         edges = np.unique(np.array(self.edges, dtype=np.int64).reshape(-1, 2), axis=0)
         ptr = np.zeros(n_tasks + 1, dtype=np.int64)
         np.cumsum(np.bincount(edges[:, 0], minlength=n_tasks), out=ptr[1:])
@@ -326,5 +327,7 @@ class _Builder:
             next_ptr=ptr,
             next_tasks=edges[:, 1].copy(),
             n_servers=self.channel_server + self.arrays.n_channels,
+            rivals=self.device_server[rivals],
+            excludes=self.cluster.excludes[np.ix_(rivals, rivals)],
         )
         return read_only(tables)

@@ -2,8 +2,8 @@
 
 Columns: x[v, d] item v on device d; in[t, d] and out[t, d] tensor t received, sent by device d;
 the loads' maximum T (forward and backward apart where phases split); with contiguity z[v, d].
-A processor that devices share has the sum of their loads. With a limit on a price, rent[d] is how
-long device d is paid for: T if it runs an item.
+A processor that devices share has the sum of their loads. With a limit on a price, rent[p] is how
+long processor p is paid for: T if a device on it runs an item.
 
 `first_devices` breaks the symmetry of interchangeable devices; `max_load_limits` replaces the
 objective by a limit.
@@ -206,15 +206,16 @@ class _Builder:
         placed = self.placed >= 0
         terms = list(zip(self.placed[placed].tolist(), charges.own[placed].tolist(), strict=True))
         terms += [(column, charges.always) for column in peak]
-        for device in np.flatnonzero(charges.used).tolist():
-            terms.append((self._rent(device, peak), float(charges.used[device])))
+        for processor in np.flatnonzero(charges.used).tolist():
+            rent = self._rent(charges.users[processor], peak)
+            terms.append((rent, float(charges.used[processor])))
         terms = [(column, value / most) for column, value in terms if value > 0]
         columns, values = [column for column, _ in terms], [value for _, value in terms]
         self.rows.add(-np.inf, 1.0 + LIMIT_ROUNDING, columns, values)
 
-    def _rent(self, device: int, peak: list[int]) -> int:
-        """The column of how long a device is paid for: at least T if it runs an item."""
-        rent, items, longest = self._column(np.inf), self.placed[:, device], self.longest
+    def _rent(self, devices: BoolArray, peak: list[int]) -> int:
+        """The column of how long a processor is paid for: at least T if a device runs an item."""
+        rent, items, longest = self._column(np.inf), self.placed[:, devices], self.longest
         used = self._any(items[items >= 0].tolist())
         self.rows.add(-longest, np.inf, [rent, used, *peak], [1.0, -longest, *(-1.0 for _ in peak)])
         return rent

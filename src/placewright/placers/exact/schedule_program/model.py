@@ -120,13 +120,17 @@ class ScheduleProgram(Variables):
         self.model.add(self.minimised <= Ticks(self.unit).down(value))
 
     def _rents(self) -> list[Any]:
-        """Ticks of paid time of each device: at least the makespan if the device is used."""
-        rents = [self.time() for _ in range(self.problem.n_devices)]
+        """Ticks of paid time of each processor: at least the makespan if it is used."""
+        charges = next(iter(self.problem.charges.values()), None)
+        if charges is None:
+            return []
+        rents = [self.time() for _ in charges.used]
         if "price" in self.problem.charges:
             for row in self.x:
                 for device, literal in row.items():
-                    rent = self.model.add(rents[device] >= self.makespan)
-                    rent.only_enforce_if(literal)
+                    for processor in np.flatnonzero(charges.users[:, device]).tolist():
+                        rent = self.model.add(rents[processor] >= self.makespan)
+                        rent.only_enforce_if(literal)
         return rents
 
     def _amount(

@@ -262,7 +262,7 @@ def _further_traits(
     """Shared processors, power and price, which devices of one kind have in common."""
     computes = np.zeros((users.n_rows, n_devices))
     computes[users.row_of_each(), users.indices] = 1.0
-    charged = [row for charges, _ in limits for row in (charges.own, charges.used[None, :])]
+    charged = [row for charges, _ in limits for row in (charges.own, charges.of_devices[None, :])]
     return [computes, *charged]
 
 
