@@ -72,7 +72,6 @@ class Batch:
     log_groups: Tensor
     groups: Tensor  # group of each node, shape (samples, nodes)
     encoded: Encoded  # inputs of the placer, as its encoder reads them, with gradient
-    allowed: Tensor  # devices of sampled groups, shape (groups, devices)
     actions: Tensor  # device of each group, shape (samples, groups)
     placements: IntArray  # shape (samples, n_units)
 
@@ -133,7 +132,7 @@ def draw(
     placements = [
         joint.expand(row, action) for row, action in zip(group_of, as_array(actions), strict=True)
     ]
-    return Batch(log_groups, groups, encoded, anywhere, actions, np.stack(placements))
+    return Batch(log_groups, groups, encoded, actions, np.stack(placements))
 
 
 def batch_loss(
@@ -144,9 +143,7 @@ def batch_loss(
     Args:
         advantage: of the first samples of the batch, which alone count, shape (n,).
     """
-    n = len(advantage)
-    scored = policy.placer.score_actions(
-        batch.encoded.first(n), batch.allowed, batch.actions[:n], PLAIN
-    )
+    n, anywhere = len(advantage), policy.placer.anywhere(batch.actions.shape[1])
+    scored = policy.placer.score_actions(batch.encoded.first(n), anywhere, batch.actions[:n], PLAIN)
     of_groups = chosen(batch.log_groups.expand(n, -1, -1), batch.groups[:n]).sum(dim=1)
     return -(advantage * (scored.log_probability + of_groups)).mean(), scored.entropy.mean()

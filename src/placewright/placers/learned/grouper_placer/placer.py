@@ -22,13 +22,24 @@ class GrouperPlacer(LearningPlacer, JointSettings):
 
     "An Effective Method for Operations Placement in TensorFlow", HP3C 2019. Only the abstract could
     be had: a fully connected network groups the operations, each group gets a device, and measured
-    running time is the reward of REINFORCE. The rest is an interpretation: op features as in
-    Mirhoseini et al. 2017 (kind embedding, output shapes, neighbours), FC(64, ReLU) to a softmax
-    over groups, LSTM encoder with attentional decoder over groups, reward -sqrt(time),
-    moving-average baseline, advantages divided by their moving root mean square, entropy bonus on
-    the placer. What chooses a group is a colocation class, and output shapes enter as log1p. Times
-    are divided by the problem's reference time, an infeasible placement counts as ten, and the
-    homogeneous placements are evaluated first without learning from them.
+    running time is the reward of REINFORCE. The rest is an interpretation:
+        * what chooses a group is a colocation class; where memory is short, units that share a
+          weight are in one. Its features are the kind embedding and output shapes of Mirhoseini et
+          al. 2017, shapes as log1p, and ten places each for readers and for what is read, as
+          relative positions;
+        * FC(64, ReLU) to a softmax over groups, from which each class draws by itself;
+        * LSTM encoder with attentional decoder over groups. A group's inputs are its rows of the
+          group adjacency in both directions, its kind counts and its output shapes, each row
+          divided by its maximum + 1, as in `hierarchical`;
+        * any group may choose any device; a unit that may not run there goes to its own fastest;
+        * each sample has a grouping and a placement of its own, and is one query. Both networks
+          take the same advantage: reward -sqrt(time) less a moving average, divided by the moving
+          root mean square of advantages;
+        * Adam with a constant rate, gradient norm clipped at 1, entropy bonus on the placer;
+        * times are divided by the problem's reference time; an infeasible placement counts as ten,
+          and so does any slower one;
+        * the homogeneous placements are evaluated first, and nothing is learned from them. The
+          result is the best placement evaluated.
 
     `grouper-placer-mi` is our mended form of this reading.
 

@@ -29,30 +29,38 @@ class Hierarchical(LearningPlacer, JointSettings):
     grouping and k = 4 placements are sampled per update; reward -sqrt(time); moving-average
     baseline, decay 0.9; Adam with rate 0.1, gradient norm clipped at 1; C = 5, T = 10. The rate
     and the raw shapes decide the policies after a few updates; `hierarchical-mi` is our mended
-    form.
+    form. The result is the best placement evaluated.
 
     The defaults are those of TensorFlow's ``hierarchical_controller.py`` but for these departures,
-    all of that file except the last, function by function (paper and code differ in C and T, 5 and
-    10 or 1 and 1, in k, 4 or 1, and in the grouper's non-linearity; ours are the paper's):
+    all of that file except the last two, function by function (paper and code differ in C and T, 5
+    and 10 or 1 and 1, in k, 4 or 1, and in the grouper's non-linearity; ours are the paper's):
         * ``__init__``: 40 groups are the code's 20 x devices for two devices, on any number of them
           (the paper has 256, which can be set and takes several times as long). Weights are
           PyTorch's first ones; layers and LSTMs have biases, and no forget bias of 1;
-        * ``create_op_embeddings``: what chooses a group is a colocation class, not an op; kinds are
-          one-hot, not their number; adjacency has ten places for readers and ten for
-          what is read, as relative positions. The code has ten for both, as indices, and forgets
-          earlier ones where an op is met again;
+        * ``create_op_embeddings``: what chooses a group is a colocation class, not an op, and where
+          memory is short, units that share a weight are in one; kinds are counted, a column each,
+          where the code has the number of an op's kind; adjacency has ten places for readers and
+          ten for what is read, as relative positions. The code has ten for both, as indices, and
+          forgets earlier ones where an op is met again;
         * ``make_grouping_predictions``: no noise on the grouper's logits;
-        * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns;
+        * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns,
+          and counts each input of an op; here edges between two classes count once;
         * ``encode``, ``decode``: attention sums the encoder's states, the code's its projections.
           Memory of group i joins both directions' states of i; the code's joins the forward one of
-          i and the backward one of the i-th group from the end;
+          i and the backward one of the i-th group from the end. The scale of the noise has no
+          gradient here;
         * ``process_reward``: the loss is of the placement that was timed. The code draws groups and
           devices again when it computes the loss, from group inputs that are all zero by then;
-        * ``get_placements``: the code repeats its last placement after step 500; left out;
+        * ``get_placements``: the code keeps the last devices of its groups after step 500, and goes
+          on to draw groupings; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
-          time, and an infeasible placement counts as ten (the code: 100 s). The baseline starts at
-          the first rewards; the code's at sqrt(100 s) would need dozens of updates to forget;
+          time, and an infeasible placement counts as ten, as does any slower one (the code: 100 s).
+          The baseline starts at the first rewards; the code's at sqrt(100 s) would need dozens of
+          updates to forget;
         * ``_get_train_ops``: no decay by 0.95 every 50 steps after step 400;
+        * ``controller.py``: all units are placed, and one that may not run on its group's device
+          goes to its own fastest one. The code places "important" ops only, without those that a
+          single device supports;
         * ``graph_placer.py``: the graph is not rewritten first, the model's own placement is not
           timed; the homogeneous placements are evaluated, and nothing is learned from them.
 
@@ -68,7 +76,7 @@ class Hierarchical(LearningPlacer, JointSettings):
         noise: standard deviation of the noise on the placer's logits, in units of their root mean
             square.
         noise_updates: updates with that noise.
-        feasible_only_after: updates after which infeasible placements no longer teach.
+        feasible_only_after: updates after which placements that count as ten no longer teach.
     """
 
     name: ClassVar[str] = "hierarchical"
@@ -109,7 +117,7 @@ class HierarchicalMi(Hierarchical):
     group, which cuts nothing. The content of a group then changes from sample to sample or never,
     and the placer learns one device for all. This form lowers the loss by g I + (u - g) H, with the
     mutual information I of op and group and the entropy H of the use of groups
-    (`reinforce.joint_bonus`). It changes these settings of `hierarchical`, and nothing else:
+    (`learning_scope.joint_bonus`). It changes these settings of `hierarchical`, and nothing else:
         * `usage_entropy_weight` u = 2 and `grouper_entropy_weight` -g = -1.2: ops use all groups,
           and each is sure of one;
         * `grouper_scale` 6: ops begin with different groups;

@@ -53,7 +53,9 @@ class Hsdag(LearningPlacer, SearchSettings):
         * ``main.py``, ``sim_runtime``: the evaluator times placements; homogeneous means that all
           units share a device, wherever constants are.
         * ``main.py``, ``train``: rewards are reference time / latency instead of 1 / seconds, which
-          Adam does not notice. Devices that a group may not use have probability 0.
+          Adam does not notice. Devices that a group may not use have probability 0, and a unit that
+          may not run on its group's device goes to its own fastest one. Episodes go on until the
+          budget ends, where the code has 25.
         * ``model.py``, ``GPN.forward``: its loop parses until nothing merges, which makes any
           connected graph one group, and so every placement homogeneous. `parse_rounds` bounds it,
           1 by default as in the paper's text; 0 is the code's loop.
@@ -63,7 +65,10 @@ class Hsdag(LearningPlacer, SearchSettings):
 
     Departures from the text, and what it leaves open:
         * ``nfd.py`` of the code gives the fractal dimension, which the released ``main.py`` leaves
-          unused;
+          unused. It takes nodes that cannot be reached for one more radius, of 1.8e308 steps; here
+          they are left out;
+        * a group's output shape is that of its largest output, padded to four extents (a line of
+          ``main.py`` that is commented out has that of one member); the index has 16 sinusoids;
         * weights have no shape in our graphs, so their output shape is their number of bytes;
         * the paper does not say how degrees beyond 8 are encoded: as 8;
         * equations were read in summaries only; the discount of 0.99 is ``config.py``'s ``gamma``;

@@ -268,6 +268,7 @@ def run_episode(
         times.append(time_of_placement())
         states.append(state)
         actions.append(action)
+    # A test of learning reads last placements: those before are partly the first one of all.
     last = times[-1]
     evaluator.record_samples(np.where(last < FAILING_TIMES, last * reference, np.inf))
     return Episode(torch.cat(states), torch.cat(actions), -np.diff(np.concatenate(times)))

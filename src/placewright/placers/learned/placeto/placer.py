@@ -39,11 +39,14 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     NeurIPS 2019, and its code (aravic/generalizable-device-placement). State: the graph with the
     whole current placement and a pointer to one node. Reward r_t = time(s_t) - time(s_{t+1}),
     discount 1; every intermediate time is a query and is counted. REINFORCE with an entropy bonus.
+    The result is the best placement evaluated, the intermediate ones included.
 
     As in the code, file by file:
         * ``nn_primitives.py``, ``mp_progressive_nn.py``: node transform; 8 rounds of messages
-          in each direction; aggregators with a hidden layer and a ReLU behind every layer, over
-          ancestors, descendants and the rest; classifier [16 d, 8 d]; Glorot weights, zero biases;
+          in each direction (its ``radial_mp``; without that it passes messages once, in topological
+          order); aggregators with a hidden layer and a ReLU behind every layer, over ancestors,
+          descendants and the rest (its ``tri_agg``); classifier [16 d, 8 d]; Glorot weights, zero
+          biases;
         * ``progressive_placer.py``: all episodes start from one random placement; the baseline
           is the mean return at the same step over the last 10 episodes, the current one included;
         * ``rl_agent.py``, ``hyperparameters.txt``: Adam from 1e-3 linearly to 1e-4, gradient norm
@@ -55,8 +58,15 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           relative time that weight keeps the policy uniform: 1.0972 nats of 1.0986 after 5,000
           evaluations (`normalised=false` and `entropy_weight=1` bring it back);
         * at most 64 groups: co-location groups, then neighbours merged (the code merges too, to a
-          number that its users give). The code sorts its groups and fails on a cycle, so a merge
-          that would close one is refused here, and groups are visited in topological order;
+          number that its users give, in a file that is not public). Here they are the fixpoint of
+          Mirhoseini et al. 2017, or chains of units where it leaves fewer than 16; then the
+          cheapest group joins the neighbour that it shares most bytes with. No merge may leave a
+          group without a common device, or fill more than a quarter of every device that it may
+          use. Where memory is short, units that share a weight stay together. The code sorts its
+          groups and fails on a cycle, so a merge that would close one is refused here, and groups
+          are visited in topological order;
+        * devices that a group may not use have probability 0, and a unit that may not run on its
+          group's device goes to its own fastest one. The code has no such constraints;
         * a training step's backward ops keep the device of their forward ops, which closes cycles
           of groups before any merge. The backward ops of a group, with its update, are a node of
           their own there, which has the group's device and is not visited. If edges still close a
@@ -66,22 +76,30 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         * the entropy weight falls linearly to 0. The code can do so, and by default keeps
           the weight. Episodes over which it and the learning rate fall follow from the budget;
         * each episode has an update. The code sums gradients over 4 to 8 workers, each with a first
-          placement of its own; a budget of 500 evaluations is only some eight episodes of 64 nodes;
+          placement of its own, and averages their baselines; a budget of 500 evaluations is only
+          some eight episodes of 64 nodes;
         * the loss is divided by the steps of an episode. The largest gradient norm is 1.25 then
           for long and short episodes alike; Adam's steps do not depend on the factor;
         * the entropy is exact (the code adds 1e-3 to probabilities inside the logarithm);
-        * infeasible placements take the failing time, in place of 2 s per GB above the limit, and
-          memory is no feature;
-        * no episode is drawn by argmax for evaluation;
+        * infeasible placements take ten reference times, and so does any slower one, in place of
+          2 s per GB above the limit and at most 10 s in all; memory is no feature;
+        * no episode is drawn by argmax for evaluation; only a policy from a file first places by
+          argmax, which is one query;
         * rewards are the paper's. The code's branch for them stops with a type error, and its
-          switch ``use_min_runtime`` pays each step the fall to the best time after it;
+          switch ``use_min_runtime`` makes a step's return the fall to the best time after it;
+        * the start time of a group is that of its first unit; the code's is that of the one op that
+          the group is named after;
         * ablations: `embedding=partition` is the code's ``no_msg_passing``, whose aggregations read
           the features themselves; here they read the transformed ones, twice side by side.
-          `embedding=sum` is the paper's aggregator of all nodes. `reward=terminal` is
+          `embedding=sum` is the paper's aggregator of all nodes; the code's ``agg_msgs`` adds them
+          up after the messages, and leaves out the current node's own row. `reward=terminal` is
           ``one_shot_episodic_rew``, which times the last placement only and starts with all nodes
           on the first device; here every placement is timed and the start is the random one;
-        * `aggregation=mean` is ours, and the default is the published sum: `placeto-mean` has it;
-        * outside the execution model ``event`` start times are longest paths;
+        * `aggregation=mean` averages messages and nodes: `placeto-mean` has it. The code's
+          ``normalize_aggs`` averages the nodes of each relation and adds up messages. The default
+          is the published sum;
+        * outside the execution model ``event``, and for infeasible placements, start times are
+          longest paths;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
 
     Attributes (besides those of `SearchSettings`):

@@ -125,6 +125,8 @@ def learn(
             mean_time.update(new)
             step, measured = settings.step_after(len(samples)), {}
             if step == "ppo":
+                # If N is no multiple of K, some of the last K are older than the last cross-entropy
+                # step; the ratio takes them for draws of the present distribution.
                 k = settings.ppo_every
                 measured["kl"] = f.ppo(samples[-k:], mean_time.value - times[-k:], settings)
             elif step == "ce":

@@ -28,7 +28,8 @@ class Post(LearningPlacer, SearchSettings):
     softmax(u_m)[d_m]. At sample n: if n mod K = 0 and n mod N != 0, `sga_steps` steps of gradient
     ascent on the PPO objective (Eq. 11) over the last K; if n mod N = 0, the closed form of the
     cross-entropy minimum over the best `elite` of the last N (Eq. 10), then every group is mixed
-    with the uniform distribution, f <- (1 - epsilon) f + epsilon / D.
+    with the uniform distribution, f <- (1 - epsilon) f + epsilon / D. The advantage of a sample is
+    b - T, where b is the mean of all times so far. The result is the best placement evaluated.
 
     The paper's code could not be had. Departures from the paper, and what it leaves open:
         * every PPO update keeps KL(old || new) of the joint distribution at or below
@@ -37,9 +38,15 @@ class Post(LearningPlacer, SearchSettings):
           that the paper is recalled to use, ten steps on a ratio over all groups lead 1,680 nats
           away (median of 45 runs), and every group is deterministic after the first update;
         * beta doubles above 1.5 x the target and halves below it / 1.5 (adaptive-KL PPO);
-        * groups: co-location groups, then neighbours merged to at most `groups`;
+        * groups: the co-location fixpoint of Mirhoseini et al. 2017, or chains of units where it
+          leaves fewer than 16; then the cheapest group joins the neighbour that it shares most
+          bytes with, to at most `groups`. No merge may leave a group without a common device, or
+          fill more than a quarter of every device that it may use. Where memory is short, units
+          that share a weight stay together. A unit that may not run on its group's device goes to
+          its own fastest one;
         * times are divided by the problem's reference time, so that learning rates have a scale;
-          an infeasible placement counts as ten of these;
+          an infeasible placement counts as ten of these, and so does any slower one;
+        * one process, and a placement is one query: no training steps are timed and dropped;
         * epsilon falls linearly to 0 over the evaluation budget (over `horizon` without one);
         * u = 0 gives each group's allowed devices equal probability; forbidden ones have none; no
           allowed device falls below a probability of 1e-12;
@@ -50,7 +57,7 @@ class Post(LearningPlacer, SearchSettings):
         groups: largest number of groups M.
         ppo_every: K.
         ce_every: N.
-        elite: share of the last N samples that the cross-entropy step keeps.
+        elite: share of the last N samples that the cross-entropy step keeps, with all that tie.
         sga_steps: gradient steps per PPO update.
         learning_rate: of gradient ascent, at most; the KL target lowers it.
         epsilon: first weight of the uniform distribution after a cross-entropy step.

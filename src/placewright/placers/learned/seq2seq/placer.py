@@ -24,21 +24,29 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
     """LSTM encoder and attentional LSTM decoder over co-located groups, learned by REINFORCE.
 
     "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972.
-    Ops are grouped to the published fixpoint. A group is the sum of its ops' kind embeddings, its
-    output shapes and its rows of the group adjacency. Reward -sqrt(time), moving-average baseline,
-    Adam with rate 0.1, gradient norm clipped at 1. At this rate the policy is decided after a few
-    updates; `seq2seq-entropy` is the form with a smaller rate and an entropy bonus.
+    Ops are grouped to the published fixpoint. A group's inputs are the sum of its ops' kind
+    embeddings, its output shapes, and which groups read it and which it reads. The decoder takes
+    one group a step, in topological order; it reads the device of the group before, and attends to
+    all encoder states by v . tanh(W1 memory + W2 state). Reward -sqrt(time), moving-average
+    baseline, Adam with the constant rate 0.1, gradient norm clipped at 1. At this rate the policy
+    is decided after a few updates; `seq2seq-entropy` is the form with a smaller rate and an entropy
+    bonus. The result is the best placement evaluated.
 
     The paper has no public code. Departures from it, and what it leaves open:
         * hidden 64 (the width is not stated), embedding 32, 10 samples per update, decay 0.9;
-        * times are divided by the problem's reference time; an infeasible placement counts as ten;
+        * times are divided by the problem's reference time; an infeasible placement counts as ten,
+          and so does any slower one;
         * output shapes are one row of a group, kinds are counted and embedded as their sum; shapes
           enter as log1p;
         * the rules by hand for LSTM steps and ConvNet branches are left out;
-        * forward graphs with one output would collapse to one group: branches are kept then
-          (`grouping.colocation_grouping`);
-        * at most 128 groups (the paper's models have 83 to 280), neighbours merged: attention needs
-          memory with their square;
+        * forward graphs with one output would collapse to one group: if the fixpoint leaves fewer
+          than 16, chains are merged only, which keeps branches (`grouping.colocation_grouping`);
+        * at most 128 groups (the paper's models have 83 to 280), since attention needs memory with
+          their square: the cheapest joins the neighbour that it shares most bytes with. No merge
+          may leave a group without a common device, or fill more than a quarter of every device
+          that it may use. Where memory is short, units that share a weight stay together;
+        * devices that a group may not use have probability 0, and a unit that may not run on its
+          group's device goes to its own fastest one;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;
         * a measured placement is one query, not ten steps of which the first is dropped;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
@@ -55,7 +63,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
         warm_up: first updates in which T is five times as large.
         baseline: subtract the moving average of past rewards.
         entropy_weight: of the mean entropy of a group's device, in the loss.
-        feasible_only_after: updates after which infeasible placements no longer teach.
+        feasible_only_after: updates after which placements that count as ten no longer teach.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -116,7 +124,15 @@ class Seq2SeqHsdagRnn(Seq2Seq):
     Departures from the notebooks:
         * they minimise ``-(log p * sqrt(latency))``, which makes slow placements likelier; the
           sign is right here;
-        * groups, features and scales of times are those of `seq2seq`;
+        * while they divide the logits by 5 to sample, their log p is that of the whole logits; here
+          both are of the divided ones;
+        * they have no limit on a gradient's norm, which is at most 1 here;
+        * the network is that of `seq2seq`. Theirs has a linear layer before the encoder, dropout of
+          0.1 on what encoder and decoder read, and a decoder that reads the context with the last
+          device, so that its state alone makes the logits;
+        * groups, features and scales of times are those of `seq2seq`. Theirs are the groups of
+          ``merge_operations``, each with the shape of one op and only the groups that read it; a
+          failure takes 10,000 s;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
     """
 

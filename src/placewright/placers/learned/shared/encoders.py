@@ -38,9 +38,8 @@ class Logits:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Devices of each group, their log-probability and entropy."""
+    """The log-probability and entropy of given devices of all groups."""
 
-    actions: Tensor  # shape (samples, groups), int64
     log_probability: Tensor  # of each whole sample, shape (samples,)
     entropy: Tensor  # mean over groups, shape (samples,)
 
@@ -186,7 +185,7 @@ class AttentionalDecoder(nn.Module):
         if noise is not None:
             value = value + noise * _size(value)
         log_p = masked_log_softmax(value, allowed)
-        return Decoded(actions, chosen(log_p, actions).sum(1), entropy(log_p).mean(1))
+        return Decoded(chosen(log_p, actions).sum(1), entropy(log_p).mean(1))
 
 
 class _StepwiseDecoder:

@@ -28,8 +28,8 @@ class NodeRows:
 
     kinds: FloatArray  # kind counts, shape (n_nodes, n_kinds)
     shapes: FloatArray  # padded output shapes, shape (n_nodes, 25), -1 pads
-    # topological distance / n_nodes to the first consumers (positive) and producers (negative), 0
-    # pads, shape (n_nodes, 2 * ADJACENCY_SLOTS)
+    # difference of numbers / n_nodes to the first consumers, then to the first producers, 0 pads,
+    # shape (n_nodes, 2 * ADJACENCY_SLOTS)
     neighbours: FloatArray
     edges: IntArray  # distinct edges between nodes, shape (2, n_edges)
 

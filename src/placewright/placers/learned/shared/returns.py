@@ -15,7 +15,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 
-# An infeasible placement counts as this many reference times ("a large failing time").
+# An infeasible placement counts as this many reference times ("a large failing time"), and so does
+# one that takes longer.
 FAILING_TIMES = 10.0
 SMALLEST_SQUARE = 1e-10  # of advantages
 
