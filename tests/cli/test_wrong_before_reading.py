@@ -54,6 +54,10 @@ def test_a_wrong_name(
 def test_a_language_model_that_is_not_there(tmp_path: Path, cli: InProcess) -> None:
     told = the_line(cli("place", "hf:nix", "--quiet", cwd=tmp_path), 2)
     assert "'hf:nix' does not exist; give a file, zoo:NAME, or hf:FOLDER" in told
+    told = the_line(cli("place", "hf:", "--quiet", cwd=tmp_path), 2)
+    assert "'hf:' names no file; give a file, zoo:NAME, or hf:FOLDER" in told
+    told = the_line(cli("graph", "hf:nix", "--shape", "context=0", cwd=tmp_path), 2)
+    assert "with numbers >= 1, got 'context=0'" in told
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,8 @@ def test_a_language_model_that_is_not_there(tmp_path: Path, cli: InProcess) -> N
         (["cpu:0"], "available: cpu-desktop, "),
         (["4090"], "available: gpu-k80, "),
         (["rtx-3060", "--memory", "gpu=1GiB"], "'gpu'; available: rtx-3060"),
+        (["RTX-3060,CPU", "--memory", "x=1GiB"], "'x'; available: rtx-3060, cpu"),
+        (["catalogue:rtx-3060,catalogue:cpu", "--memory", "x=1GiB"], "'x'; available: gpu, cpu"),
         (["rtx-3060", "--context", "10"], "do not fit into it"),
         (["rtx-3060", "--runtime", "openvino"], "no effect on a language model"),
     ],

@@ -468,8 +468,8 @@ def catalogue_cluster(
 def named_cluster(names: Sequence[str]) -> Cluster:
     """Make a cluster of catalogue devices under the names that the user gave, with usual links.
 
-    ``rtx-4090`` is short for ``gpu-rtx-4090``, and ``cpu`` for a desktop's. Devices of one name are
-    numbered.
+    ``rtx-4090`` is short for ``gpu-rtx-4090``, and ``cpu`` for a desktop's. Names become lower
+    case. Devices of one name are numbered.
 
     Args:
         names: of devices; the first CPU is the host.
@@ -478,6 +478,7 @@ def named_cluster(names: Sequence[str]) -> Cluster:
         UnknownNameError: the catalogue lacks a name.
     """
     entries = [device_entry(whole_name(name)) for name in names]
+    names = [name.lower() for name in names]
     devices = tuple(
         replace(
             device,
@@ -496,7 +497,7 @@ def whole_name(name: str) -> str:
     'gpu-rtx-4090'
     """
     name = name.strip()
-    if name == "cpu":
+    if name.lower() == "cpu":
         return _DESKTOP
     prefixed = f"gpu-{name}"
     return prefixed if is_device_name(prefixed) and not is_device_name(name) else name

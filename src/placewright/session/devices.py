@@ -127,9 +127,10 @@ def cluster_for(names: str | None, cluster: Path | Cluster | None, runtime: str 
 def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | None:
     """The cluster of a request whose costs come from data sheets; None for other requests.
 
-    ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,gpu-t4`` devices of
-    it on PCI Express; the devices of a file or a cluster have fingerprints ``catalogue:NAME`` or
-    data sheets of their own, all or none, and are on PCI Express, too, if it has no links.
+    ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,t4`` devices of it
+    on PCI Express, see `whole_name`; the devices of a file or a cluster have fingerprints
+    ``catalogue:NAME`` or data sheets of their own, all or none, and are on PCI Express, too, if it
+    has no links.
 
     Raises:
         InputError: names of the catalogue are mixed with others, or both are given.
@@ -155,7 +156,7 @@ def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | 
         return cluster if has_links else linked(cluster)
     if names is None or not names.startswith(CATALOGUE):
         return None
-    listed = [name.strip() for name in names.removeprefix(CATALOGUE).split(",")]
+    listed = [whole_name(name.strip().removeprefix(CATALOGUE)) for name in names.split(",")]
     is_cluster = len(listed) == 1 and not is_device_name(listed[0])
     return catalogue_cluster(listed[0] if is_cluster else listed)
 

@@ -167,7 +167,8 @@ def require_file(name: str) -> None:
     if not (path and Path(path).exists()):
         near = _files_like(Path(path))
         meant = f"did you mean {' or '.join(near)}?" if near else _WHAT_TO_GIVE
-        raise InputError(f"model '{name}' does not exist; {meant}")
+        fault = "does not exist" if path else "names no file"
+        raise InputError(f"model '{name}' {fault}; {meant}")
     if path == name:  # no reader's prefix
         require_known_format(Path(path))
 

@@ -157,7 +157,7 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
             f"gives '{name}' several sizes ({raw}), which only the command `place` takes",
         )
     if any(extent < 1 for extent in shape):
-        raise FieldError("shapes", f"expects {form}, got '{name}={raw}'")
+        raise FieldError("shapes", f"expects {form}, with numbers >= 1, got '{name}={raw}'")
     return shape
 
 
