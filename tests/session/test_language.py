@@ -275,6 +275,19 @@ def test_buffers_have_room_for_a_micro_batch_however_short_the_prompt(tmp_path: 
     assert card[0] >= card[1]  # the longer one also copies weights to the card
 
 
+@pytest.mark.parametrize("name", ["dense", "fused"])
+def test_buffers_are_those_of_the_modules_on_a_device(name: str, tmp_path: Path) -> None:
+    """By hand, in states of 512 tokens: two, and q, k, v or three of twice the width."""
+    model = load_model(written(tmp_path, name))
+    assert model.works is not None
+    work = model.works(TokenRequest(300, 20, 1024))
+    state, mask = 4.0 * 512 * 256, 2.0 * 512 * 1024
+    of = dict(zip(work.graph.op_names, work.activations, strict=True))
+    assert of["layers.0.attention"] == (2 + 1 + 0.5 + 0.5) * state + mask
+    assert of["layers.0.feed-forward"] == (2 + 3 * 2) * state + mask == work.buffer_bytes
+    assert of["head"] == 512 * 4 * 512 + state
+
+
 def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:
     """llama.cpp's `size_swa`: window 512 and 100 tokens, as a multiple of 256."""
     model = load_model(written(tmp_path, "windows"))

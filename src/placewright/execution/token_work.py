@@ -127,6 +127,7 @@ class RequestedWork:
     # that the host needs besides, for states that it makes and hands on
     embedding_bytes: float = 0.0
     scratch_bytes: float = 0.0  # by which logits exceed the buffers, among the weights of the head
+    activations: Sequence[float] = ()  # bytes while a micro-batch passes each op
 
 
 Works = Callable[[TokenRequest], RequestedWork]

@@ -56,7 +56,12 @@ def requested_work(
         raise FieldError("kv", f"is one of {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
     per_sequence = request.prompt + request.generate
     batch = min(request.micro_batch, request.sequences * request.context)  # as engines reserve
-    buffers = _buffer_bytes(model, batch, request.context)
+    modules = dict(_modules(model))
+    activations = {
+        name: _activation_bytes(model, part, weights, batch, request.context)
+        for name, (part, weights, _) in modules.items()
+    }
+    buffers = max(n for name, n in activations.items() if name != "head")
     step = ModelStep(
         request.sequences * per_sequence,
         request.context,
@@ -64,11 +69,10 @@ def requested_work(
         request.sequences,
         per_sequence,
         request.sequences * (1 + request.generate),
-        max(0.0, float(_ACTIVATION_BYTES * batch * (model.vocabulary + model.hidden)) - buffers),
+        max(0.0, activations["head"] - buffers),
         request.micro_batch,
     )
     graph = ModulesGraph(model, step).build()
-    modules = dict(_modules(model))
     work = tuple(
         tuple(_work(model, request, pass_, *modules[name]) for pass_ in request.passes)
         for name in graph.op_names
@@ -87,6 +91,7 @@ def requested_work(
         float(max(weight.n_bytes for weight in model.all_weights())),
         float(_ACTIVATION_BYTES * batch * _STATES * model.hidden),
         step.scratch_bytes,
+        [activations[name] for name in graph.op_names],
     )
 
 
@@ -161,20 +166,21 @@ def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, 
     return request.sequences * each * kept + state, float(request.sequences * pairs)
 
 
-def _buffer_bytes(model: LanguageModel, batch: int, context: int) -> float:
-    """Bytes of activations while a micro-batch passes a layer, and of the mask of attention."""
-    widest = max(
-        (
-            sum(
-                weight.n_elements * (model.share_of_experts if part == "experts" else 1.0)
-                for weight in weights
-                if weight.multiplies
-            )
-            / model.hidden
-            for layer in model.layers
-            for part, weights in layer.items()
-        ),
-        default=0.0,
-    )
-    activations = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + widest)
-    return activations + 2.0 * batch * context
+def _activation_bytes(
+    model: LanguageModel, part: Part, weights: Sequence[Weight], batch: int, context: int
+) -> float:
+    """Bytes of activations while a micro-batch passes a module, with the mask of attention.
+
+    Beside the states, what its matrices make is alive. The output matrix of attention makes its
+    result where keys were; it is as large as the one of queries, or smaller than a fused one.
+    """
+    if part == "embedding":
+        return 0.0
+    if part == "head":
+        return float(_ACTIVATION_BYTES * batch * (model.vocabulary + model.hidden))
+    share = model.share_of_experts if part == "experts" else 1.0
+    sizes = [weight.n_elements * share for weight in weights if weight.multiplies]
+    whole, largest = sum(sizes), max(sizes, default=0.0)
+    made = max(largest, whole - largest) if part == "attention" else whole
+    states = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + made / model.hidden)
+    return states + 2.0 * batch * context

@@ -28,7 +28,7 @@ class Memory:
     # weights, caches: of the plan
     weights: float
     caches: float
-    buffers: float  # that the plan leaves for activations, an estimate
+    buffers: float  # for activations of the modules there, an estimate
     # printed_weights, printed_caches, printed_buffers: by the engine
     printed_weights: float
     printed_caches: float
@@ -126,22 +126,33 @@ def _memory(
     label = np.array([names.index(buffers[int(at)]) for at in plan.placement.device_of])
     graph, caches = work.graph, np.asarray(work.caches)
     weights = _weights(graph, label, len(names))
-    head = label[graph.op_index["head"]]
-    weights[head] -= work.scratch_bytes
+    weights[label[graph.op_index["head"]]] -= work.scratch_bytes
+    buffers_there = np.zeros(len(names))  # a buffer holds one module's activations after another's
+    np.maximum.at(buffers_there, label, work.activations)
     kept = np.bincount(label, caches, minlength=len(names))
     return {
         name: Memory(
             float(weights[at] - kept[at]),
             float(kept[at]),
-            work.buffer_bytes
-            + (work.scratch_bytes if at == head else 0.0)
-            + (work.embedding_bytes if name == HOST else 0.0),
+            float(buffers_there[at]) + (_of_embedding(work, label) if name == HOST else 0.0),
             printed.weights.get(name, 0.0),
             printed.caches.get(name, 0.0),
             printed.compute.get(name, 0.0),
         )
         for at, name in enumerate(names)
     }
+
+
+def _of_embedding(work: RequestedWork, label: IntArray) -> float:
+    """Bytes of states of the host beside its modules: two if it has the whole first layer, or one.
+
+    It adds the first of them to the result of that layer.
+    """
+    graph = work.graph
+    modules = np.array(graph.op_modules)
+    first = label[modules == graph.op_modules[graph.op_index["embedding"] + 1]]
+    is_whole = bool((first == label[graph.op_index["embedding"]]).all())
+    return work.embedding_bytes if is_whole else work.embedding_bytes / 2
 
 
 def _weights(graph: ComputationGraph, label: IntArray, count: int) -> FloatArray:
