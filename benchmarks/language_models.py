@@ -1,14 +1,15 @@
 """Language models that llama.cpp runs on two servers of this machine, beside their predictions.
 
     python -m benchmarks.language_models [--results docs/results/language-models.json]
-        [--placements 20] [--models dense,experts,half] [--seconds 840] [--unequal FOLDER]
+        [--placements 20] [--models dense,experts,half,large-experts] [--seconds 150]
+        [--files FOLDER] [--unequal FOLDER]
 
-Models with random weights are written: a dense one, a mixture of experts, and a larger dense one.
-The devices are measured as `placewright profile --engine` does. Then the engine runs drawn
+Models with random weights are written: two dense ones and two mixtures of experts. For each model
+the devices are measured as `placewright profile --engine` does. Then the engine runs drawn
 placements, and the plan that `place` finds within limits that no card satisfies alone. Each row is
-written when it is there, and a new start goes on after the last one. The programs of llama.cpp are
-those that `run --engine` finds. With `--unequal` the second server is a program of another folder,
-such as one built without AVX2.
+written when it is there, and a new start goes on after the last one; `--files` keeps the models for
+it. The programs of llama.cpp are those that `run --engine` finds. With `--unequal` the second
+server is a program of another folder, such as one built without AVX2.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 
 FORMAT = "q8_0"
-MODELS = {  # about 0.13, 0.25 and 0.5 billion parameters
+MODELS = {  # about 0.12, 0.22, 0.5 and 0.5 billion parameters
     "dense": Probe(10, 768, 2048, FORMAT, vocabulary=32_000),
     "experts": Probe(8, 768, 1024, FORMAT, has_experts=True, vocabulary=32_000),
     "half": Probe(22, 1024, 5632, FORMAT, vocabulary=32_000),
+    "large-experts": Probe(10, 1024, 1536, FORMAT, has_experts=True, vocabulary=32_000),
 }
 SERVERS = ("127.0.0.1:50652", "127.0.0.1:50653")
 REQUEST: dict[str, Any] = {"prompt": 64, "generate": 16, "context": 512}
@@ -126,10 +128,14 @@ class Campaign:
         engine: programs of the client and of the first server.
         second: programs of the second server if it differs; None starts two alike ones.
         end: reading of `time.monotonic` after which no row begins.
+        files: folder of the models.
     """
 
-    def __init__(self, path: Path, engine: Programs, second: Programs | None, end: float) -> None:
+    def __init__(
+        self, path: Path, engine: Programs, second: Programs | None, end: float, files: Path
+    ) -> None:
         self._path, self._engine, self._second, self._end = path, engine, second, end
+        self._files = files
         self._mark = "" if second is None else UNEQUAL
         self._document: dict[str, Any] = {"rows": []}
         if path.exists():
@@ -137,12 +143,12 @@ class Campaign:
 
     def run(self, models: Sequence[str], placements: int) -> None:
         """Measure all rows that are missing."""
-        with self._servers(), tempfile.TemporaryDirectory() as folder:
-            cluster = self._devices()
+        with self._servers():
             for name in models:
-                path = Path(folder) / f"{name}.gguf"
-                write_model(path, MODELS[name])
-                self._of_model(name, path, cluster, placements)
+                path = self._files / f"{name}.gguf"
+                if not path.exists():
+                    write_model(path, MODELS[name])
+                self._of_model(name, path, self._devices(name), placements)
 
     @contextmanager
     def _servers(self) -> Iterator[None]:
@@ -157,9 +163,11 @@ class Campaign:
         ):
             yield
 
-    def _devices(self) -> Cluster:
-        key = f"cluster{self._mark}"
+    def _devices(self, model: str) -> Cluster:
+        """The devices, measured shortly before a model's rows: the speed of a machine drifts."""
+        key = f"cluster {model}{self._mark}"
         if key not in self._document:
+            self._require_time()
             formats = {FORMAT: True}
             cluster = profile_engine(formats, self._engine, servers=SERVERS, threads=1)
             self._document |= {
@@ -188,8 +196,7 @@ class Campaign:
     def _row(self, key: str, model: str, plan: Plan, *, compares: bool) -> None:
         if any(row["key"] == key for row in self._document["rows"]):
             return
-        if time.monotonic() > self._end:
-            raise Over
+        self._require_time()
         sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {key}\n")
         servers = () if self._second is None else SERVERS
         rounds = ROUNDS if compares else RUNS
@@ -200,6 +207,10 @@ class Campaign:
         data = {"key": key, "model": f"{model}{self._mark}", "attention_on": at, **done.data()}
         self._document["rows"].append(data)
         self._write()
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self._end:
+            raise Over
 
     def _write(self) -> None:
         write_text(self._path, json.dumps(self._document, indent=1) + "\n")
@@ -213,6 +224,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS), help="names between commas")
     parser.add_argument("--placements", type=int, default=PLACEMENTS, help="of each model")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no row begins later")
+    parser.add_argument("--files", type=Path, help="folder that keeps the models")
     parser.add_argument("--unequal", type=Path, help="folder of the second server's program")
     asked = parser.parse_args()
     models = asked.models.split(",")
@@ -220,9 +232,11 @@ def main() -> None:
         parser.error(f"--models knows {', '.join(MODELS)}, got '{unknown[0]}'")
     second = None if asked.unequal is None else Programs(asked.unequal)
     end = time.monotonic() + asked.seconds
-    with suppress(Over):
-        campaign = Campaign(asked.results, engine_at(asked.engine_folder), second, end)
-        campaign.run(models, asked.placements)
+    engine = engine_at(asked.engine_folder)
+    with suppress(Over), tempfile.TemporaryDirectory() as folder:
+        files = asked.files or Path(folder)
+        files.mkdir(parents=True, exist_ok=True)
+        Campaign(asked.results, engine, second, end, files).run(models, asked.placements)
 
 
 if __name__ == "__main__":

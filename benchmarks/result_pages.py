@@ -528,7 +528,20 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.ab_left_out,
         ),
     )),
-    "language-runs": ("Language models run by llama.cpp", (
+    "language-runs": ("Language models read, planned and run", (
+        Section(
+            "Configurations that are read", "language-plans", "python -m benchmarks.language_plans",
+            "The command `graph` with `q4_k_m` weights, imports among its seconds. Configurations "
+            "with the name of a type have the sizes that `transformers` gives it. It counts the "
+            "parameters in a process of its own.",
+            tables.language_readings,
+        ),
+        Section(
+            "Plans of large models", "language-plans", "python -m benchmarks.language_plans",
+            "The command `place` without a budget. No placement that llama.cpp can express is "
+            "faster by more than the gap, for these costs.",
+            tables.language_plans,
+        ),
         Section(
             "Errors of predictions", "language-models", "python -m benchmarks.language_models",
             "Two servers of llama.cpp and the host are the devices, with one thread each. The "

@@ -718,6 +718,42 @@ def language_contenders(document: Any) -> Table:
     return columns, lines
 
 
+def language_readings(document: Any) -> Table:
+    """Configurations that were read: seconds, memory, parameters."""
+    columns = ["configuration", "kind", "parameters", "by transformers", "cache of a token, f16"]
+    columns += ["seconds", "peak memory"]
+    return columns, [
+        [
+            row["configuration"],
+            row["kind"],
+            f"{row['parameters']:,}",
+            "equal" if row["parameters"] == row["counted"] else f"{row['counted']:,}",
+            format_bytes(row["cache_bytes_per_token"]),
+            f"{row['seconds']:.1f}",
+            format_bytes(row["peak"]),
+        ]
+        for row in document["readings"]
+    ]
+
+
+def language_plans(document: Any) -> Table:
+    """Plans of large models: seconds, memory, proven gap."""
+    columns = ["model", "options of `place`", "seconds of the search", "in all", "peak memory"]
+    columns += ["request", "proven gap"]
+    return columns, [
+        [
+            row["model"],
+            f"`{row['words']}`",
+            f"{row['search_seconds']:.1f}",
+            f"{row['seconds']:.1f}",
+            format_bytes(row["peak"]),
+            format_duration(row["value"]),
+            _gap(row["value"], row["lower_bound"]),
+        ]
+        for row in document["plans"]
+    ]
+
+
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 
