@@ -60,7 +60,7 @@ MODELS = {  # about 0.12, 0.22, 0.5 and 0.5 billion parameters
 SERVERS = ("127.0.0.1:50652", "127.0.0.1:50653")
 REQUEST: dict[str, Any] = {"prompt": 64, "generate": 16, "context": 512}
 SHARE = 0.7  # of the model, that each card's limit is
-PLACEMENTS, RUNS, ROUNDS = 20, 2, 6  # rounds are those of a plan beside simpler ways
+PLACEMENTS, RUNS, ROUNDS = 20, 3, 6  # rounds are those of a plan beside simpler ways
 UNEQUAL = " unequal"  # in the names of rows, and of their cluster
 _PIECES = ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
 
