@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -95,6 +95,12 @@ def ended(*words: str) -> Ended:
     return Ended(output, time.perf_counter() - began, used.ru_maxrss * 1024)
 
 
+def in_own_folder(make: Callable[[str, Path], dict[str, Any]], name: str) -> dict[str, Any]:
+    """A row that is made in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return make(name, Path(folder))
+
+
 def reading(name: str, folder: Path) -> dict[str, Any]:
     """A configuration that is read, and the library's own count of its parameters."""
     (folder / "config.json").write_text(json.dumps(CONFIGURATIONS[name]))
@@ -135,15 +141,13 @@ def planning(name: str, folder: Path) -> dict[str, Any]:
 
 def main(results: Results = Path("docs/results/language-plans.json")) -> None:
     """Read and plan, and write the rows."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        document = {
-            "machine": processor(),
-            "version": f"{version('placewright')}, transformers {version('transformers')}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "readings": [reading(name, folder) for name in CONFIGURATIONS],
-            "plans": [planning(name, folder) for name in PLANS],
-        }
+    document = {
+        "machine": processor(),
+        "version": f"{version('placewright')}, transformers {version('transformers')}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "readings": [in_own_folder(reading, name) for name in CONFIGURATIONS],
+        "plans": [in_own_folder(planning, name) for name in PLANS],
+    }
     write_results(results, json.dumps(document, indent=1) + "\n")
 
 

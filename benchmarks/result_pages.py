@@ -544,23 +544,21 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         ),
         Section(
             "Errors of predictions", "language-models", "python -m benchmarks.language_models",
-            "Two servers of llama.cpp and the host are the devices, with one thread each. The "
-            "error is |predicted / measured - 1|, and medians are over placements. Two rounds "
-            "measured each placement, and the column behind each error has the median of their "
-            "difference: it is the noise of this machine, whose two cores are shared with others. "
-            "An earlier version measured the devices. The experts of its models were wider, so "
-            "that products were a larger part of a layer.",
+            "Two servers of llama.cpp and the host are the devices with one thread each, on either "
+            "of two cores. They are measured shortly before the rows of a model. The error is "
+            "|predicted / measured - 1|, and medians are over placements. Rounds measured each "
+            "placement, and the column behind each error has the median of the difference between "
+            "the slowest and the fastest: it is the noise of this machine, which is shared.",
             tables.language_errors,
         ),
         Section(
             "Placements", "language-models", "python -m benchmarks.language_models",
             "Drawn placements, and the plan of a search within limits. Places are layers, moved "
             "tensors, and bytes of weights and caches of each memory, by the engine's own print. "
-            "Tokens are greedy ones behind three prompts. In `dense unequal` the second server "
-            "is built without AVX2. It may round differently, and the models have random weights, "
-            "so that a near tie may go another way. Other work ran at the same time as these, and "
-            "an earlier version measured their devices. Buffers are those for activations, as the "
-            "current formula estimates them without asking the engine.",
+            "Tokens are greedy ones behind three prompts. In unequal pairs the second server is "
+            "built without AVX2. It may round differently, and the models have random weights, "
+            "so that a near tie may go another way. Buffers are those for activations, estimated "
+            "without asking the engine.",
             tables.language_models,
         ),
         Section(
