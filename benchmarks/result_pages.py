@@ -548,7 +548,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "of two cores. They are measured shortly before the rows of a model. The error is "
             "|predicted / measured - 1|, and medians are over placements. Rounds measured each "
             "placement, and the column behind each error has the median of the difference between "
-            "the slowest and the fastest: it is the noise of this machine, which is shared.",
+            "the slowest and the fastest: it is the noise of this machine, which is shared. An "
+            "earlier version measured the devices of `dense`.",
             tables.language_errors,
         ),
         Section(
