@@ -109,6 +109,12 @@ def drawn(problem: Problem, rng: np.random.Generator) -> Placement:
     return Placement.of(chosen)
 
 
+def _alone(problem: Problem) -> Placement:
+    """All modules on the last card; the embedding stays where the engine has it."""
+    last = layer_runs(problem).order[-1]
+    return Placement.of([problem.pins.get(op, last) for op in range(problem.graph.n_ops)])
+
+
 def plan_at(problem: Problem, placement: Placement) -> Plan:
     """A plan with a placement."""
     value = Simulator(problem).value(placement)
@@ -190,6 +196,8 @@ class Campaign:
             if why_inexpressible(problem, placement) is None:
                 self._row(f"{of} {number}", name, plan_at(problem, placement), compares=False)
                 number += 1
+        if self._mark:
+            self._row(f"{of} alone", name, plan_at(problem, _alone(problem)), compares=False)
         found = pw.place(str(path), cluster=cluster, memory=memory, budget="5s", **REQUEST)
         self._row(f"{of} plan", name, replace(found, measured=None), compares=True)
 
