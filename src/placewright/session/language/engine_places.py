@@ -14,9 +14,10 @@ from placewright.core.plan import Plan
 from placewright.core.residency import Kept
 from placewright.execution.engine.printed import HOST, ROUNDING, Printed
 from placewright.execution.token_work import RequestedWork, TokenRequest, Works
-from placewright.writers.llama_cpp import TENSORS, buffers_of, engine_options
+from placewright.writers.llama_cpp import TENSORS, buffers_of, engine_options, first_of_layers
 
 _CONTEXT_STEP = 256  # tokens to which the engine rounds a context up
+_COPIES = 4  # of the inputs of a device, if micro-batches are pipelined (GGML_SCHED_MAX_COPIES)
 _IN_LAYER = re.compile(r"blk\.(\d+)\.(.+?)\.(?:weight|bias)")
 _KINDS = ("Experts", "SharedExperts", "FeedForward")  # the last matches tensors of the others, too
 
@@ -129,6 +130,8 @@ def _memory(
     weights[label[graph.op_index["head"]]] -= work.scratch_bytes
     buffers_there = np.zeros(len(names))  # a buffer holds one module's activations after another's
     np.maximum.at(buffers_there, label, work.activations)
+    if _is_pipelined(plan):
+        buffers_there += _COPIES * _input_bytes(work)
     kept = np.bincount(label, caches, minlength=len(names))
     return {
         name: Memory(
@@ -141,6 +144,24 @@ def _memory(
         )
         for at, name in enumerate(names)
     }
+
+
+def _is_pipelined(plan: Plan) -> bool:
+    """True if the engine computes several micro-batches at once, for which it copies inputs.
+
+    It does so if cards have all layers and the head, and no tensor is moved (constructor of
+    `llama_context`).
+    """
+    options = engine_options(plan)
+    moves = bool(options.overrides) or options.cpu_experts > 0
+    layers = len(first_of_layers(plan.problem.graph))
+    return len(options.devices) > 1 and options.gpu_layers > layers and not moves
+
+
+def _input_bytes(work: RequestedWork) -> float:
+    """Bytes of a state, and of the mask of attention, of a micro-batch."""
+    tokens = min(work.request.micro_batch, work.request.sequences * work.request.context)
+    return work.embedding_bytes / 2 + 2.0 * tokens * work.request.context
 
 
 def _of_embedding(work: RequestedWork, label: IntArray) -> float:
