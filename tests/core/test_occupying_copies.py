@@ -20,7 +20,7 @@ from placewright.files.cluster_file import read_cluster, write_cluster
 from placewright.simulation.model import Simulator
 
 
-def _fork(occupies: str) -> Problem:
+def _fork(occupies: str | None) -> Problem:
     """Op a makes 8 bytes for b and c; every op takes 4 s, a copy from p to q takes 1 + 8 / 4 s."""
     builder = GraphBuilder()
     made = builder.add_tensor(builder.add_op("a", "Op"), 8.0)
@@ -113,5 +113,7 @@ def test_a_cluster_file_keeps_who_is_occupied(tmp_path: Path) -> None:
     write_cluster(path, cluster)
     assert read_cluster(path).links == cluster.links
     write_cluster(path, _fork("nobody").cluster)
+    assert read_cluster(path).links == _fork("nobody").cluster.links
+    write_cluster(path, _fork(None).cluster)
     assert "occupies" not in path.read_text()  # files of earlier versions keep their hashes
     assert math.isfinite(Simulator(_fork("nobody")).value(Placement.of((0, 0, 0))))

@@ -59,6 +59,7 @@ def test_a_fit_of_an_earlier_version_has_no_scatter(tmp_path: Path) -> None:
     assert set(kept) == {
         "devices",
         "latencies",
+        "occupies",
         "contention",
         "prediction_error",
         "probe",

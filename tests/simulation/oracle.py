@@ -171,7 +171,7 @@ class Reference:
         names = list(self.cluster.endpoint_index)
         ends = names[source], names[target]
         found = [one for one in self.cluster.links if (one.source, one.destination) == ends]
-        return found[0].occupies if found else "nobody"
+        return (found[0].occupies or "nobody") if found else "nobody"
 
     def copied(self, tensor: int, source: int, target: int) -> float:
         size = float(self.graph.tensor_bytes[tensor])

@@ -72,7 +72,7 @@ def told(problem: Problem) -> Told:
         seconds = link.latency_seconds + float(graph.tensor_bytes[tensor]) / link.bandwidth
         a, b = ends[link.source], ends[link.destination]
         hop[tensor, a, b] = seconds if own is None else own[tensor]
-        if link.occupies != "nobody":
+        if link.occupies not in (None, "nobody"):
             hop[tensor, a, b] = 0.0
             given[tensor, a, b] = seconds * (link.occupies in ("sender", "both"))
             taken[tensor, a, b] = seconds * (link.occupies in ("receiver", "both"))

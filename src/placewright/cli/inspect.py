@@ -249,6 +249,21 @@ def _print_split_costs(cluster: Cluster) -> None:
     for domain, factors in cluster.contention.items():
         if len(factors) > 1:
             print_line(f"All devices of memory '{domain}' at once: {factors[-1]:.2f} times as slow")
+    rules = {
+        link.occupies
+        for link in cluster.links
+        if cluster.host not in (link.source, link.destination)
+    }
+    print_line(_copies_text(rules))
+
+
+def _copies_text(rules: set[str | None]) -> str:
+    """Whom copies between devices occupy, by the rules of their links."""
+    known = sorted(rule for rule in rules if rule is not None)
+    if not known:
+        return "Copies between devices occupy nobody: no other rule predicts splits clearly better"
+    whom = " or ".join(f"the {rule}" if rule in ("receiver", "sender") else rule for rule in known)
+    return f"Copies between devices occupy {whom}"
 
 
 def _in_pool(device: Device) -> str:

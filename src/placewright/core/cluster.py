@@ -187,15 +187,14 @@ class Link:
     channel: str | None = None
     # False where transfers never wait for each other, as list-scheduling papers assume
     queues: bool = True
-    # who computes nothing while bytes move, one of `OCCUPIES`: ``"nobody"``, or the ``"receiver"``,
-    # the ``"sender"``, or ``"both"``, one after the other
-    occupies: str = "nobody"
+    # who computes nothing while bytes move, one of `OCCUPIES`; None is open, and counts as nobody
+    occupies: str | None = None
 
     def __post_init__(self) -> None:
         name = f"link {self.source} -> {self.destination}"
-        if self.occupies not in OCCUPIES:
+        if self.occupies is not None and self.occupies not in OCCUPIES:
             raise UnknownNameError("occupant of a link", self.occupies, OCCUPIES)
-        if self.occupies != "nobody" and (self.channel is not None or not self.queues):
+        if self.occupied_ends and (self.channel is not None or not self.queues):
             raise ClusterError(
                 f"{name}: it occupies {self.occupies}, so that it waits for no channel; leave out "
                 "its channel and queues"
@@ -210,6 +209,12 @@ class Link:
             raise ClusterError(
                 f"{name}: it shares channel '{self.channel}' and does not queue; leave one out"
             )
+
+    @property
+    def occupied_ends(self) -> tuple[str, ...]:
+        """Names of the devices that compute nothing while bytes move."""
+        ends = {"receiver": (self.destination,), "sender": (self.source,)}
+        return {**ends, "both": (self.source, self.destination)}.get(self.occupies or "", ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,16 +298,13 @@ class Cluster:
 
     def _check_occupied(self, link: Link) -> None:
         """Refuse occupying copies that are part of no unit, or that leave a device free."""
-        if link.occupies == "nobody":
-            return
         name = f"link {link.source} -> {link.destination} occupies {link.occupies}"
-        if self.host in (link.source, link.destination):
+        if link.occupied_ends and self.host in (link.source, link.destination):
             raise ClusterError(
                 f"{name}, and '{self.host}' is the host, where no unit makes or reads graph inputs "
                 "and outputs; give the host a memory of its own, or leave `occupies` out"
             )
-        ends = {"receiver": (link.destination,), "sender": (link.source,)}
-        for end in ends.get(link.occupies, (link.source, link.destination)):
+        for end in link.occupied_ends:
             device = self.devices[self.device_index[end]]
             if device.streams > 1 or device.overlaps_transfers:
                 raise ClusterError(
@@ -392,8 +394,8 @@ class Cluster:
     @cached_property
     def occupied(self) -> IntArray:
         """Ends that copies occupy, bits `SENDER` and `RECEIVER`, (n_endpoints, n_endpoints)."""
-        bits = {"nobody": 0, "sender": SENDER, "receiver": RECEIVER, "both": SENDER | RECEIVER}
-        return frozen_ints(self._of_links([bits[link.occupies] for link in self.links], 0))
+        bits = {"sender": SENDER, "receiver": RECEIVER, "both": SENDER | RECEIVER}
+        return frozen_ints(self._of_links([bits.get(x.occupies or "", 0) for x in self.links], 0))
 
     def _of_links(self, values: Sequence[float], elsewhere: float) -> np.ndarray:
         """A value for each pair of endpoints: those of the links, and one for all other pairs."""

@@ -106,7 +106,7 @@ class LinkEntry(Strict):
     channel: str | None = None
     queues: bool = True
     both: bool = False
-    occupies: Literal["nobody", "receiver", "sender", "both"] = "nobody"
+    occupies: Literal["nobody", "receiver", "sender", "both"] | None = None
 
 
 class ClusterDocument(Strict):
@@ -249,7 +249,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             "bandwidth": _number(link.bandwidth),
             "channel": link.channel,
             **({} if link.queues else {"queues": False}),
-            **({} if link.occupies == "nobody" else {"occupies": link.occupies}),
+            **_known({"occupies": link.occupies}),
         }
         for link in cluster.links
     ]
@@ -329,7 +329,7 @@ def _replica_data(device: Device) -> dict[str, Any]:
     }
 
 
-def _known(fields: dict[str, float | None]) -> dict[str, float]:
+def _known(fields: dict[str, float | str | None]) -> dict[str, float | str]:
     """Drop unknown fields, so that files of earlier versions keep their hashes."""
     return {name: value for name, value in fields.items() if value is not None}
 

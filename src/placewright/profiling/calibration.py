@@ -49,6 +49,7 @@ from placewright.profiling.evidence import (
 )
 from placewright.profiling.hardware import LONG_SECONDS, warm_time
 from placewright.profiling.measure import Progress, ProgressCallback, Rounds, median_error
+from placewright.profiling.occupants import found_rule
 from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
@@ -133,8 +134,20 @@ def calibration(
         return Calibration(problem, 0, is_complete)
     if machine is None and not is_complete and len(measured) < LEAST_TRIALS:
         return Calibration(with_default_costs(problem), 0, is_complete)
+    own = replace(own, occupies=_rule(plain, own, measured))
     with_fit, outcomes = fitted(problem, own, measured, machine)
     return Calibration(with_fit, len(measured), is_complete, replace(own, outcomes=outcomes))
+
+
+def _rule(problem: Problem, own: Evidence, trials: Sequence[Trial]) -> str | None:
+    """Whom copies occupy, by the trials of the model itself."""
+    return found_rule(
+        problem,
+        own.rows,
+        own.waits,
+        [Placement.of(np.array(trial.device_of)) for trial in trials],
+        np.array([trial.seconds for trial in trials]),
+    )
 
 
 class _Placements:
@@ -189,7 +202,8 @@ class _Placements:
             )
         if len(spans) < self._rounds.least:
             return False
-        self._rows += segment_rows(problem, segments, placement.device_of, np.array(spans))
+        rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
+        self._rows += [replace(row, trial=len(self.trials)) for row in rows]
         if isinstance(runner, ConcurrentRunner):
             self._waits += _waits(problem, segments, np.median(spans, axis=0))
         at = tuple(placement.device_of.tolist())

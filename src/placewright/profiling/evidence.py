@@ -18,6 +18,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.profiling.occupants import with_rule
 from placewright.profiling.segment_fit import (
     SegmentRow,
     Wait,
@@ -71,17 +72,26 @@ class Evidence:
     outcomes: tuple[Outcome, ...] = ()  # of trials, with a fit to these rows alone
     # of the whole model on one device, by which rows of models are weighed
     model_seconds: float = 1.0
+    # whom copies occupy, one of `core.cluster.OCCUPIES`; None if the measurements cannot tell
+    occupies: str | None = None
 
     def text(self) -> str:
         """The measurements as JSON, without the rounds of rows."""
         data = {
             "rows": [
-                [r.device, r.devices_in_use, r.unit_seconds, r.counts.tolist(), r.seconds]
+                [
+                    *(r.device, r.devices_in_use, r.unit_seconds, r.counts.tolist(), r.seconds),
+                    *(
+                        None if copies is None else copies.tolist()
+                        for copies in (r.received, r.sent)
+                    ),
+                ]
                 for r in self.rows
             ],
             "waits": [[w.source, w.destination, w.seconds] for w in self.waits],
             "outcomes": [[o.seconds, o.predicted, o.bare, o.noise] for o in self.outcomes],
             "model_seconds": self.model_seconds,
+            "occupies": self.occupies,
         }
         return json.dumps(data)
 
@@ -91,12 +101,21 @@ class Evidence:
         data: dict[str, Any] = json.loads(text)
         return cls(
             tuple(
-                SegmentRow(device, in_use, own, np.array(counts), seconds)
-                for device, in_use, own, counts, seconds in data["rows"]
+                SegmentRow(
+                    device,
+                    in_use,
+                    own,
+                    np.array(counts),
+                    seconds,
+                    received=None if received is None else np.array(received),
+                    sent=None if sent is None else np.array(sent),
+                )
+                for device, in_use, own, counts, seconds, received, sent in data["rows"]
             ),
             tuple(Wait(*wait) for wait in data["waits"]),
             tuple(Outcome(*outcome) for outcome in data["outcomes"]),
             data["model_seconds"],
+            data["occupies"],
         )
 
 
@@ -110,7 +129,8 @@ def fitted(
 
     Args:
         problem: with costs; overheads of its cluster are replaced.
-        own: measurements of the model; their outcomes are not used.
+        own: measurements of the model; their outcomes are not used. Whom copies occupy is theirs to
+            say if there are enough of them.
         machine: measurements of another model on the same devices, if there are any.
 
     Returns:
@@ -124,7 +144,8 @@ def fitted(
         weight = share * own.model_seconds / others.model_seconds if trials else 1.0
         rows += [_weighed(row, weight) for row in others.rows]
         waits += others.waits
-    with_fit = replace(problem, cluster=fitted_cluster(bare, rows, waits))
+    ruled = with_rule(bare, others.occupies if share > 0 else own.occupies)
+    with_fit = replace(problem, cluster=fitted_cluster(ruled, rows, waits))
     outcomes = _outcomes(replace(problem, cluster=bare), with_fit, trials)
     errors = [outcome.error for outcome in outcomes]
     if len(errors) < LEAST_TRIALS:
@@ -142,6 +163,8 @@ def _weighed(row: SegmentRow, weight: float) -> SegmentRow:
         counts=weight * row.counts,
         seconds=weight * row.seconds,
         rounds=None if row.rounds is None else weight * row.rounds,
+        received=None if row.received is None else weight * row.received,
+        sent=None if row.sent is None else weight * row.sent,
     )
 
 

@@ -38,7 +38,7 @@ from placewright.profiling.measure import ProgressCallback
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
-VERSION = "machine costs/2"
+VERSION = "machine costs/3"  # 3: also says whom copies occupy
 _PROBED_BYTES = 2 * 1024 * 1024
 _PROBED_ROUNDS = 7
 _DRIFTS = (1.5, 2.0, 4.0)  # ratios that probes of one machine do not reach
@@ -290,6 +290,7 @@ def keep_calibration(
     fit = {
         "devices": {d.name: [getattr(d, name) for name in _FITTED] for d in cluster.devices},
         "latencies": [[x.source, x.destination, x.latency_seconds] for x in cluster.links],
+        "occupies": [[x.source, x.destination, x.occupies] for x in cluster.links],
         "scatter": {d.name: d.speed_scatter for d in cluster.devices},
         "contention": {domain: list(row) for domain, row in cluster.contention.items()},
         "prediction_error": cluster.prediction_error,
@@ -317,6 +318,8 @@ def _key(
 def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
     scatter = fit.get("scatter", {})  # earlier versions did not store it
     latency = {(source, destination): value for source, destination, value in fit["latencies"]}
+    # earlier versions did not find out whom copies occupy
+    rules = {(source, destination): rule for source, destination, rule in fit.get("occupies", ())}
     return replace(
         cluster,
         devices=tuple(
@@ -331,6 +334,7 @@ def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
             replace(
                 link,
                 latency_seconds=latency.get((link.source, link.destination), link.latency_seconds),
+                occupies=link.occupies or rules.get((link.source, link.destination)),
             )
             for link in cluster.links
         ),

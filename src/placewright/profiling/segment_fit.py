@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.cluster import RECEIVER, SENDER, Cluster, Device, Link
 from placewright.core.graph import is_compute_bound
 from placewright.core.problem import Problem
 from placewright.execution.runtime import OpSegment
@@ -42,6 +42,11 @@ class SegmentRow:
     seconds: float
     # of all segments together the seconds of each round, shape (rounds,); else None
     rounds: FloatArray | None = None
+    # of each other device, tensors and bytes that come from it and go to it, shape (n_devices, 2);
+    # None if no copies are known
+    received: FloatArray | None = None
+    sent: FloatArray | None = None
+    trial: int = -1  # number of the measured placement; -1 for another model's
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,9 @@ def segment_rows(
     computed = _computed(problem)
     used = sorted(set(device_of.tolist()))
     in_domain = in_use_of_domain(problem.cluster, used)
+    received, sent = copies_of(problem, segments)
     rows = []
-    for segment, duration in zip(segments, seconds.tolist(), strict=True):
+    for index, (segment, duration) in enumerate(zip(segments, seconds.tolist(), strict=True)):
         units = np.unique(problem.units.group_of[list(segment.ops)])
         entering = [t for t in segment.inputs if graph.tensor_producers[t] >= 0]
         leaving = [t for t in segment.outputs if computed[t] and _is_cut(problem, segment, t)]
@@ -80,12 +86,42 @@ def segment_rows(
             dtype=np.float64,
         )
         own = float(problem.costs.seconds[units, segment.device].sum())
-        rows.append(SegmentRow(segment.device, in_domain[segment.device], own, counts, duration))
+        rows.append(
+            SegmentRow(
+                segment.device,
+                in_domain[segment.device],
+                own,
+                counts,
+                duration,
+                received=received[index],
+                sent=sent[index],
+            )
+        )
     on = np.array([segment.device for segment in segments])
     return rows + [
         device_sum([row for row in rows if row.device == d], durations[:, on == d].sum(axis=1))
         for d in used
     ]
+
+
+def copies_of(problem: Problem, segments: Sequence[OpSegment]) -> tuple[FloatArray, FloatArray]:
+    """Tensors and bytes that each segment receives and sends, shape (n_segments, n_devices, 2).
+
+    A tensor goes once to every device that reads it, whose first reader receives it.
+    """
+    shape = (len(segments), problem.n_devices, 2)
+    received, sent = np.zeros(shape), np.zeros(shape)
+    maker = {t: index for index, segment in enumerate(segments) for t in segment.outputs}
+    there: set[tuple[int, int]] = set()
+    for index, segment in enumerate(segments):
+        for tensor in segment.inputs:
+            source, place = maker.get(tensor, index), (tensor, segment.device)
+            if segments[source].device != segment.device and place not in there:
+                there.add(place)
+                copy = (1.0, problem.graph.tensor_bytes[tensor])
+                received[index, segments[source].device] += copy
+                sent[source, segment.device] += copy
+    return received, sent
 
 
 def in_use_of_domain(cluster: Cluster, used: Sequence[int]) -> dict[int, int]:
@@ -103,9 +139,16 @@ def device_sum(rows: Sequence[SegmentRow], seconds: FloatArray) -> SegmentRow:
         rows[0],
         unit_seconds=sum(row.unit_seconds for row in rows),
         counts=np.sum([row.counts for row in rows], axis=0),
+        received=_total([row.received for row in rows]),
+        sent=_total([row.sent for row in rows]),
         seconds=float(np.median(seconds)),
         rounds=seconds,
     )
+
+
+def _total(arrays: Sequence[FloatArray | None]) -> FloatArray | None:
+    known = [array for array in arrays if array is not None]
+    return np.sum(known, axis=0) if known else None
 
 
 def _computed(problem: Problem) -> BoolArray:
@@ -127,16 +170,17 @@ def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) 
     kinds = list(dict.fromkeys(device.fingerprint for device in cluster.devices))
     levels = sorted({_level(cluster, row) for row in rows if row.devices_in_use > 1})
     matrix = np.zeros((len(rows), _OVERHEADS * len(kinds) + len(levels)))
-    target = np.zeros(len(rows))
+    target, own = np.zeros(len(rows)), np.zeros(len(rows))
     for at, row in enumerate(rows):
         start = _OVERHEADS * kinds.index(cluster.devices[row.device].fingerprint)
         matrix[at, start : start + _OVERHEADS] = row.counts
         if row.devices_in_use > 1:
             column = _OVERHEADS * len(kinds) + levels.index(_level(cluster, row))
             matrix[at, column] = row.unit_seconds
-        target[at] = row.seconds - row.unit_seconds
+        copies = occupied_seconds(cluster, row)
+        target[at] = row.seconds - row.unit_seconds - copies
+        own[at] = row.unit_seconds + copies
     weights = non_negative_fit(matrix, target)
-    own = np.array([row.unit_seconds for row in rows])
     scatter = _scatter(rows, own + matrix @ weights)
     devices = []
     for index, device in enumerate(cluster.devices):
@@ -160,6 +204,20 @@ def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) 
         links=tuple(_with_wait(link, cluster, waits) for link in cluster.links),
         contention=_contention(cluster, factors),
     )
+
+
+def occupied_seconds(cluster: Cluster, row: SegmentRow) -> float:
+    """Seconds of the copies that occupy the device of a row while it computes nothing."""
+    seconds, endpoints = 0.0, slice(cluster.n_devices)
+    for end, copies in ((RECEIVER, row.received), (SENDER, row.sent)):
+        if copies is None:
+            continue
+        ways = np.s_[endpoints, row.device] if end == RECEIVER else np.s_[row.device, endpoints]
+        here = cluster.occupied[ways] & end > 0
+        latency, per_byte = cluster.link_latency[ways], cluster.link_seconds_per_byte[ways]
+        seconds += float((copies[here, 0] * latency[here]).sum())
+        seconds += float((copies[here, 1] * per_byte[here]).sum())
+    return seconds
 
 
 def _scatter(rows: Sequence[SegmentRow], fitted: FloatArray) -> dict[int, float]:
@@ -195,8 +253,13 @@ def _with_wait(link: Link, cluster: Cluster, waits: list[Wait]) -> Link:
     index = cluster.device_index
     ends = (index.get(link.source), index.get(link.destination))
     seen = [wait.seconds for wait in waits if (wait.source, wait.destination) == ends]
-    # A few waits are less certain than the measured round trips.
-    return link if len(seen) < 5 else replace(link, latency_seconds=float(np.median(seen)))
+    # A few waits are less certain than the measured round trips. A copy that is part of a segment
+    # is no wait for it.
+    return (
+        link
+        if len(seen) < 5 or link.occupied_ends
+        else replace(link, latency_seconds=float(np.median(seen)))
+    )
 
 
 def _level(cluster: Cluster, row: SegmentRow) -> tuple[str, int]:

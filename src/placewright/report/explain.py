@@ -29,6 +29,7 @@ from placewright.simulation.timeline import Step, Timeline
 
 _MOST_DETAILED = 3  # devices whose difference is shown part by part
 _SAME = 1e-9  # relative difference of equal values, from rounding
+OCCUPANTS = ("", "the sender", "the receiver", "both")  # by the bits of `Cluster.occupied`
 PARTS = ("compute", "contention", "dispatch", "cuts", "transfers", "waiting")
 
 
@@ -275,9 +276,11 @@ def _transfer_text(problem: Problem, way: tuple[int, int, int], seconds: float, 
     producer = int(graph.tensor_producers[tensor])
     what = "a graph input" if producer < 0 else f"'{graph.op_names[producer]}'"
     size = format_bytes(float(graph.tensor_bytes[tensor]))
+    occupied = OCCUPANTS[int(problem.cluster.occupied[source, target])]
     return (
         f"{word} transfer of {what} from {ends[source]} to {ends[target]} "
-        f"({size}, {value_text(seconds, problem.time_unit)})"
+        f"({size}, {value_text(seconds, problem.time_unit)}"
+        f"{f', occupies {occupied}' if occupied else ''})"
     )
 
 

@@ -49,6 +49,7 @@ from placewright.profiling.machine_costs import (
     probe,
 )
 from placewright.profiling.measure import Progress, ProgressCallback
+from placewright.profiling.occupants import with_rule
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.segment_fit import fitted_cluster
 from placewright.profiling.store import CostStore
@@ -196,7 +197,8 @@ def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) 
     found = costs.measured(told)
     if found is None:
         return None
-    return fitted_cluster(cluster.without_overheads, list(found.rows), list(found.waits))
+    ruled = with_rule(cluster.without_overheads, found.occupies)
+    return fitted_cluster(ruled, list(found.rows), list(found.waits))
 
 
 class MachineCosts:

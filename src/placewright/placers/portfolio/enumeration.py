@@ -157,7 +157,7 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
         )
         for device in cluster.devices
     ]
-    links = [replace(link, channel=None, queues=False, occupies="nobody") for link in cluster.links]
+    links = [replace(link, channel=None, queues=False, occupies=None) for link in cluster.links]
     at_once = replace(
         problem.timed, cluster=replace(cluster, devices=tuple(unlimited), links=tuple(links))
     )
