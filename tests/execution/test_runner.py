@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
-from placewright.errors import GraphError, InputError, RuntimeFailure, TimedOut
+from placewright.errors import ClusterError, GraphError, InputError, RuntimeFailure, TimedOut
 from placewright.execution.runner import (
     ConcurrentRunner,
     allowed_seconds,
@@ -228,3 +228,39 @@ def test_a_worker_that_ends_ends_the_run() -> None:
         pytest.raises(RuntimeFailure, match="the worker 'placewright c' has ended"),
     ):
         runner.run([np.float64(0)])
+
+
+def test_modes_of_a_processor_never_compute_at_once() -> None:
+    """Of any requests: three are in flight, and the other device computes beside both modes."""
+    graph = layered([(0, 2), (1, 3), (2, 4), (3, 5), (1, 4)], 8)
+    modes = (Device("a"), Device("b"), Device("a in bf16", processors=("a",)))
+    on = [0, 2, 2, 0, 1, 2, 1, 0]
+    lock, busy, beside = threading.Lock(), [0, 0], 0
+
+    def hook(op: int) -> None:
+        nonlocal beside
+        at = int(on[op] == 1)
+        with lock:
+            busy[at] += 1
+            assert busy[at] == 1
+            beside += busy == [1, 1]
+        time.sleep(0.0005)
+        with lock:
+            busy[at] -= 1
+
+    model: Any = Adding(graph, hook)
+    parts = segments_of_ops(graph, [(on[op], [op]) for op in range(8)])
+    with ConcurrentRunner(model, parts, modes, in_flight=3) as runner:
+        results = runner.run_many([[np.float64(x)] for x in range(12)])
+    for x, result in enumerate(results):
+        assert [float(v) for v in result.outputs] == expected(graph, float(x))
+    assert {model.threads[op] for op in range(8) if on[op] != 1} == {"placewright a"}
+    assert beside > 0
+
+
+def test_devices_that_share_some_of_their_processors_are_refused() -> None:
+    graph = layered([(0, 1)], 2)
+    pair = (Device("a"), Device("both", processors=("a", "b")))
+    model: Any = Adding(graph)
+    with pytest.raises(ClusterError, match="'a' and 'both' share processor 'a', but not all"):
+        ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), pair)

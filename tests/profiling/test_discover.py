@@ -185,3 +185,42 @@ def test_cores_whose_measured_wake_ups_differ_are_alike(monkeypatch: pytest.Monk
         execution_model=MaxLoad(),
     )
     assert alike_devices(problem).n_groups == 1
+
+
+class Named(SyntheticRuntime):
+    """Fills the options that a device leaves open, by its name."""
+
+    def completed(self, device: Device) -> Device:
+        base = next(known for known in self.devices if known.name == device.name)
+        return super().completed(replace(device, options={**base.options, **device.options}))
+
+
+def test_a_mode_is_completed_like_the_device_that_it_names() -> None:
+    """It stays on that core, shares its pool, and gets tensors of the core's other mode at once."""
+    whole = Device("cpu", memory_bytes=8e9, memory_domain="cpu")
+    runtime = Named((whole, *(replace(core, memory_domain="cpu") for core in CORES)))
+    half = Device("half", processors=("cpu:1",), options={"precision": "bf16"})
+    cluster = completed_cluster(Cluster((Device("cpu:0"), Device("cpu:1"), half)), runtime)
+    assert cluster.device_names == ("cpu:0", "cpu:1", "half")
+    assert cluster.devices[2].options == {"core": "1", "precision": "bf16"}
+    assert [device.pool for device in cluster.devices] == ["ram"] * 3
+    assert [device.memory_domain for device in cluster.devices] == ["cpu", None, None]
+    latency = {(link.source, link.destination): link.latency_seconds for link in cluster.links}
+    assert latency["cpu:1", "half"] == latency["half", "cpu:1"] == 0.0
+    assert latency["cpu:0", "half"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("processors", "options", "words"),
+    [
+        (("cpu:0", "cpu:1"), {"core": "0"}, "share processor 'cpu:0', but not all"),
+        (("cpu:0",), {"core": "1"}, "share their processors, but are different hardware"),
+    ],
+)
+def test_modes_that_no_worker_can_run_are_refused(
+    processors: tuple[str, ...], options: dict[str, str], words: str
+) -> None:
+    runtime = Named((*CORES, Device("cpu", memory_domain="cpu"), Device("mode")))
+    mode = Device("mode", processors=processors, options=options)
+    with pytest.raises(ClusterError, match=words):
+        completed_cluster(Cluster((Device("cpu:0"), mode)), runtime)

@@ -25,7 +25,7 @@ from placewright.frameworks.registry import make_runtime
 from placewright.report.verdict import alternatives_of, verdict_of
 from placewright.session import checking, running
 from placewright.session.checking import check_on_hardware, recommended_stream
-from placewright.session.contenders import stream_contenders
+from placewright.session.contenders import fastest_modes, stream_contenders
 from placewright.session.models import loaded_model
 from placewright.session.running import execute
 from placewright.session.search import find_plan
@@ -148,3 +148,15 @@ def test_names_of_devices_and_of_ours_never_meet() -> None:
     assert not set(names) & {"plan", "searched", "even split", "all cores", "lower bound"}
     assert [device_of(one, devices) for one in names] == list(range(len(devices)))
     assert device_of(PLAN, devices) is None
+
+
+def test_copies_run_in_the_fastest_mode_of_each_processor() -> None:
+    """If no mode of a processor may run the model, there is no copy per device."""
+    one, other = Device("cpu:0"), Device("cpu:1")
+    half = Device("half", processors=("cpu:1",))
+    seconds = {"cpu:0": 2.0, "cpu:1": 2.0, "half": 1.0}
+    members = (one, other, half)
+    assert fastest_modes(members, members, seconds) == (one, half)
+    assert fastest_modes(members, (one, other), seconds) == (one, other)
+    assert fastest_modes(members, (other, half), seconds) == ()
+    assert fastest_modes((other, half), (other, half), seconds) == ()

@@ -146,6 +146,7 @@ EXAMPLES = {
     "devices": (
         "devices --runtime openvino",
         "devices --devices cpu:0,cpu:1 -o cluster.yaml",
+        "devices --cluster modes.yaml",
         "devices --catalogue rtx",
     ),
     "graph": ("graph model.onnx", "graph model.onnx --ops 'layers.0.*'"),

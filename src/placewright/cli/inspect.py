@@ -12,7 +12,7 @@ import typer
 from placewright.cli import options as opt
 from placewright.cli.command import command, plain_command
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
-from placewright.errors import InputError
+from placewright.errors import FieldError, InputError
 from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def register(app: typer.Typer) -> None:
     app.command()(placers)
 
 
-@command("devices", "runtime", "ray", model=None)
+@command("devices", "cluster", "runtime", "ray", model=None)
 def devices(
     request: Request,
     catalogue: Annotated[
@@ -144,8 +144,9 @@ def devices(
     """Show and measure the devices and links of this machine.
 
     Also shows what splitting a model costs, and the devices of each runtime. -o writes the
-    cluster file. With --ray, show the devices of all hosts of a Ray cluster. With --catalogue,
-    list the names of real devices that --devices takes without having them.
+    cluster file. --cluster completes a file, for example one with modes. With --ray, show the
+    devices of all hosts of a Ray cluster. With --catalogue, list the names of real devices that
+    --devices takes without having them.
     """
     if catalogue is not None:
         _refuse_beside_catalogue(request, output)
@@ -216,18 +217,20 @@ def _measured_devices(
     request: Request, report: Report, steps: Steps
 ) -> tuple[Cluster, Cluster | None]:
     """The cluster, and the cluster with the costs of splitting if they were measured."""
-    from placewright.session.devices import discover, split_costs
+    from placewright.session.devices import cluster_for, split_costs
     from placewright.session.hosts import discover_on_hosts
     from placewright.session.models import runtime_named
     from placewright.session.runtimes import default_runtime_name
 
     steps.tell("", "measuring links")
     if request.ray is not None:
+        if request.cluster is not None:
+            raise FieldError("cluster", "names devices of this machine; with `ray`, take `devices`")
         cluster = discover_on_hosts(
             request.devices, request.ray, runtime=request.runtime, report=report
         )
         return cluster, None
-    cluster = discover(request.devices, runtime=request.runtime)
+    cluster = cluster_for(request.devices, request.cluster, request.runtime)
     runtime = runtime_named(request.runtime or default_runtime_name())
     return cluster, split_costs(cluster, runtime, steps)
 

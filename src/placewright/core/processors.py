@@ -215,6 +215,32 @@ def check_spelling(devices: Sequence[Computes]) -> None:
                 )
 
 
+def first_on_processors(devices: Sequence[Computes]) -> list[int]:
+    """For each device, the first that computes on the same processors: itself, or another mode."""
+    names = [frozenset(device.processors or (device.name,)) for device in devices]
+    return [names.index(name) for name in names]
+
+
+def require_whole_processors(devices: Sequence[Computes], what: str) -> None:
+    """Refuse devices that share some of their processors, where a set of them has one worker.
+
+    Args:
+        what: who refuses, for the message.
+
+    Raises:
+        ClusterError: two devices share a processor, and one computes on others, too.
+    """
+    first = first_on_processors(devices)
+    for processor, users in users_of_shared(devices).items():
+        for other in users[1:]:
+            if first[other] != first[users[0]]:
+                raise ClusterError(
+                    f"devices '{devices[users[0]].name}' and '{devices[other].name}' share "
+                    f"processor '{processor}', but not all of their processors, which {what} does "
+                    "not know; leave out one of them"
+                )
+
+
 def require_own_processors(devices: Sequence[Computes], what: str, instead: str) -> None:
     """Refuse shared processors where only devices with processors of their own are known.
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, runtime_checkable
 
 from placewright.core.cluster import Device
+from placewright.core.processors import first_on_processors
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.members import Members
 from placewright.execution.requests import (
@@ -166,7 +167,8 @@ class Copy:
         self._device = devices[segments[0].device]
         self._preparing = model if isinstance(model, PreparesCallers) else None
         locks = [threading.Lock() if takes_turns else nullcontext() for _ in devices]
-        self._turns = [locks[segment.device] for segment in segments]
+        lock_of = first_on_processors(devices)
+        self._turns = [locks[lock_of[segment.device]] for segment in segments]
         self._keeps_state = isinstance(model, KeepsState) and model.keeps_state
 
     def run(self, inputs: list[HostArray]) -> Execution:

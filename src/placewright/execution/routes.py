@@ -107,9 +107,13 @@ def dependencies(
     return dependents, needs
 
 
-def turns_of(segments: Sequence[OpSegment], n_devices: int) -> list[list[int]]:
-    """Segments of each device in plan order."""
-    turns: list[list[int]] = [[] for _ in range(n_devices)]
+def turns_of(segments: Sequence[OpSegment], worker_of: Sequence[int]) -> list[list[int]]:
+    """Segments of each worker in plan order.
+
+    Args:
+        worker_of: of each device, the device whose worker runs its segments.
+    """
+    turns: list[list[int]] = [[] for _ in worker_of]
     for index, segment in enumerate(segments):
-        turns[segment.device].append(index)
+        turns[worker_of[segment.device]].append(index)
     return turns

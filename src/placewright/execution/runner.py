@@ -1,5 +1,8 @@
 """The concurrent runner: one worker thread per device, any number of requests in flight.
 
+Devices that compute on the same processors (*modes*) have one worker together. So they never
+compute at once, whichever requests are under way.
+
 If a device stands for a group of r equal devices, each member has a worker and segments of its own;
 member n mod r runs request number n.
 
@@ -25,6 +28,7 @@ from contextvars import ContextVar
 from queue import Empty, LifoQueue, SimpleQueue
 
 from placewright.core.cluster import Device
+from placewright.core.processors import first_on_processors, require_whole_processors
 from placewright.errors import InputError, RuntimeFailure, TimedOut
 from placewright.execution.members import Members
 from placewright.execution.requests import (
@@ -85,7 +89,9 @@ class ConcurrentRunner:
         self._members = Members.of(self.devices)
         self._inputs = graph_inputs(model.graph)
         self._dependents, self._needs = dependencies(model.graph, self.segments)
-        self._turns = turns_of(self.segments, len(self.devices))
+        require_whole_processors(self.devices, "a runner")
+        self._worker_of = first_on_processors(self.devices)
+        self._turns = turns_of(self.segments, self._worker_of)
         if compiled is None:
             self._compiled = self._members.compiled(model, self.segments)
         else:
@@ -389,8 +395,9 @@ class ConcurrentRunner:
         del request.running[index]
         request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
         is_done, ready = request.end(self._dependents[index])
-        arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)
-        arrived.pop(segment.device, None)  # this worker checks by itself
+        worker_of = self._worker_of
+        arrived = dict.fromkeys(worker_of[self.segments[dependent].device] for dependent in ready)
+        arrived.pop(worker_of[segment.device], None)  # this worker checks by itself
         for device in arrived:
             self._queues[self._members.serving(device, request.number)].put(request)
         if is_done:

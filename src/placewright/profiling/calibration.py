@@ -29,6 +29,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.processors import first_on_processors
 from placewright.execution.direct import DirectRunner
 from placewright.execution.placements import (
     call_runner,
@@ -278,6 +279,7 @@ def has_overheads(problem: Problem) -> bool:
 def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[Wait]:
     """Waits of idle devices for the segments of others; shape of `spans` is (n_segments, 2)."""
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
+    worker_of = first_on_processors(problem.cluster.devices)
     free: dict[int, float] = {}
     waits = []
     for index, segment in enumerate(segments):
@@ -286,10 +288,10 @@ def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[
         last = max(sources, key=lambda s: spans[s, 1], default=-1)
         if last >= 0 and segments[last].device != segment.device:
             ready = float(spans[last, 1])
-            if ready > free.get(segment.device, 0.0):
+            if ready > free.get(worker_of[segment.device], 0.0):
                 wait = float(spans[index, 0]) - ready
                 waits.append(Wait(segments[last].device, segment.device, max(0.0, wait)))
-        free[segment.device] = float(spans[index, 1])
+        free[worker_of[segment.device]] = float(spans[index, 1])
     return waits
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.processors import require_own_processors
+from placewright.core.processors import first_on_processors, require_whole_processors
 from placewright.errors import ClusterError, UnknownNameError
 from placewright.execution.placements import SharesWeights
 from placewright.execution.processor import RAM
@@ -60,28 +60,42 @@ def discover(
 def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
     """Complete a cluster that was read from a file.
 
-    Options and fingerprints follow from the device's name. Memory, pool and memory domain are those
-    of the machine's device of that name, or of its whole CPU. A file without links gets measured
-    ones. The runtime says whether devices share weights, whatever the file says.
+    Options and fingerprints follow from the device's name, or from that of the processor of a mode.
+    Memory, pool and memory domain are those of the machine's device of that name, or of its whole
+    CPU. A file without links gets measured ones. The runtime says whether devices share weights,
+    whatever the file says.
 
     Raises:
         UnknownNameError: the runtime has no such device here.
-        ClusterError: two devices overlap or share a processor.
+        ClusterError: two devices overlap, or share some of their processors.
     """
-    instead = (
-        "leave out all but one, or give each a `peak` and a `bandwidth`, which are not measured"
-    )
-    require_own_processors(cluster.devices, f"runtime '{runtime.name}'", instead)
+    require_whole_processors(cluster.devices, f"runtime '{runtime.name}'")
     known = _devices_in_ram(runtime)
+    shared = {device for users in cluster.shared_processors.values() for device in users}
     devices = tuple(
-        _with_memory(runtime.completed(device), known.get(device.name, known.get(device.kind)))
-        for device in cluster.devices
+        _completed(device, runtime, known, is_mode=index in shared)
+        for index, device in enumerate(cluster.devices)
     )
     check_no_overlap(devices)
     links = cluster.links or tuple(measure_links(devices, runtime, host=cluster.host))
     pooled, pools = _in_pools(devices, _pools_of(known.values()), cluster.pools)
     shares = _share_weights(devices, runtime)
     return replace(cluster, devices=pooled, links=links, pools=pools, shares_weights=shares)
+
+
+def _completed(
+    device: Device, runtime: Runtime, known: Mapping[str, Device], *, is_mode: bool
+) -> Device:
+    """Complete a device; one that shares its processor takes what it leaves open from that one.
+
+    It has no memory domain, because contention counts devices that compute at once.
+    """
+    name = device.name
+    if is_mode and name not in known and len(device.processors) == 1:
+        (name,) = device.processors
+    made = runtime.completed(replace(device, name=name))
+    made = _with_memory(replace(made, name=device.name), known.get(name, known.get(device.kind)))
+    return replace(made, memory_domain=None) if is_mode else made
 
 
 def _share_weights(devices: Sequence[Device], runtime: Runtime) -> bool:
@@ -154,12 +168,20 @@ def _with_memory(device: Device, machine: Device | None) -> Device:
 
 
 def check_no_overlap(devices: Sequence[Device]) -> None:
-    """Refuse devices that would share a core.
+    """Refuse devices that would share a core, and modes of a processor that would not.
 
     Raises:
         ClusterError: two devices overlap; the message names them.
     """
-    for a, b in itertools.combinations(devices, 2):
+    first = first_on_processors(devices)
+    for (at, a), (other, b) in itertools.combinations(enumerate(devices), 2):
+        if first[at] == first[other] and a.name != b.name:
+            if a.kind != b.kind or a.options.get("core") != b.options.get("core"):
+                raise ClusterError(
+                    f"devices '{a.name}' and '{b.name}' share their processors, but are different "
+                    "hardware; name each mode's own device in `processors`"
+                )
+            continue
         if a.kind != "cpu" or b.kind != "cpu":
             overlap = a.name == b.name
         else:
@@ -193,10 +215,15 @@ def same_between_alike(links: Sequence[Link], devices: Sequence[Device]) -> list
         if device.kind == "cpu" and device.fingerprint
     }
 
-    def ends(link: Link) -> tuple[object, object]:
-        return kinds.get(link.source, link.source), kinds.get(link.destination, link.destination)
+    workers = dict(zip((d.name for d in devices), first_on_processors(devices), strict=True))
 
-    latencies: dict[tuple[object, object], list[float]] = {}
+    def ends(link: Link) -> tuple[object, ...]:
+        two = (link.source, link.destination)
+        # Modes of one core pass tensors without waking anybody.
+        at_home = len({workers[end] for end in two if end in workers}) == 1
+        return at_home, *(kinds.get(end, end) for end in two)
+
+    latencies: dict[tuple[object, ...], list[float]] = {}
     for link in links:
         latencies.setdefault(ends(link), []).append(link.latency_seconds)
     return [
@@ -205,7 +232,11 @@ def same_between_alike(links: Sequence[Link], devices: Sequence[Device]) -> list
 
 
 def _measured_links(devices: Sequence[Device], runtime: Runtime, host: str) -> Iterable[Link]:
-    for source, destination in itertools.permutations(devices, 2):
+    first = first_on_processors(devices)
+    for (at, source), (other, destination) in itertools.permutations(enumerate(devices), 2):
+        if first[at] == first[other]:  # one worker hands the tensor to itself
+            yield Link(source.name, destination.name)
+            continue
         wake = wake_seconds(source, destination)
         latency, bandwidth = _copy(source, destination, runtime)
         yield Link(source.name, destination.name, wake + latency, bandwidth)

@@ -18,6 +18,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.processors import first_on_processors
 from placewright.profiling.occupants import with_rule
 from placewright.profiling.segment_fit import (
     SegmentRow,
@@ -231,15 +232,17 @@ def earliest_finish_placement(
     device_of = np.zeros(problem.n_units, dtype=np.int64)
     chosen = np.full(problem.colocation.n_groups, -1, dtype=np.int64)
     end, free = np.zeros(problem.n_units), np.zeros(problem.n_devices)
+    worker_of = np.array(first_on_processors(problem.cluster.devices))
     for unit in graph.topological_order.tolist():
         group = int(problem.colocation.group_of[unit])
         ready = float(end[graph.predecessors.row(unit)].max(initial=0.0))
         if chosen[group] < 0:
             allowed = np.flatnonzero(problem.allowed_by_class[group])
-            finish = np.maximum(free[allowed], ready) + seconds[unit, allowed]
+            finish = np.maximum(free[worker_of[allowed]], ready) + seconds[unit, allowed]
             chosen[group] = allowed[np.argmin(finish)]
             if rng.random() < deviation:
                 chosen[group] = rng.choice(allowed)
         device = device_of[unit] = chosen[group]
-        end[unit] = free[device] = max(float(free[device]), ready) + seconds[unit, device]
+        at = worker_of[device]
+        end[unit] = free[at] = max(float(free[at]), ready) + seconds[unit, device]
     return device_of

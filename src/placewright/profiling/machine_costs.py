@@ -124,7 +124,8 @@ def probe(devices: Sequence[Device]) -> tuple[float, float, float]:
         How many times as long computing and copying take while both cores are busy, and the seconds
         of a message from one core to the other.
     """
-    cores = [device for device in devices if device.options.get("core") is not None][:2]
+    by_core = {d.options["core"]: d for d in devices if d.options.get("core") is not None}
+    cores = list(by_core.values())[:2]  # modes of a core count once
     if len(cores) < 2:
         return (0.0, 0.0, 0.0)
     wake = wake_seconds(*cores)

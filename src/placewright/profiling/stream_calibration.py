@@ -26,6 +26,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.processors import first_on_processors
 from placewright.execution.placements import whole_model_runner
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
@@ -169,9 +170,12 @@ def _segment_seconds(answer: Execution) -> float:
 
 
 def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list[SegmentRow]:
-    """Measure the whole model on every device at once; return a row for each device."""
-    devices = problem.cluster.devices
-    used = list(range(len(devices)))
+    """Measure the whole model on every device at once; return a row for each device.
+
+    Of the modes of a processor the first takes part.
+    """
+    used = sorted(set(first_on_processors(problem.cluster.devices)))
+    devices = [problem.cluster.devices[at] for at in used]
     samples = different_samples(model, _COPIED_SAMPLES)
     seconds: list[list[float]] = [[] for _ in devices]
     beside: list[float] = []
@@ -193,9 +197,9 @@ def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list
             number[at],
             float(problem.costs.seconds[:, at].sum()),
             counts,
-            statistics.median(seconds[at]) * scale,
+            statistics.median(measured) * scale,
         )
-        for at in used
+        for at, measured in zip(used, seconds, strict=True)
     ]
 
 

@@ -31,6 +31,7 @@ from placewright.core.plan import (
     device_of,
 )
 from placewright.core.problem import Problem
+from placewright.core.processors import first_on_processors
 from placewright.core.quantities import format_bytes
 from placewright.errors import InfeasibleError
 from placewright.execution.direct import DirectRunner
@@ -284,14 +285,27 @@ def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
         devices[contender_of(single.name)] = (single,)
         predicted[contender_of(single.name)] = seconds[single.name]
     members = Members.of(problem.cluster.devices).devices
-    copies = members if len(members) > 1 and len(legal) == len(members) else ()
-    if len(members) > 1 and not copies:
+    copies = fastest_modes(members, legal, seconds)
+    is_several = len(set(first_on_processors(members))) > 1
+    if is_several and not copies:
         left_out[COPIES] = next(iter(left_out.values()))
     mode, cores = _processor_streams(plan, model, simulator, left_out)
     devices |= {name: row for name, row in ((MODE, mode), (COPIES, copies), (CORES, cores)) if row}
     if copies:
-        predicted[COPIES] = _copies_period(problem, members, seconds)
+        predicted[COPIES] = _copies_period(problem, copies, seconds)
     return WholeModelStreams(devices, predicted, left_out)
+
+
+def fastest_modes(
+    members: Sequence[Device], legal: Sequence[Device], seconds: Mapping[str, float]
+) -> tuple[Device, ...]:
+    """The fastest mode of each processor, all legal and at least two; else nothing."""
+    best: dict[int, Device] = {}
+    for at, device in zip(first_on_processors(members), members, strict=True):
+        if device in legal and (at not in best or seconds[device.name] < seconds[best[at].name]):
+            best[at] = device
+    is_whole = len(best) == len(set(first_on_processors(members)))
+    return tuple(best.values()) if is_whole and len(best) > 1 else ()
 
 
 def _copies_period(
@@ -311,7 +325,8 @@ def _processor_streams(
 ) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """The processor in the library's throughput mode, or its cores with a copy each."""
     members = Members.of(plan.problem.cluster.devices).devices
-    cores = [device for device in members if device.name.startswith("cpu:")]
+    workers = [members[at] for at in sorted(set(first_on_processors(members)))]
+    cores = [device for device in workers if device.name.startswith("cpu:")]
     whole = whole_processor(plan)
     if whole is None:
         whole = next((device for device in members if device.name == "cpu"), None)

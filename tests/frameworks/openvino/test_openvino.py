@@ -14,6 +14,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from placewright.core.cluster import Cluster, Device
 from placewright.core.grouping import Grouping, quotient
 from placewright.errors import RuntimeFailure, StalePlanError, UnknownNameError
 from placewright.execution.runner import ConcurrentRunner
@@ -21,6 +22,7 @@ from placewright.execution.runtime import OpSegment, segments_of_ops
 from placewright.frameworks.openvino import devices
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.openvino.runtime import OpenVinoModel, OpenVinoRuntime
+from placewright.profiling.discover import completed_cluster
 from placewright.profiling.units import common_units
 
 
@@ -83,7 +85,7 @@ def core_device() -> Any:
 
 def test_every_op_in_a_segment_of_its_own_gives_the_same_outputs(model: OpenVinoModel) -> None:
     inputs = model.random_inputs(np.random.default_rng(1))
-    devices = [core_device(), core_device()]
+    devices = [core_device(), replace(core_device(), name="again")]
     whole = OpSegment(0, *_whole(model))
     order = model.graph.topological_order.tolist()
     single = segments_of_ops(model.graph, [(op % 2, [op]) for op in order])
@@ -103,13 +105,34 @@ def test_other_inputs_give_other_outputs(model: OpenVinoModel) -> None:
     requests = [model.random_inputs(rng) for _ in range(5)]
     order = model.graph.topological_order.tolist()
     parts = segments_of_ops(model.graph, [(op % 2, [op]) for op in order])
-    devices = [core_device(), core_device()]
+    devices = [core_device(), replace(core_device(), name="again")]
     with ConcurrentRunner(model, parts, devices, in_flight=3) as runner:
         together = runner.run_many(requests)
         one_by_one = [runner.run(request) for request in requests]
     for mine, other in zip(together, one_by_one, strict=True):
         np.testing.assert_array_equal(mine.outputs[0], other.outputs[0])
     assert not np.array_equal(together[0].outputs[0], together[1].outputs[0])
+
+
+def test_a_core_in_two_precisions_runs_one_model(model: OpenVinoModel) -> None:
+    """Every second op in bf16, on the same core as the others; outputs are within its tolerance."""
+    half = {"INFERENCE_PRECISION_HINT": "bf16"}
+    modes = (Device("cpu:0"), Device("half", processors=("cpu:0",), options=half))
+    cluster = completed_cluster(Cluster(modes), OpenVinoRuntime())
+    assert cluster.devices[1].options == {**cluster.devices[0].options, **half}
+    order = model.graph.topological_order.tolist()
+    parts = segments_of_ops(model.graph, [(op % 2, [op]) for op in order])
+    inputs = model.random_inputs(np.random.default_rng(1))
+    whole = [OpSegment(0, *_whole(model))]
+    with (
+        ConcurrentRunner(model, whole, cluster.devices) as unsplit,
+        ConcurrentRunner(model, parts, cluster.devices, in_flight=2) as runner,
+    ):
+        (expected,), found = unsplit.run_many([inputs]), runner.run_many([inputs] * 3)
+    close = model.tolerance(cluster.devices)
+    for answer in found:
+        for mine, other in zip(answer.outputs, expected.outputs, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=close, atol=close * np.abs(other).max())
 
 
 def test_equal_segments_are_compiled_once(model: OpenVinoModel) -> None:

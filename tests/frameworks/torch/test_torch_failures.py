@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch_programs import inference_program
 
-from placewright.errors import InputError, RuntimeFailure
+from placewright.core.cluster import Device
+from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import OpSegment, segments_of_ops
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 
 CPU = TorchRuntime().discover()[0]
-DEVICES = (CPU, CPU)  # two workers of one processor
+DEVICES = (CPU, replace(CPU, name="again"))  # two workers of one processor
 
 
 class Words(torch.nn.Module):
@@ -87,7 +88,7 @@ def test_a_device_that_runs_out_of_memory() -> None:
         runner.run([np.zeros((1, 1), np.float32)])
     text = str(caught.value)
     assert "\n" not in text
-    start = "segment 1 on 'cpu' [expand, add, sum_1] failed: op 'add': out of memory"
+    start = "segment 1 on 'again' [expand, add, sum_1] failed: op 'add': out of memory"
     assert text.startswith(start)
     assert "8796093022208 bytes" in text
     assert "argument `memory`" in text
@@ -110,3 +111,12 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
     unknown = replace(CPU, options={**CPU.options, "compile": "somehow"})
     with pytest.raises(InputError, match="one of eager, inductor, got 'somehow'"):
         model.compile(split(model, 1), (unknown, unknown))
+
+
+def test_an_option_that_pytorch_does_not_have_is_refused() -> None:
+    """A mode in another precision, for example: types are those of the module."""
+    half = Device("half", processors=("cpu",), options={"device": "cpu", "precision": "bf16"})
+    with pytest.raises(UnknownNameError, match="PyTorch option of device 'half' 'precision'"):
+        TorchRuntime().completed(half)
+    with pytest.raises(InputError, match="threads must be a number, got 'two'"):
+        TorchRuntime().completed(replace(half, options={"device": "cpu", "threads": "two"}))

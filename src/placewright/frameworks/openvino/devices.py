@@ -61,6 +61,8 @@ def completed(device: Device) -> Device:
     known = {cpu.name: cpu for cpu in _cpu_devices()}
     options = {**(known[device.name].options if device.name in known else {}), **device.options}
     are_shared(options)  # refuses another value
+    if device.processors and device.kind != "cpu":  # a mode, whose name is its own
+        options.setdefault("device", device.name)
     filled = replace(device, options=options)
     available = openvino_core().available_devices
     kinds = [name.partition(".")[0] for name in available]

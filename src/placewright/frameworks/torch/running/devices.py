@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from placewright.core.cluster import Device
-from placewright.errors import UnknownNameError
+from placewright.errors import InputError, UnknownNameError
 from placewright.execution.processor import (
     RAM,
     physical_cores,
@@ -19,6 +19,8 @@ from placewright.execution.processor import (
     stay_on,
 )
 from placewright.frameworks.torch.running.script import without_optimization
+
+_OPTIONS = ("device", "threads", "core", "compile")
 
 
 def discovered() -> tuple[Device, ...]:
@@ -33,13 +35,22 @@ def completed(device: Device) -> Device:
     """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
     Raises:
-        UnknownNameError: PyTorch has no such device here.
+        UnknownNameError: PyTorch has no such device or option here.
+        InputError: the number of threads is not a number.
     """
     known = {present.name: present for present in discovered()}
     base = known.get(device.name)
     options = {**(base.options if base else {}), **device.options}
     if options.get("device", "") not in {known[name].options["device"] for name in known}:
         raise UnknownNameError("device", device.name, list(known))
+    unknown = [key for key in options if key not in _OPTIONS]
+    if unknown:
+        what = f"PyTorch option of device '{device.name}'"
+        raise UnknownNameError(what, unknown[0], _OPTIONS)
+    if not options.get("threads", "1").isdecimal():
+        raise InputError(
+            f"device '{device.name}': threads must be a number, got '{options['threads']}'"
+        )
     memory = base.memory_bytes if base else device.memory_bytes
     memory = min(device.memory_bytes, memory)
     return _with_fingerprint(replace(device, options=options, memory_bytes=memory))
