@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placewright.cli.inspect import _copies_text
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
@@ -17,6 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import ClusterError, CostError, UnknownNameError
 from placewright.files.cluster_file import read_cluster, write_cluster
+from placewright.report.explain import _transfer_text
 from placewright.simulation.model import Simulator
 
 
@@ -117,3 +119,18 @@ def test_a_cluster_file_keeps_who_is_occupied(tmp_path: Path) -> None:
     write_cluster(path, _fork(None).cluster)
     assert "occupies" not in path.read_text()  # files of earlier versions keep their hashes
     assert math.isfinite(Simulator(_fork("nobody")).value(Placement.of((0, 0, 0))))
+
+
+@pytest.mark.parametrize(
+    ("occupies", "in_line", "in_devices"),
+    [
+        (None, "", "nobody: no other rule predicts splits clearly better"),
+        ("nobody", "", "nobody"),
+        ("receiver", ", occupies the receiver", "the receiver"),
+        ("both", ", occupies both", "both"),
+    ],
+)
+def test_texts_say_who_is_occupied(occupies: str | None, in_line: str, in_devices: str) -> None:
+    line = _transfer_text(_fork(occupies), (0, 0, 1), 3.0, "saves the")
+    assert line == f"saves the transfer of 'a' from p to q (8 B, 3 s{in_line})"
+    assert _copies_text({occupies}) == f"Copies between devices occupy {in_devices}"

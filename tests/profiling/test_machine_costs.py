@@ -150,12 +150,14 @@ def test_one_odd_probe_is_no_drift() -> None:
 
 
 def test_a_probe_needs_two_cores() -> None:
-    cores = [Device(f"cpu:{at}", options={"core": "0"}) for at in range(2)]
+    cores = [Device(f"cpu:{at}", options={"core": str(at)}) for at in range(2)]
     computing, copying, message = machine_costs.probe(cores)
     assert computing > 0
     assert copying > 0
     assert message > 0
     assert machine_costs.probe(cores[:1]) == (0.0, 0.0, 0.0)
+    mode = Device("half", processors=("cpu:0",), options={"core": "0"})
+    assert machine_costs.probe([cores[0], mode]) == (0.0, 0.0, 0.0)
 
 
 def test_where_nothing_is_known_a_cut_costs_more_than_it_should() -> None:
