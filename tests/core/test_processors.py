@@ -74,10 +74,10 @@ def test_a_cluster_file_keeps_them(tmp_path: Path) -> None:
     assert "processors" not in (tmp_path / "c.yaml").read_text().split("gpu:0-f16")[0]
 
 
-def test_modes_are_not_measured() -> None:
+def test_a_pair_of_cards_is_not_measured_next_to_each_card() -> None:
     runtime: Any = SimpleNamespace(name="openvino")
     with pytest.raises(
-        ClusterError, match=r"'gpu:0-f16', 'pair' share .* 'gpu:0', which runtime 'openvino' does"
+        ClusterError, match=r"'gpu:0' and 'pair' share .* 'gpu:0', but not all .* 'openvino' does"
     ):
         completed_cluster(CARDS, runtime)
 
