@@ -101,23 +101,26 @@ class Evidence:
         """Read the result of `text`."""
         data: dict[str, Any] = json.loads(text)
         return cls(
-            tuple(
-                SegmentRow(
-                    device,
-                    in_use,
-                    own,
-                    np.array(counts),
-                    seconds,
-                    received=None if received is None else np.array(received),
-                    sent=None if sent is None else np.array(sent),
-                )
-                for device, in_use, own, counts, seconds, received, sent in data["rows"]
-            ),
+            tuple(_row(*stored) for stored in data["rows"]),
             tuple(Wait(*wait) for wait in data["waits"]),
             tuple(Outcome(*outcome) for outcome in data["outcomes"]),
             data["model_seconds"],
-            data["occupies"],
+            data.get("occupies"),  # earlier versions did not find it out
         )
+
+
+def _row(
+    device: int,
+    devices_in_use: int,
+    unit_seconds: float,
+    counts: list[float],
+    seconds: float,
+    *copies: list[list[float]] | None,
+) -> SegmentRow:
+    """A stored row; earlier versions stored no copies."""
+    received, sent = [None if c is None else np.array(c) for c in copies or (None, None)]
+    own = (device, devices_in_use, unit_seconds, np.array(counts), seconds)
+    return SegmentRow(*own, received=received, sent=sent)
 
 
 NOTHING = Evidence()
