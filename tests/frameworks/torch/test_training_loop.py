@@ -124,6 +124,7 @@ def test_an_optimizer_that_no_rule_describes_is_refused() -> None:
         (torch.optim.Adam(every, amsgrad=True), "adam: there is no setting amsgrad, got True"),
         (torch.optim.SGD(every, dampening=0.1), "sgd: there is no setting dampening, got 0.1"),
         (torch.optim.SGD(every[1:]), "SGD: lacks parameter 'embedding.weight'"),
+        (torch.optim.SGD([*every, nn.Parameter(torch.ones(1))]), "has 1 of [0-9]+ parameters from"),
         (torch.optim.SGD([{"params": every[:1]}, {"params": every[1:], "lr": 1.0}]), "2 groups"),
         (begun, "Adam: has state of earlier steps"),
         (7, "expects a text such as adamw:learning_rate=1e-3, or, .* got int"),

@@ -211,7 +211,8 @@ def text_of(optimizer: Any, module: Any) -> str:
 
     Raises:
         UnknownNameError: there is no rule for its class.
-        InputError: it lacks parameters of the module, has settings without a rule, or has state.
+        InputError: it lacks parameters of the module or has others, has settings without a rule,
+            or has state.
     """
     kind = type(optimizer).__name__
     groups = getattr(optimizer, "param_groups", None)
@@ -234,6 +235,11 @@ def text_of(optimizer: Any, module: Any) -> str:
         raise InputError(
             f"optimizer {kind}: lacks parameter '{apart[0]}', which the step would train; call "
             "requires_grad_(False) on it"
+        )
+    if others := len(held - {id(value) for value in module.parameters()}):
+        raise InputError(
+            f"optimizer {kind}: has {others} of {len(held)} parameters from outside the module, "
+            "which a step would not train; make it of module.parameters()"
         )
     said = [_settings(name, group) for group in groups]
     if any(settings != said[0] for settings in said):
