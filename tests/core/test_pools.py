@@ -87,6 +87,95 @@ def test_the_limit_of_a_device_holds_inside_its_pool() -> None:
     assert Simulator(limited).violation(Placement.of((1, 1, 1))) is None
 
 
+def _by_shares(vram: float, ram: float, **others: object) -> Problem:
+    """The chain on a core and a card that keeps a quarter of its bytes in RAM."""
+    problem = _chain(**others)
+    core, _, card = problem.cluster.devices
+    devices = (
+        replace(core, pool="ram"),
+        replace(core, name="core1", pool=None),
+        replace(card, pool={"vram": 0.75, "ram": 0.25}),
+    )
+    cluster = replace(problem.cluster, devices=devices, pools={"vram": vram, "ram": ram})
+    return replace(problem, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("device_of", "vram", "ram"),
+    [
+        ((2, 2, 2), 82.5, 27.5),  # of 110 bytes
+        ((0, 2, 2), 60.0, 60.0),  # 80 on the card: 30 + 30, two tensors; 40 on the core
+        ((0, 0, 1), 0.0, 80.0),
+    ],
+)
+def test_pools_take_the_shares_of_a_device(
+    device_of: tuple[int, ...], vram: float, ram: float
+) -> None:
+    placement = Placement.of(device_of)
+    assert Simulator(_by_shares(vram, ram)).violation(placement) is None
+    rows = np.array([device_of])
+    for low in ((vram - 1.0, ram), (vram, ram - 1.0)):
+        if min(low) < 0:
+            continue
+        problem = _by_shares(*low)
+        violation = Simulator(problem).violation(placement)
+        assert violation is not None
+        assert violation.where == ("vram" if low[0] < vram else "ram")
+        assert violation.excess == 1.0
+        assert math.isinf(Simulator(problem).values(rows)[0])
+    if vram:
+        lacking = Simulator(_by_shares(vram - 1.0, ram)).violation(placement)
+        assert lacking is not None
+        assert "pool 'vram' needs" in lacking.message
+
+
+def test_shares_are_named_where_they_are_given() -> None:
+    graph = nx.path_graph(2, nx.DiGraph)
+    given = {"vram": (8.0, {"b": 0.75}), "ram": (9.0, {"a": 1, "b": 0.25})}
+
+    def made(**pools: object) -> Problem:
+        return Problem.from_costs(
+            graph, np.ones((2, 2)), (0, 1), devices=["a", "b"], pools={**given, **pools}
+        )
+
+    cluster = made().cluster
+    assert [device.pool for device in cluster.devices] == ["ram", {"vram": 0.75, "ram": 0.25}]
+    assert (cluster.shared_pools, cluster.pool_shares.tolist()) == (("ram",), [[1.0, 0.25]])
+    assert (cluster.memory_bytes.tolist(), cluster.unshared.tolist()) == (
+        [9.0, 8 / 0.75],
+        [0, 0.75],
+    )
+    assert "b (pool 75% of 'vram' and 25% of 'ram')" in repr(made())
+    with pytest.raises(ClusterError, match=r"'b': shares .* add up to 1, got vram 0.75, ram 0.5"):
+        made(ram=(9.0, {"b": 0.5}))
+    with pytest.raises(FieldError, match="'b' is in pools 'vram' and 'ram'; give its share"):
+        made(vram=(9.0, ["b"]), ram=(9.0, ["a", "b"]))
+    with pytest.raises(ClusterError, match=r"'b': shares of its pools must be > 0 .* got vram -1"):
+        made(vram=(9.0, {"b": -1}), ram=(9.0, {"b": 2}))
+
+
+def test_a_cluster_file_keeps_shares(tmp_path: Path) -> None:
+    cluster, path = _by_shares(8.0, 9.0).cluster, tmp_path / "c.yaml"
+    write_cluster(path, cluster)
+    assert read_cluster(path).devices == cluster.devices
+
+
+def test_searches_and_the_smallest_fix_count_shares() -> None:
+    """The core can keep one op, the card two: 27 bytes of 90 are too many for 60 + 25 of both."""
+    tight = {"objective": "throughput", "execution_model": MaxLoad(samples_in_flight=0)}
+    problem = _by_shares(50.0, 45.0, **tight)
+    problem = replace(problem, cluster=problem.cluster.with_limit("core1", 0.0))
+    for name in ("heft", "m-topo", "local-search", "maxload-ip"):
+        evaluator = Evaluator(problem, Budget(evaluations=300))
+        solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+        assert sorted(solution.placement.device_of.tolist()) == [0, 2, 2], name
+    short = replace(problem, cluster=problem.cluster.with_limit("ram", 39.0))
+    assert "'ram'" in (prove_infeasible(short) or "")
+    changes = {change.device: change.limit for change in smallest_changes(short)
+               if isinstance(change, LimitChange)}  # fmt: skip
+    assert changes["ram"] == 45.0
+
+
 def test_a_pattern_limits_each_device_that_it_matches() -> None:
     cluster = _chain().cluster.with_limit("core*", 50.0).with_limit("core1", 70.0)
     assert cluster.memory_bytes.tolist() == [50.0, 70.0, math.inf]

@@ -17,8 +17,9 @@ def is_too_full(cluster: Cluster, peaks: list[float]) -> bool:
     for device, peak in zip(cluster.devices, peaks, strict=True):
         if peak > device.memory_bytes:
             return True
-        if device.pool is not None:
-            taken[device.pool] += device.replicas * peak
+        whole = {device.pool: 1.0} if isinstance(device.pool, str) else device.pool or {}
+        for name, share in whole.items():
+            taken[name] += device.replicas * peak * share
     return any(taken[name] > size for name, size in cluster.pools.items())
 
 

@@ -33,11 +33,12 @@ class ResidentMemory:
         self.free = np.array(cluster.memory_limits if limits is None else limits)
         pools = [len(cluster.devices) + at for at in range(len(cluster.shared_pools))]
         at_pool = dict(zip(cluster.shared_pools, pools, strict=True))
-        # Places of what a device takes from: its own limit, and that of its pool.
-        self._takes_from = [
-            [at, *([at_pool[device.pool]] if device.pool in at_pool else [])]
-            for at, device in enumerate(cluster.devices)
-        ]
+        # Places of what a device takes from, its own limit and those of its pools, with shares.
+        self._takes_from, self._shares = [], []
+        for at, device in enumerate(cluster.devices):
+            pools_of = {n: part for n, part in device.pool_shares.items() if n in at_pool}
+            self._takes_from.append([at, *(at_pool[name] for name in pools_of)])
+            self._shares.append(np.array([1.0, *pools_of.values()]))
         self._sizes = graph.weight_bytes
         self._held = np.zeros((len(self._sizes), problem.n_devices), dtype=np.int64)
         self._weights: list[IntArray] = []
@@ -57,11 +58,13 @@ class ResidentMemory:
 
     def fits(self, group: int, device: int) -> bool:
         """True when the class' weights fit beside those that the device keeps."""
-        return bool(self.needed(group, device) <= self.free[self._takes_from[device]].min())
+        needed = self.needed(group, device) * self._shares[device]
+        return bool((needed <= self.free[self._takes_from[device]]).all())
 
     def add(self, group: int, device: int) -> None:
         """Keep the class' weights on the device."""
-        self.free[self._takes_from[device]] -= self.needed(group, device)
+        needed = self.needed(group, device) * self._shares[device]
+        self.free[self._takes_from[device]] -= needed
         self._held[self._weights[group], device] += 1
 
     def add_first(self, group: int, turns: Sequence[int], allowed: BoolArray) -> int:

@@ -104,7 +104,9 @@ def told(problem: Problem) -> Told:
         of("layout_seconds"),
         of("layout_seconds_per_byte"),
         of("memory_bytes"),
-        np.array([-1 if d.pool is None else list(cluster.pools).index(d.pool) for d in devices]),
+        np.array([[share_in(d, name) for d in devices] for name in cluster.pools]).reshape(
+            -1, len(devices)
+        ),
         np.array(list(cluster.pools.values()), dtype=np.float64),
         np.array([d.max_segments or 10**6 for d in devices]),
         np.array([d.max_segment_ops or 10**6 for d in devices]),
@@ -129,6 +131,13 @@ def told(problem: Problem) -> Told:
         cluster.host_endpoint,
         np.array([[bool(_processors(a) & _processors(b)) for b in devices] for a in devices]),
     )
+
+
+def share_in(device: Device, pool: str) -> float:
+    """Of the bytes of a device, the share that is in a pool."""
+    if device.pool is None or isinstance(device.pool, str):
+        return float(device.pool == pool)
+    return float(device.pool.get(pool, 0.0))
 
 
 def _processors(device: Device) -> set[str]:
@@ -323,7 +332,7 @@ def _fits(model: Told, state: _State, resident: np.ndarray) -> bool:
         if peak[d] > model.memory[d]:
             return False
     for pool in range(len(model.pool_bytes)):
-        if peak[model.pool == pool].sum() > model.pool_bytes[pool]:
+        if (peak * model.pool[pool]).sum() > model.pool_bytes[pool]:
             return False
     return True
 

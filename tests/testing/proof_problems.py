@@ -121,6 +121,7 @@ FEATURES: dict[str, Feature] = {
     "own joules": Feature(0.85, _QUEUES, later=8, under={LOAD: 1.0}),
     "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.4}),
     OF_MODES: Feature(0.7, _QUEUES, later=9),
+    "pools by shares": Feature(0.6, _KEEPS, later=10, under={LOAD: 0.3}),
 }
 CHARGES = ("energy", "price", "idle power", "own joules", "limited amounts")
 
@@ -169,7 +170,7 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model, self.seed = model, seed
-        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 10)]
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 11)]
         drawn = {
             name: bool(
                 (later[one.later - 1] if one.later else rng).random()
@@ -222,6 +223,7 @@ class _Draw:
         self.messages, self.period = int(later[5].integers(2, 4)), int(later[5].integers(1, 3))
         self.way_of_computing = int(later[6].integers(len(_PROCESSORS)))
         self.draw_charges(later[7])
+        self.in_other = later[9].choice([0.0, 0.25, 0.5, 0.75], MOST_DEVICES)
 
     def relate(self, drawn: dict[str, bool], without: Collection[str]) -> None:
         """Numbers that follow from others by the features that the problem has."""
@@ -302,7 +304,7 @@ class _Draw:
         of_device = (
             *(self.streams, self.dispatch, self.cut, self.cut_per_byte, self.layout),
             *(self.layout_per_byte, self.domain, self.is_limited, self.room, self.replicas),
-            *(self.replica_bandwidth, self.overlaps, self.pays, self.pool),
+            *(self.replica_bandwidth, self.overlaps, self.pays, self.pool, self.in_other),
             *(self.segments, self.segment_ops),
         )
         charges = (self.idle_watts, self.added_watts, self.price) if self.costs_alike else ()
@@ -559,7 +561,7 @@ class _Draw:
                     pays_transfers=not free,
                     replicas=int(self.replicas[d]) if group else 1,
                     replica_bandwidth=float(self.replica_bandwidth[d]) if group else None,
-                    pool=str(self.pool[d]) or None if has["memory pools"] else None,
+                    pool=self.pools_of(d) if has["memory pools"] else None,
                     max_segments=self.limit(self.segments[d], "numbers of segments"),
                     max_segment_ops=self.limit(self.segment_ops[d], "sizes of segments"),
                     processors=self.processors()[d] if has["shared processors"] else (),
@@ -582,6 +584,13 @@ class _Draw:
             pools=pools,
             shares_weights=has["weights held once"],
         )
+
+    def pools_of(self, device: int) -> str | dict[str, float] | None:
+        """One pool, or both by shares."""
+        name, share = str(self.pool[device]), float(self.in_other[device])
+        if not name or not self.has["pools by shares"] or share == 0.0:
+            return name or None
+        return {name: 1.0 - share, "right" if name == "left" else "left": share}
 
     def processors(self) -> list[tuple[str, ...]]:
         """Of each device."""

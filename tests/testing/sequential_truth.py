@@ -88,6 +88,7 @@ def _fits(problem: Problem, place: list[int]) -> bool:
         size = sum(sizes[name] for name in sorted(kept[at]))
         if size > device.memory_bytes:
             return False
-        if device.pool is not None:
-            pools[device.pool] = pools.get(device.pool, 0.0) + size
+        whole = {device.pool: 1.0} if isinstance(device.pool, str) else device.pool or {}
+        for name, share in whole.items():
+            pools[name] = pools.get(name, 0.0) + size * share
     return all(size <= cluster.pools[name] for name, size in pools.items())

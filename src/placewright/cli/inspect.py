@@ -270,11 +270,16 @@ def _copies_text(rules: set[str | None]) -> str:
 
 
 def _in_pool(device: Device) -> str:
-    """The memory of a device of a pool: its own limit, if it has one, and the pool."""
+    """The memory of a device of a pool: its own limit, if it has one, and the pools."""
+    from placewright.core.pools import pools_text
     from placewright.core.quantities import format_bytes
 
     own = "" if math.isinf(device.memory_bytes) else f"{format_bytes(device.memory_bytes)} "
-    return f"{own}of '{device.pool}'"
+    return (
+        f"{own}of {pools_text(device.pool)}"
+        if isinstance(device.pool, str)
+        else (f"{own}{pools_text(device.pool)}")
+    )
 
 
 def _print_cluster(cluster: Cluster, title: str) -> None:
@@ -292,7 +297,7 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
     ]
     print_table(title, ["device", "kind", "memory", "streams", "options"], rows)
     for name, size in cluster.pools.items():
-        members = [device.name for device in cluster.devices if device.pool == name]
+        members = [device.name for device in cluster.devices if name in device.pool_shares]
         once = ", and hold a weight that they share once" if cluster.shares_weights else ""
         print_line(
             f"Memory pool '{name}', {format_bytes(size)}: {', '.join(members)} share it{once}"

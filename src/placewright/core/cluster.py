@@ -19,6 +19,7 @@ from placewright.core.arrays import (
     frozen_ints,
 )
 from placewright.core.data_sheet import DataSheet
+from placewright.core.pools import Pools, check_pools, shares_of
 from placewright.core.processors import check_processors, pairs_that_exclude, users_of_shared
 from placewright.errors import ClusterError, UnknownNameError
 
@@ -67,8 +68,8 @@ class Device:
         speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
             times in twenty; None where that is not known.
         data_sheet: peaks that costs without measurement come from; None where there are none.
-        pool: name of the memory pool that its bytes come from (see `Cluster.pools`); None if it
-            shares its memory with no other device.
+        pool: name of the memory pool that its bytes come from (see `Cluster.pools`), or of several
+            with the share of each; None if it shares its memory with no other device.
         max_segments: segments that it runs at most, >= 1; None is no limit.
         max_segment_ops: ops of one segment at most, >= 1, after which another segment begins; a
             unit with more ops is a segment by itself. None is no limit.
@@ -98,7 +99,7 @@ class Device:
     fingerprint: str = ""
     speed_scatter: float | None = None
     data_sheet: DataSheet | None = None
-    pool: str | None = None
+    pool: Pools = None
     max_segments: int | None = None
     max_segment_ops: int | None = None
     busy_watts: float | None = None
@@ -154,6 +155,11 @@ class Device:
                 f"device '{self.name}': its idle power, {idle:g} W, is above its busy power, "
                 f"{busy:g} W; exchange them"
             )
+
+    @property
+    def pool_shares(self) -> dict[str, float]:
+        """Pool -> share of its bytes, which add up to 1; empty without a pool."""
+        return shares_of(self.pool)
 
     @property
     def limits_segments(self) -> bool:
@@ -293,7 +299,7 @@ class Cluster:
         error = self.prediction_error
         if error is not None and not 0 <= error < math.inf:
             raise ClusterError(f"prediction_error must be >= 0, got {error}")
-        self._check_pools()
+        check_pools(self.pools, self.devices, self.endpoint_index)
         check_processors(self.devices, self.contention)
 
     def _check_occupied(self, link: Link) -> None:
@@ -310,22 +316,6 @@ class Cluster:
                 raise ClusterError(
                     f"{name}, and device '{end}' has several streams or overlaps transfers with "
                     "compute, so that it could go on; leave one of the two out"
-                )
-
-    def _check_pools(self) -> None:
-        for name, size in self.pools.items():
-            if not name or name in self.endpoint_index:
-                raise ClusterError(
-                    f"pool '{name}' needs a name that no device and no host has; rename it"
-                )
-            if not size >= 0:
-                raise ClusterError(f"pool '{name}': bytes must be >= 0, got {size}")
-        for device in self.devices:
-            if device.pool is not None and device.pool not in self.pools:
-                known = ", ".join(self.pools) or "none"
-                raise ClusterError(
-                    f"device '{device.name}' names pool '{device.pool}', which the cluster does "
-                    f"not have; known: {known}"
                 )
 
     @property
@@ -412,13 +402,13 @@ class Cluster:
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Most bytes that each device can take by its limit and its pool, or inf, (n_devices,)."""
-        own = np.array([device.memory_bytes for device in self.devices])
-        pools = [
-            math.inf if device.pool is None else self.pools[device.pool] / device.replicas
+        """Most bytes that each device can take by its limit and its pools, or inf, (n_devices,)."""
+        most = [
+            min([device.memory_bytes, *(self.pools[pool] / (part * device.replicas)
+                                        for pool, part in device.pool_shares.items())])
             for device in self.devices
-        ]
-        return frozen_floats(np.minimum(own, pools))
+        ]  # fmt: skip
+        return frozen_floats(most)
 
     @cached_property
     def shared_pools(self) -> tuple[str, ...]:
@@ -426,16 +416,26 @@ class Cluster:
 
         A pool of one device is a limit of that device, and part of `memory_bytes`.
         """
-        used = [device.pool for device in self.devices]
+        used = [pool for device in self.devices for pool in device.pool_shares]
         return tuple(
             name for name, size in self.pools.items() if used.count(name) > 1 and size < math.inf
         )
 
     @cached_property
-    def pool_of(self) -> IntArray:
-        """Number of each device's shared pool, -1 for none, shape (n_devices,)."""
-        number = {name: at for at, name in enumerate(self.shared_pools)}
-        return frozen_ints([number.get(device.pool or "", -1) for device in self.devices])
+    def pool_shares(self) -> FloatArray:
+        """Bytes that each shared pool keeps for a byte of each device, (n_pools, n_devices).
+
+        Every member of a group of replicas takes as much as the group's peak says.
+        """
+        parts = [device.pool_shares for device in self.devices]
+        rows = [[own.get(name, 0.0) for own in parts] for name in self.shared_pools]
+        return frozen_floats(np.array(rows).reshape(-1, self.n_devices) * self.replicas)
+
+    @cached_property
+    def unshared(self) -> FloatArray:
+        """Part of each device's bytes that is in no shared pool, shape (n_devices,)."""
+        left = 1.0 - (self.pool_shares / self.replicas).sum(axis=0)
+        return frozen_floats(np.where(left > 1e-9, left, 0.0))
 
     @cached_property
     def pool_bytes(self) -> FloatArray:
@@ -450,14 +450,12 @@ class Cluster:
     def pooled(self, peaks: FloatArray) -> FloatArray:
         """Bytes that the devices of each shared pool take together, shape (n_pools,).
 
-        Every member of a group of replicas takes as much as the group's peak says.
-
         Args:
             peaks: bytes of each device, shape (n_devices,).
         """
-        members = np.flatnonzero(self.pool_of >= 0)
-        taken = peaks[members] * self.replicas[members]
-        total = np.bincount(self.pool_of[members], taken, minlength=len(self.pool_bytes))
+        pools, devices = np.nonzero(self.pool_shares)
+        taken = peaks[devices] * self.pool_shares[pools, devices]
+        total = np.bincount(pools, taken, minlength=len(self.pool_bytes))
         return np.asarray(total, dtype=np.float64)
 
     def exceeded_limits(self, peaks: FloatArray) -> list[tuple[str, float, float]]:
@@ -473,12 +471,13 @@ class Cluster:
         Args:
             devices: True for those of the set, shape (n_devices,).
         """
-        alone = devices & (self.pool_of < 0)
-        total = float(self.memory_bytes[alone].sum())
-        for number, size in enumerate(self.pool_bytes.tolist()):
-            members = devices & (self.pool_of == number)
+        alone = devices & (self.unshared > 0)
+        total = float((self.memory_bytes[alone] * self.unshared[alone]).sum())
+        for shares, size in zip(self.pool_shares, self.pool_bytes.tolist(), strict=True):
+            members = devices & (shares > 0)
             if members.any():
-                own = float(self.memory_bytes[members].sum())
+                part = shares[members] / self.replicas[members]
+                own = float((self.memory_bytes[members] * part).sum())
                 total += min(own, size / int(self.replicas[members].min()))
         return total
 

@@ -16,6 +16,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
+from placewright.core.pools import Pools
 from placewright.core.processors import check_spelling
 from placewright.errors import CostError, FieldError, GraphError
 
@@ -182,7 +183,7 @@ def plain_cluster(
     host: str | None = None,
     streams: ArrayLike = 1,
     channels: Any = None,
-    pools: Mapping[str, tuple[float, Sequence[str]]] | None = None,
+    pools: Mapping[str, tuple[float, Sequence[str] | Mapping[str, float]]] | None = None,
 ) -> Cluster:
     """Make a cluster with a link between every two devices that have bandwidth.
 
@@ -198,7 +199,8 @@ def plain_cluster(
         streams: ops that each device runs at once, shape (n_devices,), or one number for all.
         channels: name of the channel of each link, in the shape of `links`, or one name for all;
             links of one name wait for each other, and None (or an empty text) is its own channel.
-        pools: memory pool -> bytes and names of the devices that share them.
+        pools: memory pool -> bytes and names of the devices that share them; or bytes and device ->
+            share of its bytes, for devices in several pools.
 
     Raises:
         FieldError: a shape does not fit, or a name is used twice.
@@ -272,21 +274,30 @@ def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None)
 
 
 def _pool_of(
-    pools: Mapping[str, tuple[float, Sequence[str]]], devices: Sequence[str]
-) -> dict[str, str]:
-    """Name of the pool of each device that is in one."""
-    pool_of: dict[str, str] = {}
+    pools: Mapping[str, tuple[float, Sequence[str] | Mapping[str, float]]], devices: Sequence[str]
+) -> dict[str, Pools]:
+    """The pool of each device that is in one, or pool -> share."""
+    pool_of: dict[str, dict[str, float]] = {}
     for pool, given in pools.items():
         if not isinstance(given, Sequence) or len(given) != 2:
             raise FieldError("pools", f"'{pool}' must be bytes and names, got {_shown(given)}")
-        for device in given[1]:
+        shares = given[1] if isinstance(given[1], Mapping) else dict.fromkeys(given[1], 1.0)
+        for device, share in shares.items():
             if device not in devices:
                 raise FieldError("pools", f"pool '{pool}' names '{device}', which is no device")
-            if pool_of.setdefault(device, pool) != pool:
-                raise FieldError(
-                    "pools", f"'{device}' is in pools '{pool_of[device]}' and '{pool}'"
-                )
-    return pool_of
+            number = float(plain_numbers("pools", share))
+            pool_of.setdefault(device, {})[pool] = number
+    for device, own in pool_of.items():
+        if len(own) > 1 and sum(own.values()) == len(own):
+            raise FieldError(
+                "pools",
+                f"'{device}' is in pools {' and '.join(map(repr, own))}; give its share of each, "
+                "which add up to 1",
+            )
+    return {
+        device: next(iter(own)) if list(own.values()) == [1.0] else own
+        for device, own in pool_of.items()
+    }
 
 
 def plain_options(

@@ -45,6 +45,7 @@ from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxL
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.op_patterns import op_named
+from placewright.core.pools import pools_text
 from placewright.core.processors import require_own_processors
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes
@@ -579,7 +580,7 @@ def _summary(problem: Problem) -> str:
 def _device(device: Device) -> str:
     limit = device.memory_bytes
     known = [] if math.isinf(limit) else [format_bytes(limit)]
-    known += [] if device.pool is None else [f"pool '{device.pool}'"]
+    known += [] if device.pool is None else [f"pool {pools_text(device.pool)}"]
     known += [] if device.max_segments is None else [f"segments <= {device.max_segments}"]
     known += [] if device.max_segment_ops is None else [f"segment ops <= {device.max_segment_ops}"]
     return f"{device.name} ({', '.join(known)})" if known else device.name

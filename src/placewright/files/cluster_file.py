@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
+from placewright.core.pools import Pools
 from placewright.core.processors import check_spelling
 from placewright.core.quantities import (
     parse_bandwidth,
@@ -86,7 +88,7 @@ class DeviceEntry(Strict):
     peak: dict[str, Operations] | None = None
     bandwidth: Bandwidth | None = None
     tokens: TokensEntry | None = None
-    pool: str | None = None
+    pool: str | dict[str, float] | None = None
     segments: int | None = None
     segment_ops: int | None = None
     power: PowerEntry | None = None
@@ -285,12 +287,16 @@ def _device_data(device: Device) -> dict[str, Any]:
         "fingerprint": device.fingerprint,
         **_known({"speed_scatter": device.speed_scatter}),
         **_sheet_data(device.data_sheet),
-        **({} if device.pool is None else {"pool": device.pool}),
+        **({} if device.pool is None else {"pool": _pool_data(device.pool)}),
         **_known({"segments": device.max_segments, "segment_ops": device.max_segment_ops}),
         **_power_data(device),
         **_known({"price": device.price_per_hour}),
         **({"processors": list(device.processors)} if device.processors else {}),
     }
+
+
+def _pool_data(pool: Pools) -> Any:
+    return dict(pool) if isinstance(pool, Mapping) else pool
 
 
 def _power_data(device: Device) -> dict[str, Any]:

@@ -94,18 +94,21 @@ class ResidentMemory:
         return float(weights.own_bytes[group] + weights.shared_bytes[missing].sum())
 
     def fits(self, group: int, device: int) -> bool:
-        """True if the class fits into the free memory of the device and of its pool."""
-        needed, pool = self.needed(group, device), self._weights.pool_at[device]
-        in_pool = pool < 0 or needed * self._weights.pool_share[device] <= self.free[pool]
-        return bool(needed <= self.free[device] and in_pool)
+        """True if the class fits into the free memory of the device and of its pools."""
+        needed, (pools, shares) = self.needed(group, device), self._pools(device)
+        return bool(needed <= self.free[device] and (needed * shares <= self.free[pools]).all())
+
+    def _pools(self, device: int) -> tuple[IntArray, FloatArray]:
+        """Places of the shared pools of a device among the limits, and its shares of them."""
+        own = slice(*self._weights.pool_ptr[device : device + 2].tolist())
+        return self._weights.pool_at[own], self._weights.pool_share[own]
 
     def add(self, group: int, device: int) -> None:
         """Add the weights of the class to the device."""
         weights = self._weights
-        needed, pool = self.needed(group, device), self._weights.pool_at[device]
+        needed, (pools, shares) = self.needed(group, device), self._pools(device)
         self.free[device] -= needed
-        if pool >= 0:
-            self.free[pool] -= needed * self._weights.pool_share[device]
+        self.free[pools] -= needed * shares
         shared = weights.shared[weights.shared_ptr[group] : weights.shared_ptr[group + 1]]
         self._held[shared, device] += 1
 
@@ -179,7 +182,7 @@ def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> boo
     if violation.where in cluster.shared_pools:
         at = cluster.n_devices + cluster.shared_pools.index(violation.where)
     elif violation.where in cluster.pools:  # a pool of one device
-        at = next(d for d, one in enumerate(cluster.devices) if one.pool == violation.where)
+        at = next(d for d, one in enumerate(cluster.devices) if violation.where in one.pool_shares)
     else:
         at = cluster.device(violation.where)
     limits[at] = max(0.0, limits[at] - max(1.0, violation.excess))

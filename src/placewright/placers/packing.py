@@ -81,9 +81,9 @@ def _rounds(
             capacities[others] *= 0.5
             continue
         over = np.maximum(peaks - limits, 0.0)
-        is_full = np.append(cluster.pooled(peaks) > cluster.pool_bytes, False)  # the last: no pool
+        is_full = cluster.pooled(peaks) > cluster.pool_bytes
         if is_full.any():
-            shrinks = is_full[cluster.pool_of]
+            shrinks = np.asarray((cluster.pool_shares[is_full] > 0).any(axis=0))
             shrinks[device] = False
             capacities[shrinks] *= 0.5
             continue

@@ -17,9 +17,10 @@ from placewright.placers.resident import (
     needed_bytes,
     new_holdings,
     release,
+    share_in_pool,
     weights_of,
 )
-from placewright.simulation.compiled import compiled, read_only
+from placewright.simulation.compiled import compiled, inlined, read_only
 
 _ROWS = 1 << 16  # units per block of costs, so that no copy of the whole table is made
 _LEAST = 1e-290  # seconds of a wish above which costs do not decide
@@ -191,7 +192,10 @@ def _unload_pool(
     Within the pool a class moves only if less is kept there then, next to weights that it shares.
     """
     n_devices = tables.allowed.shape[1]
-    members = np.flatnonzero(weights.pool_at[device_of_class] == pool)
+    in_pool = np.zeros(n_devices, np.bool_)
+    for device in range(n_devices):
+        in_pool[device] = share_in_pool(weights, device, pool) > 0.0
+    members = np.flatnonzero(in_pool[device_of_class])
     density = class_bytes(weights)[members]
     for at in range(len(members)):
         group = members[at]
@@ -206,9 +210,8 @@ def _unload_pool(
             if not tables.allowed[group, target] or tables.seconds[group, target] >= least:
                 continue
             needed = needed_bytes(weights, held, group, target)
-            if weights.pool_at[target] == pool:
-                added = needed * weights.pool_share[target]
-                fits = needed <= free[target] and free[pool] - added > before
+            if in_pool[target]:
+                fits = _fits_in_pool(weights, free, needed, target, pool, before)
             else:
                 fits = has_room(weights, held, free, group, target)
             if target != home and fits:
@@ -217,9 +220,22 @@ def _unload_pool(
         device_of_class[group] = best
     for home in range(n_devices):
         for target in range(n_devices):
-            in_pool = weights.pool_at[home] == pool and weights.pool_at[target] == pool
-            if in_pool and home != target and free[pool] < 0:
-                _merge(tables, weights, held, free, device_of_class, home, target)
+            both = in_pool[home] and in_pool[target]
+            if both and home != target and free[pool] < 0:
+                _merge(tables, weights, held, free, device_of_class, home, target, pool)
+
+
+@inlined
+def _fits_in_pool(
+    weights: ClassWeights, free: FloatArray, needed: float, target: int, pool: int, before: float
+) -> bool:
+    """True if a device of a pool can take so many bytes, and the pool then has more room left."""
+    added = needed * share_in_pool(weights, target, pool)
+    fits = needed <= free[target] and free[pool] - added > before
+    for at in range(weights.pool_ptr[target], weights.pool_ptr[target + 1]):
+        other, needs = weights.pool_at[at], needed * weights.pool_share[at]
+        fits = fits and (other == pool or needs <= free[other])
+    return bool(fits)
 
 
 @compiled
@@ -231,9 +247,9 @@ def _merge(
     device_of_class: IntArray,
     home: int,
     target: int,
+    pool: int,
 ) -> None:
     """Move all classes of a device to another one of its pool, if the pool then keeps less."""
-    pool = weights.pool_at[home]
     members, before = np.flatnonzero(device_of_class == home), free[pool]
     for at in range(len(members)):
         if not tables.allowed[members[at], target]:

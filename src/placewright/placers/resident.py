@@ -23,8 +23,9 @@ class ClassWeights(NamedTuple):
     shared_ptr: IntArray  # (n_classes + 1,)
     shared: IntArray  # numbers of the shared weights that each class reads
     shared_bytes: FloatArray  # (n_shared,)
-    pool_at: IntArray  # (n_devices,): place of the device's shared pool in a row of limits, or -1
-    pool_share: FloatArray  # (n_devices,): times that the pool keeps what the device keeps
+    pool_ptr: IntArray  # (n_devices + 1,)
+    pool_at: IntArray  # places of the shared pools of each device in a row of limits
+    pool_share: FloatArray  # bytes that each of these pools keeps for a byte of the device
 
 
 _known: WeakKeyDictionary[Problem, ClassWeights] = WeakKeyDictionary()
@@ -55,9 +56,20 @@ def _weights_of(problem: Problem) -> ClassWeights:
     np.cumsum(np.bincount(group[~alone], minlength=classes.n_groups), out=pointer[1:])
     sizes = kept.sizes[shared] if len(shared) else np.zeros(0)
     cluster = problem.cluster
-    pool_at = np.where(cluster.pool_of >= 0, cluster.n_devices + cluster.pool_of, -1)
-    share = cluster.replicas.astype(np.float64)
-    return read_only(ClassWeights(own, pointer, number[weight[~alone]], sizes, pool_at, share))
+    devices, pools = np.nonzero(cluster.pool_shares.T)
+    share = cluster.pool_shares[pools, devices]
+    ends = np.cumsum(np.bincount(devices, minlength=cluster.n_devices))
+    return read_only(
+        ClassWeights(
+            own_bytes=own,
+            shared_ptr=pointer,
+            shared=number[weight[~alone]],
+            shared_bytes=sizes,
+            pool_ptr=np.concatenate([[0], ends]).astype(np.int64),
+            pool_at=cluster.n_devices + pools,
+            pool_share=share,
+        )
+    )
 
 
 def new_holdings(weights: ClassWeights, n_devices: int) -> IntArray:
@@ -80,19 +92,21 @@ def needed_bytes(weights: ClassWeights, held: IntArray, group: int, device: int)
 def has_room(
     weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int
 ) -> bool:
-    """True if the weights of a class fit into the free memory of a device and of its pool."""
-    needed, pool = needed_bytes(weights, held, group, device), weights.pool_at[device]
-    in_pool = pool < 0 or needed * weights.pool_share[device] <= free[pool]
-    return bool(needed <= free[device] and in_pool)
+    """True if the weights of a class fit into the free memory of a device and of its pools."""
+    needed = needed_bytes(weights, held, group, device)
+    fits = needed <= free[device]
+    for at in range(weights.pool_ptr[device], weights.pool_ptr[device + 1]):
+        fits = fits and needed * weights.pool_share[at] <= free[weights.pool_at[at]]
+    return bool(fits)
 
 
 @inlined
 def keep(weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int) -> None:
     """Add the weights of a class to a device; `free` is of devices, then of shared pools."""
-    needed, pool = needed_bytes(weights, held, group, device), weights.pool_at[device]
+    needed = needed_bytes(weights, held, group, device)
     free[device] -= needed
-    if pool >= 0:
-        free[pool] -= needed * weights.pool_share[device]
+    for at in range(weights.pool_ptr[device], weights.pool_ptr[device + 1]):
+        free[weights.pool_at[at]] -= needed * weights.pool_share[at]
     for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
         held[weights.shared[at], device] += 1
 
@@ -104,10 +118,29 @@ def release(
     """Remove the weights of a class from a device."""
     for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
         held[weights.shared[at], device] -= 1
-    needed, pool = needed_bytes(weights, held, group, device), weights.pool_at[device]
+    needed = needed_bytes(weights, held, group, device)
     free[device] += needed
-    if pool >= 0:
-        free[pool] += needed * weights.pool_share[device]
+    for at in range(weights.pool_ptr[device], weights.pool_ptr[device + 1]):
+        free[weights.pool_at[at]] += needed * weights.pool_share[at]
+
+
+@inlined
+def share_in_pool(weights: ClassWeights, device: int, pool: int) -> float:
+    """Bytes that a pool, by its place in a row of limits, keeps for a byte of a device."""
+    share = 0.0
+    for at in range(weights.pool_ptr[device], weights.pool_ptr[device + 1]):
+        if weights.pool_at[at] == pool:
+            share = weights.pool_share[at]
+    return share
+
+
+@inlined
+def have_common_pool(weights: ClassWeights, one: int, other: int) -> bool:
+    """True if two devices take bytes from the same shared pool."""
+    found = False
+    for at in range(weights.pool_ptr[one], weights.pool_ptr[one + 1]):
+        found = found or share_in_pool(weights, other, weights.pool_at[at]) > 0.0
+    return found
 
 
 @compiled

@@ -120,8 +120,8 @@ def _pools_of(machine: Iterable[Device]) -> dict[str, float]:
     """Memory pool -> bytes: what a runtime reports as the memory of its devices."""
     sizes: dict[str, float] = {}
     for device in machine:
-        if device.pool is not None:
-            sizes[device.pool] = max(device.memory_bytes, sizes.get(device.pool, 0.0))
+        for name in device.pool_shares:
+            sizes[name] = max(device.memory_bytes, sizes.get(name, 0.0))
     return sizes
 
 
@@ -142,7 +142,7 @@ def _in_pools(
     pools, pooled = dict(given), []
     for device in devices:
         name = device.pool
-        if name is not None and name not in given:
+        if isinstance(name, str) and name not in given:
             is_shared = names.count(name) > 1 and name not in used
             if not is_shared:
                 device = replace(device, pool=None)

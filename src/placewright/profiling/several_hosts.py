@@ -11,6 +11,7 @@ from placewright.core.arrays import FloatArray, frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
+from placewright.core.pools import renamed
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.profiling.profile import model_identity
@@ -131,7 +132,7 @@ def _name(host: str, device: Device) -> str:
 
 def _named(host: str, device: Device) -> Device:
     domain = None if device.memory_domain is None else f"{host}:{device.memory_domain}"
-    pool = None if device.pool is None else f"{host}:{device.pool}"
+    pool = renamed(device.pool, f"{host}:")
     return replace(device, name=_name(host, device), memory_domain=domain, pool=pool)
 
 

@@ -87,7 +87,7 @@ def memory_lines(plan: Plan, caches: Mapping[str, float], devices: Collection[st
     for pool, size, limit in zip(
         cluster.shared_pools, cluster.pooled(peaks), cluster.pool_bytes, strict=True
     ):
-        holders = [device.name for device in cluster.devices if device.pool == pool]
+        holders = [device.name for device in cluster.devices if pool in device.pool_shares]
         used = [name for name in holders if plan.memory[name] > 0]
         if len(used) > 1:
             both = " and ".join(used)

@@ -341,8 +341,8 @@ def _pools(cluster: Cluster) -> list[dict[str, Any]]:
         {
             "name": name,
             "bytes": float(cluster.pool_bytes[number]),
-            "devices": np.flatnonzero(cluster.pool_of == number).tolist(),
-            "shares": cluster.replicas[cluster.pool_of == number].tolist(),
+            "devices": np.flatnonzero(cluster.pool_shares[number]).tolist(),
+            "shares": cluster.pool_shares[number][cluster.pool_shares[number] > 0].tolist(),
         }
         for number, name in enumerate(cluster.shared_pools)
     ]

@@ -322,7 +322,7 @@ def streaming_placement(
 
 def _used_pools(problem: Problem) -> list[str]:
     """Memory pools that have a device."""
-    used = [device.pool for device in problem.cluster.devices]
+    used = {name for device in problem.cluster.devices for name in device.pool_shares}
     return [name for name in problem.cluster.pools if name in used]
 
 
@@ -344,8 +344,8 @@ def _taken(problem: Problem, name: str, peaks: FloatArray) -> float:
     cluster = problem.cluster
     if name not in cluster.pools:
         return float(peaks[cluster.device(name)])
-    mine = np.array([device.pool == name for device in cluster.devices])
-    return float((peaks * cluster.replicas)[mine].sum())
+    shares = np.array([device.pool_shares.get(name, 0.0) for device in cluster.devices])
+    return float((peaks * cluster.replicas * shares)[shares > 0].sum())
 
 
 def _limit(

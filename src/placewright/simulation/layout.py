@@ -63,8 +63,7 @@ class ProblemArrays(NamedTuple):
     kept_units: IntArray  # units that need each entry of `Problem.kept`
     kept_bytes: FloatArray  # (n_kept,)
     memory: FloatArray  # (n_devices,) bytes: the limit of the device and of its pool
-    pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
-    pool_share: FloatArray  # (n_devices,) times that a pool keeps what the device keeps
+    pool_shares: FloatArray  # (n_pools, n_devices) of `Cluster`
     pool_bytes: FloatArray  # (n_pools,)
     segments: IntArray  # (n_devices,) segments at most; empty if no device limits its segments
     segment_ops: IntArray  # (n_devices,) ops of a segment at most, or empty
@@ -139,8 +138,7 @@ def _limits(cluster: Cluster) -> dict[str, Any]:
     """Memory of devices and shared pools, by the names of `ProblemArrays`."""
     return {
         "memory": cluster.memory_bytes,
-        "pool_of": cluster.pool_of,
-        "pool_share": cluster.replicas.astype(np.float64),
+        "pool_shares": cluster.pool_shares,
         "pool_bytes": cluster.pool_bytes,
     }
 
@@ -256,25 +254,23 @@ def broken_limit(arrays: ProblemArrays, used: FloatArray) -> int:
     over = np.flatnonzero(used > arrays.memory)
     if len(over):
         return int(over[0])
-    pool = overfull_pool(arrays.pool_of, arrays.pool_share, arrays.pool_bytes, used)
+    pool = overfull_pool(arrays.pool_shares, arrays.pool_bytes, used)
     return -1 if pool < 0 else len(used) + int(pool)
 
 
 @inlined
-def overfull_pool(
-    pool_of: IntArray, pool_share: FloatArray, pool_bytes: FloatArray, used: FloatArray
-) -> int:
+def overfull_pool(pool_shares: FloatArray, pool_bytes: FloatArray, used: FloatArray) -> int:
     """The first shared pool whose devices take too much together, -1 for none.
 
     Args:
-        pool_of, pool_share, pool_bytes: of `ProblemArrays`.
+        pool_shares, pool_bytes: of `ProblemArrays`.
         used: bytes of each device, shape (n_devices,).
     """
     for pool in range(len(pool_bytes)):
         total = 0.0
         for device in range(len(used)):
-            if pool_of[device] == pool:
-                total += used[device] * pool_share[device]
+            if pool_shares[pool, device] > 0.0:
+                total += used[device] * pool_shares[pool, device]
         if total > pool_bytes[pool]:
             return pool
     return -1

@@ -151,10 +151,15 @@ def _too_large(problem: Problem, at: int, peaks: FloatArray) -> Violation:
     counted = "" if counts == "peak" else f" ({counts})"
     pool = cluster.shared_pools[at - cluster.n_devices] if at >= cluster.n_devices else None
     if pool is None and peaks[at] <= cluster.devices[at].memory_bytes:
-        pool = cluster.devices[at].pool
+        spec, peak = cluster.devices[at], float(peaks[at])
+        over = {name: peak * part * spec.replicas / max(cluster.pools[name], 1.0)
+                for name, part in spec.pool_shares.items()}  # fmt: skip
+        pool = max(over, key=lambda name: over[name])
     if pool is not None:
-        members = [d for d, device in enumerate(cluster.devices) if device.pool == pool]
-        shares = [float(peaks[d]) * cluster.devices[d].replicas for d in members]
+        members = [d for d, device in enumerate(cluster.devices) if pool in device.pool_shares]
+        parts = [cluster.devices[d].pool_shares[pool] for d in members]
+        shares = [float(peaks[d]) * part * cluster.devices[d].replicas
+                  for d, part in zip(members, parts, strict=True)]  # fmt: skip
         needed, limit, where = sum(shares), cluster.pools[pool], pool
         takers = [
             f"{format_bytes(share)} on '{cluster.device_names[d]}'"

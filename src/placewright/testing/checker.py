@@ -187,9 +187,8 @@ def _check_pools(problem: Problem, peaks: Sequence[float]) -> None:
     cluster = problem.cluster
     for name, size in cluster.pools.items():
         taken = sum(
-            peak * device.replicas
+            peak * device.replicas * device.pool_shares.get(name, 0.0)
             for peak, device in zip(peaks, cluster.devices, strict=True)
-            if device.pool == name
         )
         assert taken <= size + _TOLERANCE, f"pool '{name}' is over its memory"
 

@@ -171,9 +171,7 @@ def _limits(problem: Problem) -> tuple[FloatArray, FloatArray]:
     if problem.keeps_everything:
         return np.zeros((0, n_devices)), np.zeros(0)
     rows, limits = [np.eye(n_devices)], [cluster.memory_bytes]
-    for pool in range(len(cluster.pool_bytes)):
-        share = np.where(cluster.pool_of == pool, cluster.replicas, 0)
-        rows.append(share[None, :].astype(np.float64))
+    rows.append(cluster.pool_shares)
     limits.append(cluster.pool_bytes)
     whole = np.concatenate(limits)
     finite = np.isfinite(whole)

@@ -31,6 +31,7 @@ from placewright.placers.list_scheduling.tables import (
     note_arrivals,
     schedule_tables,
 )
+from placewright.placers.resident import have_common_pool
 from placewright.simulation.compiled import compiled, inlined
 from placewright.simulation.evaluator import Evaluator
 
@@ -387,13 +388,12 @@ def _update_starts(
 
     Devices share processors, or a pool of memory.
     """
-    pool_at = memory.weights.pool_at
     for row in range(ready.n_rows[0]):
         unit, at = ready.unit[row], ready.device[row]
         if at < 0:
             continue
         free = devices.free[at]
-        has_less = at == device or (pool_at[at] >= 0 and pool_at[at] == pool_at[device])
+        has_less = at == device or have_common_pool(memory.weights, at, device)
         is_of_class = has_class and tables.group_of[unit] == tables.group_of[planned]
         if is_of_class or (memory.is_limited and has_less):
             ready.device[row], ready.start[row] = -1, -np.inf

@@ -262,7 +262,7 @@ class _Annealing:
         of_class = state.device_of[self._first_member]
         is_crowded = of_class == at
         if at >= self.problem.n_devices:
-            is_crowded = self._cluster.pool_of[of_class] == at - self.problem.n_devices
+            is_crowded = self._cluster.pool_shares[at - self.problem.n_devices][of_class] > 0
         leaving = np.flatnonzero(is_crowded & self._movable)
         if not len(leaving):
             return state.device_of
@@ -288,10 +288,9 @@ class _Annealing:
         usable = np.flatnonzero(self._allowed[group])
         usable = usable[usable != home]
         free = np.minimum(cluster.memory_bytes - peaks, _MOST_ROOM)
-        if cluster.shared_pools:
-            in_pool = cluster.pool_of >= 0
-            of_pools = (cluster.pool_bytes - cluster.pooled(peaks))[cluster.pool_of[in_pool]]
-            free[in_pool] = np.minimum(free[in_pool], of_pools)
+        spare = cluster.pool_bytes - cluster.pooled(peaks)
+        for shares, left in zip(cluster.pool_shares, spare.tolist(), strict=True):
+            free[shares > 0] = np.minimum(free[shares > 0], left / shares[shares > 0])
         room = np.cumsum(np.maximum(free[usable], 0.0))
         if rng.random() < _ANYWHERE or not room[-1] > 0:
             return int(usable[rng.integers(len(usable))])
@@ -318,10 +317,10 @@ def _kinds(problem: Problem) -> list[int]:
 
 def distinct_devices(problem: Problem) -> list[int]:
     """The first of each set of devices with the same memory, pool and costs."""
-    known: dict[tuple[float, str, bytes], int] = {}
+    known: dict[tuple[float, object, bytes], int] = {}
     for device in range(problem.n_devices):
         costs = np.ascontiguousarray(problem.costs.seconds[:, device]).tobytes()
-        pool = problem.cluster.devices[device].pool or ""
+        pool = frozenset(problem.cluster.devices[device].pool_shares.items())
         known.setdefault((float(problem.cluster.memory_bytes[device]), pool, costs), device)
     return list(known.values())
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import fields, replace
 
 from placewright.core.cluster import Cluster
+from placewright.core.pools import pools_text
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError
 from placewright.execution.token_work import TokenRequest
@@ -154,8 +155,8 @@ def _without_pools(cluster: Cluster) -> Cluster:
         if device.pool is not None:
             raise FieldError(
                 "cluster",
-                f"has device '{device.name}' in memory pool '{device.pool}', which plans of "
-                "language models do not count; leave the pool out, and divide its bytes by the "
+                f"has device '{device.name}' in memory pool {pools_text(device.pool)}, which plans "
+                "of language models do not count; leave the pool out, and divide its bytes by the "
                 "`memory` of its devices",
             )
     return cluster

@@ -272,11 +272,12 @@ def _ops_confined_to(problem: Problem, mask: BoolArray) -> str:
 def _pools_of(problem: Problem, mask: BoolArray) -> str:
     """The pools whose limits count for a set of devices, as a clause; empty without any."""
     devices = problem.cluster.devices
-    used = dict.fromkeys(devices[at].pool for at in np.flatnonzero(mask).tolist())
+    chosen = np.flatnonzero(mask).tolist()
+    used = dict.fromkeys(name for at in chosen for name in devices[at].pool_shares)
     known = [
         f"'{name}' with {format_bytes(problem.cluster.pools[name])}"
         for name in used
-        if name is not None and np.isfinite(problem.cluster.pools[name])
+        if np.isfinite(problem.cluster.pools[name])
     ]
     return f" (pool {' and '.join(known)})" if known else ""
 

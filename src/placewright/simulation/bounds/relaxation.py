@@ -111,14 +111,14 @@ class RelaxedProgram(ABC):
         arrays, of_pools = self.arrays, [list[tuple[int, float]]() for _ in self.arrays.pool_bytes]
         ample = self.skips_ample_memory and self.problem.keeps_everything
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
-            pool = -1 if ample else int(arrays.pool_of[device])
+            pools = [] if ample else np.flatnonzero(arrays.pool_shares[:, device]).tolist()
             fits = self.skips_ample_memory and self.problem.kept.total <= arrays.memory[device]
-            if fits and pool < 0:
+            if fits and not pools:
                 continue
             terms = self._kept_on(device)
             self._at_most(terms, math.inf if fits else float(arrays.memory[device]))
-            if pool >= 0:
-                share = float(arrays.pool_share[device])
+            for pool in pools:
+                share = float(arrays.pool_shares[pool, device])
                 of_pools[pool] += [(column, size * share) for column, size in terms]
         for terms, size in zip(of_pools, arrays.pool_bytes.tolist(), strict=True):
             self._at_most(terms, size)

@@ -242,12 +242,11 @@ def _segment_limits(arrays: ProblemArrays) -> Records:
 
 def _pools(arrays: ProblemArrays) -> Records:
     """Devices of shared pools, those of one pool together."""
-    shared = np.flatnonzero(arrays.pool_of >= 0)
-    devices = shared[np.argsort(arrays.pool_of[shared], kind="stable")]
+    pools, devices = np.nonzero(arrays.pool_shares)
     members = np.zeros(len(devices), POOL_MEMBER)
-    members["device"], members["pool"] = devices, arrays.pool_of[devices]
-    members["bytes"] = arrays.pool_bytes[arrays.pool_of[devices]]
-    members["share"] = arrays.pool_share[devices]
+    members["device"], members["pool"] = devices, pools
+    members["bytes"] = arrays.pool_bytes[pools]
+    members["share"] = arrays.pool_shares[pools, devices]
     return members
 
 

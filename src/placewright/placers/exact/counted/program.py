@@ -218,11 +218,10 @@ class _Builder:
                         self.rows.add(0.0, math.inf, row, [float(symmetry.n_of[kind]), -1.0])
         for device, limit in enumerate(cluster.memory_bytes.tolist()):
             self._at_most(terms[device], limit)
-        for pool, limit in enumerate(cluster.pool_bytes.tolist()):
-            members = np.flatnonzero(cluster.pool_of == pool).tolist()
+        for shares, limit in zip(cluster.pool_shares, cluster.pool_bytes.tolist(), strict=True):
             of_pool = [
-                (column, size * float(cluster.replicas[device]))
-                for device in members
+                (column, size * float(shares[device]))
+                for device in np.flatnonzero(shares).tolist()
                 for column, size in terms[device]
             ]
             self._at_most(of_pool, limit)

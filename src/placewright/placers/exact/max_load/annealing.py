@@ -28,8 +28,7 @@ class Fixed(NamedTuple):
     producers: IntArray  # (n_tensors,): item, FROM_HOST (-1) or AT_HOST (-2)
     host_device: int  # -1 if the host is no device
     memory: FloatArray  # (n_devices,)
-    pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
-    pool_share: FloatArray  # (n_devices,)
+    pool_shares: FloatArray  # (n_pools, n_devices) of `Cluster`
     pool_bytes: FloatArray  # (n_pools,)
     overlaps: BoolArray  # (n_devices,)
     user_ptr: IntArray
@@ -77,8 +76,7 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
         producers=model.producers,
         host_device=model.host_device,
         memory=model.memory[kinds],
-        pool_of=model.pool_of[kinds],
-        pool_share=model.pool_share[kinds],
+        pool_shares=np.ascontiguousarray(model.pool_shares[:, kinds]),
         pool_bytes=model.pool_bytes,
         overlaps=model.overlaps[kinds],
         user_ptr=model.users.indptr,
@@ -286,8 +284,8 @@ def _over_pools(resident, fixed) -> float:  # type: ignore[no-untyped-def]
     for pool in range(len(fixed.pool_bytes)):
         kept = 0.0
         for device in range(len(resident)):
-            if fixed.pool_of[device] == pool:
-                kept += resident[device] * fixed.pool_share[device]
+            if fixed.pool_shares[pool, device] > 0.0:
+                kept += resident[device] * fixed.pool_shares[pool, device]
         if kept > fixed.pool_bytes[pool]:
             over += (kept - fixed.pool_bytes[pool]) / max(fixed.pool_bytes[pool], 1.0)
     return over

@@ -243,8 +243,8 @@ class _Builder:
         model, columns, values = self.model, list[int](), list[float]()
         limit = float(model.pool_bytes[pool])
         for device, kind in enumerate(self.kinds.tolist()):
-            if model.pool_of[kind] == pool:
-                share = float(model.pool_share[kind]) / max(limit, 1.0)
+            if model.pool_shares[pool, kind] > 0:
+                share = float(model.pool_shares[pool, kind]) / max(limit, 1.0)
                 kept, sizes = self._kept_on(device)
                 columns += kept
                 values += [size * share for size in sizes]

@@ -230,17 +230,19 @@ class ScheduleProgram(Variables):
         arrays = self.arrays
         of_pools: list[list[Any]] = [[] for _ in arrays.pool_bytes]
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
-            terms = self._kept_on(device)
-            if terms:
+            kept = self._kept_on(device)
+            if kept:
+                terms = [keeper * int(size) for keeper, size in kept]
                 self.model.add(sum(terms) <= int(arrays.memory[device]))
-            if arrays.pool_of[device] >= 0:
-                of_pools[int(arrays.pool_of[device])] += terms
+            for pool in np.flatnonzero(arrays.pool_shares[:, device]).tolist():
+                share = float(arrays.pool_shares[pool, device])
+                of_pools[pool] += [keeper * int(size * share) for keeper, size in kept]
         for terms, size in zip(of_pools, arrays.pool_bytes.tolist(), strict=True):
             if terms:
                 self.model.add(sum(terms) <= int(size))
 
-    def _kept_on(self, device: int) -> list[Any]:
-        """Bytes of each entry that a device may keep, as terms."""
+    def _kept_on(self, device: int) -> list[tuple[Any, float]]:
+        """Literal and bytes of each entry that a device may keep."""
         arrays = self.arrays
         terms = []
         for weight, size in enumerate(arrays.kept_bytes.tolist()):
@@ -252,7 +254,7 @@ class ScheduleProgram(Variables):
                 for keeper in keepers:
                     self.model.add_implication(keeper, is_kept)
                 keepers = [is_kept]
-            terms += [keeper * int(size) for keeper in keepers]
+            terms += [(keeper, size) for keeper in keepers]
         return terms
 
 

@@ -31,8 +31,7 @@ class Moves(NamedTuple):
     weights: IntArray
     weight_bytes: FloatArray
     memory: FloatArray  # (n_devices,)
-    pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
-    pool_share: FloatArray  # (n_devices,)
+    pool_shares: FloatArray  # (n_pools, n_devices) of `Cluster`
     pool_bytes: FloatArray  # (n_pools,)
 
 
@@ -58,8 +57,7 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
         weights=weights.indices,
         weight_bytes=weight_bytes,
         memory=problem.cluster.memory_bytes,
-        pool_of=problem.cluster.pool_of,
-        pool_share=problem.cluster.replicas.astype(np.float64),
+        pool_shares=problem.cluster.pool_shares,
         pool_bytes=problem.cluster.pool_bytes,
     )
 
@@ -91,7 +89,7 @@ def _fits(moves: Moves, resident: FloatArray) -> bool:
     for device in range(len(resident)):
         if resident[device] > moves.memory[device]:
             return False
-    pool = overfull_pool(moves.pool_of, moves.pool_share, moves.pool_bytes, resident)
+    pool = overfull_pool(moves.pool_shares, moves.pool_bytes, resident)
     return bool(pool < 0)
 
 

@@ -141,9 +141,7 @@ class ListState:
         cluster, kept_free = problem.problem.cluster, bytes_kept_free(problem.problem)
         self._memory = cluster.memory_bytes - kept_free
         self._pool_bytes = cluster.pool_bytes - kept_free
-        numbers = np.arange(len(cluster.pool_bytes))
-        # How often a pool keeps what a device keeps, (D, pools).
-        self._pools = (cluster.pool_of[:, None] == numbers) * cluster.replicas[:, None]
+        self._pools = cluster.pool_shares.T
 
     def arrival(self, unit: int) -> FloatArray:
         """Earliest time of all inputs of a unit on each device, shape (k, D)."""

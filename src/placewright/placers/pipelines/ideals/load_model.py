@@ -61,9 +61,8 @@ class LoadModel:
     weight_bytes: FloatArray  # shape (n_weights,)
     memory: FloatArray  # bytes of each kind, shape (n_kinds,)
     overlaps: BoolArray  # load is the larger of compute and transfers, shape (n_kinds,)
-    pool_of: IntArray  # number of each kind's shared memory pool, -1 for none, shape (n_kinds,)
-    # copies in the pool of what a device of the kind keeps: its replicas, shape (n_kinds,)
-    pool_share: FloatArray
+    pool_shares: FloatArray  # of `Cluster`, shape (n_pools, n_kinds)
+    unshared: FloatArray  # of `Cluster`, shape (n_kinds,)
     pool_bytes: FloatArray  # shape (n_pools,)
     users: Csr  # devices that compute on each shared processor, rows are processors
     limits: tuple[tuple[Charges, float], ...]  # charges of items on devices, and the most of them
@@ -91,12 +90,12 @@ class LoadModel:
     @cached_property
     def most_bytes(self) -> float:
         """Bytes that all devices together have space for, within their limits and their pools'."""
-        alone, total = self.pool_of < 0, 0.0
-        for pool, size in enumerate(self.pool_bytes.tolist()):
-            members = self.pool_of == pool
-            limits = (self.memory * self.pool_share * self.counts)[members]
+        alone, total = self.unshared > 0, 0.0
+        for shares, size in zip(self.pool_shares, self.pool_bytes.tolist(), strict=True):
+            members = shares > 0
+            limits = self.memory[members] * shares[members] * self.counts[members]
             total += min(size, float(limits.sum()))
-        return total + float((self.memory * self.counts)[alone].sum())
+        return total + float((self.memory[alone] * (self.unshared * self.counts)[alone]).sum())
 
     @cached_property
     def outputs(self) -> Csr:
@@ -161,9 +160,8 @@ class LoadModel:
         kinds = self.kind_of[device_of]
         kept = self.resident_bytes(device_of)
         fits = bool((kept <= self.memory[self.kind_of]).all())
-        pools, share = self.pool_of[self.kind_of], self.pool_share[self.kind_of]
-        for pool, size in enumerate(self.pool_bytes.tolist()):
-            fits &= float((kept * share)[pools == pool].sum()) <= size
+        for shares, size in zip(self.pool_shares, self.pool_bytes.tolist(), strict=True):
+            fits &= float((kept * shares[self.kind_of]).sum()) <= size
         return bool(np.isfinite(self.seconds[kinds, np.arange(self.n_items)]).all() and fits)
 
     def _transfers(self, device_of: IntArray) -> tuple[tuple[IntArray, IntArray], ...]:
@@ -214,8 +212,7 @@ def load_model_of(
         tensors.send.T,
         memory[None, :],
         overlaps[None, :],
-        cluster.pool_of[None, :],
-        cluster.replicas[None, :] * (cluster.pool_of >= 0),
+        cluster.pool_shares,
         tensors.standing,
         *_further_traits(users, limits, problem.n_devices),
         *([] if traits is None else [traits]),
@@ -237,8 +234,8 @@ def load_model_of(
         weight_bytes=weight_bytes,
         memory=frozen_floats(memory[first]),
         overlaps=frozen_bools(overlaps[first]),
-        pool_of=frozen_ints(cluster.pool_of[first]),
-        pool_share=frozen_floats(cluster.replicas[first]),
+        pool_shares=frozen_floats(cluster.pool_shares[:, first]),
+        unshared=frozen_floats(cluster.unshared[first]),
         pool_bytes=cluster.pool_bytes,
         users=users,
         limits=limits,
