@@ -294,7 +294,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     )),
     "proofs": ("Proofs against brute force", (
         Section(
-            "Claims", "proofs", "make fuzz-proofs",
+            "Claims", "proofs-all-features", "make fuzz-proofs PROOFS='--problems 2000'",
             "Every bound and status that a method claims on random small problems, compared with "
             "brute force. The share counts the problems that have a placement. Every feature of "
             "the [simulation rules](../reference/simulation.md) takes part.",
@@ -313,7 +313,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         Section(
             "Claims of methods that refuse features", "proofs-by-method",
             "python -m benchmarks.proofs --models max-load --methods cp-sat,maxload-ip "
-            "--problems 3020 --results docs/results/proofs-by-method.json",
+            "--problems 4960 --results docs/results/proofs-by-method.json",
             "Problems of throughput without what the named methods refuse. All refuse shared "
             "channels, unlike links and routes through the host. Programs over ideals also refuse "
             "limits on energy and price, modes, memory pools, and phases that add up. Their rows "
@@ -321,8 +321,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.proofs,
         ),
         Section(
-            "Claims, of an earlier generator", "proofs-all-features", "make fuzz-proofs",
-            "Further problems, without shared processors, energy, price and limits on them.",
+            "Claims, of an earlier generator", "proofs", "make fuzz-proofs",
+            "Further problems, without pools by shares, and without energy and price of modes.",
             tables.proofs,
         ),
         Section(
