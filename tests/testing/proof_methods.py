@@ -18,7 +18,7 @@ from placewright.placers.exact.cp_sat import CpSat, all_in_turn
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.exact.parts.programs import part_programs, search_parts
-from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.model import ScheduleProgram, new_solver
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.placers.pipelines.dpl import Dpl
@@ -110,7 +110,7 @@ def _program(problem: Problem) -> Claim | None:
     horizon = 4.0 * all_in_turn(problem)
     ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
     program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
-    solver = cp_model.CpSolver()
+    solver = new_solver()
     solver.parameters.max_deterministic_time, solver.parameters.num_workers = _WORK, 1
     solver.parameters.max_time_in_seconds = 30.0  # there is work that the solver does not count
     if solver.solve(program.model) == cp_model.INFEASIBLE:

@@ -32,6 +32,7 @@ from placewright.placers.exact.max_load.program import max_load_limits
 from placewright.placers.exact.schedule_program.model import (
     ScheduleProgram,
     limit_work,
+    new_solver,
     used_work,
 )
 from placewright.placers.exact.schedule_program.variables import Ticks
@@ -177,9 +178,7 @@ class CpSat:
         self, evaluator: Evaluator, rng: np.random.Generator, seconds: float = math.inf
     ) -> Any:
         """Make a solver with the rest of the budget, or `seconds` if that is less."""
-        from ortools.sat.python import cp_model
-
-        solver = cp_model.CpSolver()
+        solver = new_solver()
         solver.parameters.random_seed = int(rng.integers(0, 2**31 - 1))
         if math.isfinite(evaluator.remaining_seconds):
             most = max(0.01, min(seconds, 0.95 * evaluator.remaining_seconds))

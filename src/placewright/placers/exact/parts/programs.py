@@ -53,7 +53,11 @@ from placewright.placers.exact.parts.bound import (
     parts_bound,
 )
 from placewright.placers.exact.schedule_program.implied import add_implied
-from placewright.placers.exact.schedule_program.model import ScheduleProgram, limit_work
+from placewright.placers.exact.schedule_program.model import (
+    ScheduleProgram,
+    limit_work,
+    new_solver,
+)
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
@@ -392,9 +396,7 @@ class PartPrograms:
 
 
 def _solver(seconds: float, threads: int, deterministic: bool) -> Any:
-    from ortools.sat.python import cp_model
-
-    solver = cp_model.CpSolver()
+    solver = new_solver()
     solver.parameters.num_workers = threads
     if deterministic:
         limit_work(solver, seconds)
