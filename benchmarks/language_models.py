@@ -2,7 +2,7 @@
 
     python -m benchmarks.language_models [--results docs/results/language-models.json]
         [--placements 20] [--models dense,experts,half,large-experts] [--seconds 150]
-        [--files FOLDER] [--unequal FOLDER]
+        [--rounds 3] [--files FOLDER] [--unequal FOLDER]
 
 Models with random weights are written: two dense ones and two mixtures of experts. For each model
 the devices are measured as `placewright profile --engine` does. Then the engine runs drawn
@@ -135,13 +135,21 @@ class Campaign:
         second: programs of the second server if it differs; None starts two alike ones.
         end: reading of `time.monotonic` after which no row begins.
         files: folder of the models.
+        rounds: that measure each drawn placement.
     """
 
     def __init__(
-        self, path: Path, engine: Programs, second: Programs | None, end: float, files: Path
+        self,
+        path: Path,
+        engine: Programs,
+        second: Programs | None,
+        *,
+        end: float,
+        files: Path,
+        rounds: int,
     ) -> None:
         self._path, self._engine, self._second, self._end = path, engine, second, end
-        self._files = files
+        self._files, self._rounds = files, rounds
         self._mark = "" if second is None else UNEQUAL
         self._document: dict[str, Any] = {"rows": []}
         if path.exists():
@@ -207,7 +215,7 @@ class Campaign:
         self._require_time()
         sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {key}\n")
         servers = () if self._second is None else SERVERS
-        rounds = ROUNDS if compares else RUNS
+        rounds = ROUNDS if compares else self._rounds
         done = run_on_engine(plan, self._engine, servers=servers, runs=rounds, compares=compares)
         layers = layer_runs(plan.problem)
         names = plan.problem.cluster.device_names
@@ -231,6 +239,7 @@ def main() -> None:
     parser.add_argument("--engine-folder", type=Path)
     parser.add_argument("--models", default=",".join(MODELS), help="names between commas")
     parser.add_argument("--placements", type=int, default=PLACEMENTS, help="of each model")
+    parser.add_argument("--rounds", type=int, default=RUNS, help="of each drawn placement")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no row begins later")
     parser.add_argument("--files", type=Path, help="folder that keeps the models")
     parser.add_argument("--unequal", type=Path, help="folder of the second server's program")
@@ -244,7 +253,10 @@ def main() -> None:
     with suppress(Over), tempfile.TemporaryDirectory() as folder:
         files = asked.files or Path(folder)
         files.mkdir(parents=True, exist_ok=True)
-        Campaign(asked.results, engine, second, end, files).run(models, asked.placements)
+        campaign = Campaign(
+            asked.results, engine, second, end=end, files=files, rounds=asked.rounds
+        )
+        campaign.run(models, asked.placements)
 
 
 if __name__ == "__main__":
