@@ -548,8 +548,12 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "of two cores. They are measured shortly before the rows of a model. The error is "
             "|predicted / measured - 1|, and medians are over placements. Rounds measured each "
             "placement, and the column behind each error has the median of the difference between "
-            "the slowest and the fastest: it is the noise of this machine, which is shared. An "
-            "earlier version measured the devices of `dense`.",
+            "the slowest and the fastest: it is the noise of this machine, which is shared, so "
+            "that its speed changes by a third within minutes. `experts again` are the placements "
+            "of `experts`, devices measured anew, an hour later. `half` has one round from its "
+            "fourth placement on, and is not complete. An earlier version measured the devices of "
+            "`dense`. Decode reads all weights and hands over for each token, and is predicted too "
+            "fast: by a few per cent in quiet minutes, by a third in others.",
             tables.language_errors,
         ),
         Section(
@@ -558,8 +562,9 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "tensors, and bytes of weights and caches of each memory, by the engine's own print. "
             "Tokens are greedy ones behind three prompts. In unequal pairs the second server is "
             "built without AVX2. It may round differently, and the models have random weights, "
-            "so that a near tie may go another way. Buffers are those for activations, estimated "
-            "without asking the engine.",
+            "so that a near tie may go another way; it does for the whole model on that server, "
+            "too, placement `alone`. Buffers are those for activations, estimated without asking "
+            "the engine.",
             tables.language_models,
         ),
         Section(
