@@ -550,7 +550,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "placement, and the column behind each error has the median of the difference between "
             "the slowest and the fastest: it is the noise of this machine, which is shared, so "
             "that its speed changes by a third within minutes. `experts again` are the placements "
-            "of `experts`, devices measured anew, an hour later. `half` has one round from its "
+            "of `experts`, devices measured again, an hour later. `half` has one round from its "
             "fourth placement on, and is not complete. An earlier version measured the devices of "
             "`dense`. Decode reads all weights and hands over for each token, and is predicted too "
             "fast: by a few per cent in quiet minutes, by a third in others.",
