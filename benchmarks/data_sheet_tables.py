@@ -36,6 +36,20 @@ def small_batches(document: Any) -> Table:
     return whole_models({"models": [row for row in document["models"] if is_small(row)]})
 
 
+def half_products(document: Any) -> Table:
+    """Errors of products in half precision, by GPU and engine."""
+    columns = ["GPU", "engine", "products", "median error", "predicted over measured"]
+    columns += ["of 100 us and more", "median error", "predicted over measured"]
+    return columns, [
+        [
+            row["gpu"], row["engine"], f"{row['products']:,}",
+            f"{row['error']:.0%}", f"{row['ratio']:.2f}",
+            str(row["large"]), f"{row['large_error']:.0%}", f"{row['large_ratio']:.2f}",
+        ]
+        for row in document["rows"]
+    ]  # fmt: skip
+
+
 def coverage(document: Any) -> Table:
     """Measured ops of judged GPUs that lie inside the intervals."""
     rows = document["coverage"]

@@ -381,6 +381,14 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "constants are in the catalogue.",
             sheets.constants,
         ),
+        Section(
+            "Products in half precision", "half-products",
+            "python -m benchmarks.half_products WHEEL",
+            "The catalogue assumes an efficiency for products in f16. Public tables have the "
+            "seconds of the same products in serving engines. Nothing was fitted to them. Small "
+            "products are predicted too fast or too slow by their launch.",
+            sheets.half_products,
+        ),
     )),
     "nvidia-gpu": ("A GPU of NVIDIA", (
         Section(

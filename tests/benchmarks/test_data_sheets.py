@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import half_products
 from benchmarks.data_sheets import (
     FAMILIES,
     all_fits,
@@ -147,3 +148,14 @@ def test_predictions_of_the_catalogue_are_those_of_the_fit() -> None:
     assert whole_seconds(table, True) == whole_seconds(table, fit) != whole_seconds(table, False)
     assert device_of(table).fingerprint == "catalogue:gpu-a100-pcie-80gb"
     assert (ratios(table, fit).of_ops > 0).all()
+
+
+def test_products_in_half_precision_are_judged_without_other_formats() -> None:
+    sizes = [(16, 1024, 1024), (8192, 8192, 8192)]
+    lines = ["gemm_dtype,m,n,k,latency", "fp8,1,1,1,5.0"]
+    for (m, n, k), seconds in zip(
+        sizes, half_products.predicted_seconds(sizes, "gpu-l40s"), strict=True
+    ):
+        lines.append(f"float16,{m},{n},{k},{seconds * 2e3}")  # milliseconds, twice as long
+    row = half_products.row_of("\n".join(lines), "l40s/trtllm/1.0.0")
+    assert (row["products"], row["large"], row["ratio"], row["error"]) == (2, 1, 0.5, 1.0)
