@@ -2,14 +2,15 @@
 
     python -m benchmarks.language_models [--results docs/results/language-models.json]
         [--placements 20] [--models dense,experts,half,large-experts] [--seconds 150]
-        [--rounds 3] [--files FOLDER] [--unequal FOLDER]
+        [--rounds 3] [--files FOLDER] [--unequal FOLDER | --cards]
 
 Models with random weights are written: two dense ones and two mixtures of experts. For each model
 the devices are measured as `placewright profile --engine` does. Then the engine runs drawn
 placements, and the plan that `place` finds within limits that no card satisfies alone. Each row is
 written when it is there, and a new start goes on after the last one; `--files` keeps the models for
 it. The programs of llama.cpp are those that `run --engine` finds. With `--unequal` the second
-server is a program of another folder, such as one built without AVX2.
+server is a program of another folder, such as one built without AVX2. With `--cards` the
+devices are the GPUs that the engine has here, and its processor.
 """
 
 from __future__ import annotations
@@ -57,9 +58,15 @@ MODELS = {  # about 0.12, 0.22, 0.5 and 0.5 billion parameters
     "half": Probe(22, 1024, 5632, FORMAT, vocabulary=32_000),
     "large-experts": Probe(10, 1024, 1536, FORMAT, has_experts=True, vocabulary=32_000),
 }
+OF_CARDS = {  # about 1 billion parameters; a few times the cache of a server's processor
+    "card-dense": Probe(16, 2048, 5632, FORMAT, vocabulary=32_000),
+    "card-experts": Probe(12, 2048, 1408, FORMAT, has_experts=True, vocabulary=32_000),
+}
 SERVERS = ("127.0.0.1:50652", "127.0.0.1:50653")
 REQUEST: dict[str, Any] = {"prompt": 64, "generate": 16, "context": 512}
-SHARE = 0.7  # of the model, that each card's limit is
+REQUEST_OF_CARDS: dict[str, Any] = {"prompt": 256, "generate": 32, "context": 1024}
+SHARE, SHARE_OF_CARD = 0.7, 0.5  # of the model, that each card's limit is
+_WIDE, _DRAWN_ROWS = 2048, 512  # elements of a state; rows of its matrices, which repeat
 PLACEMENTS, RUNS, ROUNDS = 20, 3, 6  # rounds are those of a plan beside simpler ways
 UNEQUAL = " unequal"  # in the names of rows, and of their cluster
 _PIECES = ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
@@ -82,13 +89,20 @@ def write_model(path: Path, model: Probe) -> None:
     rng = np.random.default_rng(0)
     kind = GGMLQuantizationType[model.dtype.upper()]
     for tensor, shape in probe_tensors(model).items():
-        data = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.03)
+        rows = shape[-2] if len(shape) > 1 else 1
+        is_large = model.hidden >= _WIDE and rows > _DRAWN_ROWS
+        drawn = (*shape[:-2], _DRAWN_ROWS, shape[-1]) if is_large else shape
+        data = rng.standard_normal(drawn, dtype=np.float32) * np.float32(0.03)
         if len(shape) == 1:
             writer.add_tensor(tensor, np.ones(shape, np.float32))
         elif "gate_inp" in tensor:
             writer.add_tensor(tensor, data)
         else:
-            writer.add_tensor(tensor, quantize(data, kind), raw_dtype=kind)
+            packed = quantize(data, kind)
+            if is_large:
+                times = -(-rows // _DRAWN_ROWS)
+                packed = np.concatenate([packed] * times, axis=-2)[..., :rows, :]
+            writer.add_tensor(tensor, packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -136,6 +150,7 @@ class Campaign:
         end: reading of `time.monotonic` after which no row begins.
         files: folder of the models.
         rounds: that measure each drawn placement.
+        has_cards: devices are those of the engine here, and no servers.
     """
 
     def __init__(
@@ -147,9 +162,11 @@ class Campaign:
         end: float,
         files: Path,
         rounds: int,
+        has_cards: bool = False,
     ) -> None:
         self._path, self._engine, self._second, self._end = path, engine, second, end
         self._files, self._rounds = files, rounds
+        self._has_cards, self._request = has_cards, REQUEST_OF_CARDS if has_cards else REQUEST
         self._mark = "" if second is None else UNEQUAL
         self._document: dict[str, Any] = {"rows": []}
         if path.exists():
@@ -161,7 +178,7 @@ class Campaign:
             for name in models:
                 path = self._files / f"{name}.gguf"
                 if not path.exists():
-                    write_model(path, MODELS[name])
+                    write_model(path, (MODELS | OF_CARDS)[name])
                 self._of_model(name, path, self._devices(name), placements)
 
     @contextmanager
@@ -179,11 +196,12 @@ class Campaign:
 
     def _devices(self, model: str) -> Cluster:
         """The devices, measured shortly before a model's rows: the speed of a machine drifts."""
-        key = f"cluster {model}{self._mark}"
+        key = "cluster of cards" if self._has_cards else f"cluster {model}{self._mark}"
         if key not in self._document:
             self._require_time()
             formats = {FORMAT: True}
-            cluster = profile_engine(formats, self._engine, servers=SERVERS, threads=1)
+            where: dict[str, Any] = {"servers": SERVERS, "threads": 1}
+            cluster = profile_engine(formats, self._engine, **({} if self._has_cards else where))
             self._document |= {
                 "machine": processor(),
                 "version": f"{version('placewright')}, llama.cpp {self._engine.version}",
@@ -195,10 +213,14 @@ class Campaign:
 
     def _of_model(self, name: str, path: Path, cluster: Cluster, placements: int) -> None:
         rng = np.random.default_rng(1)
-        problem = Session(str(path), cluster=cluster, **REQUEST).profile()
-        limit = f"{SHARE * problem.kept.total:.0f}B"
-        memory = {"rpc:0": limit, "rpc:1": limit, "cpu": limit}
+        problem = Session(str(path), cluster=cluster, **self._request).profile()
+        names = [device.name for device in cluster.devices]
+        share = SHARE_OF_CARD if self._has_cards else SHARE
+        limit = f"{share * problem.kept.total:.0f}B"
+        memory = dict.fromkeys(names[:-1] if self._has_cards else names, limit)
         number, of = 0, f"{name}{self._mark}"
+        found = pw.place(str(path), cluster=cluster, memory=memory, budget="5s", **self._request)
+        self._row(f"{of} plan", name, replace(found, measured=None), compares=True)
         while number < placements:
             placement = drawn(problem, rng)
             if why_inexpressible(problem, placement) is None:
@@ -206,8 +228,6 @@ class Campaign:
                 number += 1
         if self._mark:
             self._row(f"{of} alone", name, plan_at(problem, _alone(problem)), compares=False)
-        found = pw.place(str(path), cluster=cluster, memory=memory, budget="5s", **REQUEST)
-        self._row(f"{of} plan", name, replace(found, measured=None), compares=True)
 
     def _row(self, key: str, model: str, plan: Plan, *, compares: bool) -> None:
         if any(row["key"] == key for row in self._document["rows"]):
@@ -237,16 +257,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("docs/results/language-models.json"))
     parser.add_argument("--engine-folder", type=Path)
-    parser.add_argument("--models", default=",".join(MODELS), help="names between commas")
+    parser.add_argument("--models", help="names between commas; default: all")
     parser.add_argument("--placements", type=int, default=PLACEMENTS, help="of each model")
     parser.add_argument("--rounds", type=int, default=RUNS, help="of each drawn placement")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no row begins later")
     parser.add_argument("--files", type=Path, help="folder that keeps the models")
     parser.add_argument("--unequal", type=Path, help="folder of the second server's program")
+    parser.add_argument("--cards", action="store_true", help="take the engine's own devices")
     asked = parser.parse_args()
-    models = asked.models.split(",")
-    if unknown := sorted(set(models) - set(MODELS)):
-        parser.error(f"--models knows {', '.join(MODELS)}, got '{unknown[0]}'")
+    known = OF_CARDS if asked.cards else MODELS
+    models = list(known) if asked.models is None else asked.models.split(",")
+    if unknown := sorted(set(models) - set(known)):
+        parser.error(f"--models knows {', '.join(known)}, got '{unknown[0]}'")
     second = None if asked.unequal is None else Programs(asked.unequal)
     end = time.monotonic() + asked.seconds
     engine = engine_at(asked.engine_folder)
@@ -254,7 +276,13 @@ def main() -> None:
         files = asked.files or Path(folder)
         files.mkdir(parents=True, exist_ok=True)
         campaign = Campaign(
-            asked.results, engine, second, end=end, files=files, rounds=asked.rounds
+            asked.results,
+            engine,
+            second,
+            end=end,
+            files=files,
+            rounds=asked.rounds,
+            has_cards=asked.cards,
         )
         campaign.run(models, asked.placements)
 

@@ -21,9 +21,8 @@ from placewright.session.language.kept_rates import kept_engine_cluster
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own = cache_of_kernels(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(own))
-    monkeypatch.setattr(engine_profile, "HIDDEN", 256)
-    monkeypatch.setattr(engine_profile, "FEED", 512)
-    monkeypatch.setattr(engine_profile, "EXPERT_FEED", 256)
+    small = engine_profile.ProbeSize(8, 256, 512, 256)
+    monkeypatch.setattr(engine_profile, "SERVED", small)
     monkeypatch.setattr(engine_profile, "PROBE_ROUNDS", 1)
     return own
 

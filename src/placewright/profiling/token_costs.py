@@ -156,7 +156,8 @@ class _Builder:
             module, device = self._work.work[op][number], column.computes[each.phase]
             measured = self._measured[column.rests]
             if device != column.rests and each.tokens >= LEAST_STREAMED:
-                total += self._streamed(module, each, column.rests, device)
+                kind = self._work.graph.op_kinds[op]
+                total += self._streamed(module, each, kind, column.rests, device)
             elif measured is not None:
                 total += _measured_seconds(module, each, self._work.graph.op_kinds[op], measured)
             else:
@@ -178,16 +179,22 @@ class _Builder:
     def _plain(self, module: ModuleWork, of: Pass, device: int) -> float:
         return resident_seconds(module, of, self._entries[device], self._rates[device])
 
-    def _streamed(self, module: ModuleWork, of: Pass, rests: int, device: int) -> float:
+    def _streamed(self, module: ModuleWork, of: Pass, kind: str, rests: int, device: int) -> float:
         """Seconds of a module whose weights are copied in each repeat; its cache stays."""
         entry, rates = self._entries[device], self._rates[device]
         latency, per_byte = self._way(rests, device)
         copies = len(module.products) * latency + module.weight_bytes * per_byte
-        each = copies + _product_seconds(module, entry, rates)
+        measured, at_rest = self._measured[device], self._measured[rests]
+        if measured is None:
+            each = copies + _product_seconds(module, entry, rates)
+        else:
+            each = copies + _measured_products(module, kind, measured)
         if module.cache_bytes or module.score_flops:
             crossing = latency + self._rates[device].message_seconds
             each += 2 * (crossing + module.hidden_bytes * per_byte)
-        return of.repeats * each + _scores(module, self._entries[rests], self._rates[rests])
+        if at_rest is None:
+            return of.repeats * each + _scores(module, self._entries[rests], self._rates[rests])
+        return of.repeats * each + module.score_flops * at_rest.score(of.tokens)
 
     def _way(self, source: int, target: int) -> tuple[float, float]:
         """Seconds of latency and per byte between two devices, through the host without a link."""
@@ -332,11 +339,17 @@ def _rates_of(device: Device) -> EngineRates:
 
 
 def _measured_seconds(module: ModuleWork, of: Pass, kind: str, rates: TokenRates) -> float:
-    each = module.kernels * rates.launch
-    for product in module.products:
-        is_expert = kind == "Experts"
-        each += product.flops * rates.product(product.dtype, product.rows, is_expert=is_expert)
-    return of.repeats * each + module.score_flops * rates.score(of.tokens)
+    products = _measured_products(module, kind, rates)
+    return of.repeats * products + module.score_flops * rates.score(of.tokens)
+
+
+def _measured_products(module: ModuleWork, kind: str, rates: TokenRates) -> float:
+    """Seconds of the kernels and products of one repeat."""
+    is_expert = kind == "Experts"
+    return module.kernels * rates.launch + sum(
+        product.flops * rates.product(product.dtype, product.rows, is_expert=is_expert)
+        for product in module.products
+    )
 
 
 def is_streamed(device: Device) -> bool:

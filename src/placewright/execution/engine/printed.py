@@ -13,6 +13,7 @@ from placewright.errors import RuntimeFailure
 _LAYER = re.compile(r"layer +(\d+) assigned to device ([^\s,]+)")
 _MOVED = re.compile(r"tensor (\S+) \(.*\) buffer type overridden to (\S+)")
 _BUFFER = re.compile(r"(\S+) +(model|KV|RS|compute) buffer size = +([\d.]+) MiB")
+_DEVICE = re.compile(r"^\s*(\S+): .*\((\d+) MiB, (\d+) MiB free\)", re.MULTILINE)
 _MIB = 2.0**20
 HOST = "CPU"
 ROUNDING = 0.005 * _MIB  # bytes: sizes are printed in hundredths of a MiB
@@ -43,19 +44,33 @@ def printed_places(log: str) -> Printed:
     lines: dict[tuple[str, str], int] = {}
     for name, what, text in _BUFFER.findall(log):
         kind = "KV" if what == "RS" else what
-        buffer = HOST if name.startswith(HOST) or name.endswith("_Host") else name
+        buffer = _buffer(name)
         # A buffer of compute that is printed again replaces the earlier one.
         before = 0.0 if kind == "compute" else sizes[kind].get(buffer, 0.0)
         sizes[kind][buffer] = before + float(text) * _MIB
         lines[kind, buffer] = 1 if kind == "compute" else lines.get((kind, buffer), 0) + 1
     return Printed(
         {int(layer): device for layer, device in _LAYER.findall(log)},
-        dict(_MOVED.findall(log)),
+        {tensor: _buffer(name) for tensor, name in _MOVED.findall(log)},
         sizes["model"],
         sizes["KV"],
         sizes["compute"],
         lines,
     )
+
+
+def _buffer(name: str) -> str:
+    """The buffer, or `HOST` for all that lie in RAM: a GPU's backend pins its pages there."""
+    return HOST if name.startswith(HOST) or name.endswith("_Host") else name
+
+
+def printed_devices(text: str) -> dict[str, float]:
+    """Free bytes of each device that the engine lists; some backends list devices without memory.
+
+    >>> printed_devices("  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80552 MiB free)")
+    {'CUDA0': 84464893952.0}
+    """
+    return {name: float(free) * _MIB for name, _, free in _DEVICE.findall(text)}
 
 
 def session_tokens(path: Path) -> list[int]:

@@ -2,15 +2,17 @@
 
 Probes are measured on each device by turns, and medians count, as they do where a plan is measured.
 Two tiny ones give the seconds of a pass beyond its layers, and the rest of a large one's is its
-layers'. Servers that this process starts alike are measured once.
+layers'. Servers that this process starts alike are measured once. Without servers, cards are the
+engine's own devices, such as the GPUs of this machine.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,36 +34,59 @@ from placewright.profiling.token_costs import (
     token_rates,
 )
 from placewright.report.time_left import Report, no_report
-from placewright.session.language.engine_run import THREADS
+from placewright.session.language.engine_run import THREADS, listed_devices
 from placewright.session.language.kept_rates import keep_engine_cluster
 from placewright.session.language.problem import asked_tokens
 from placewright.session.models import Model
 from placewright.session.request import Request
 from placewright.writers.llama_cpp import NAME
 
-HIDDEN, FEED, _TINY = 1024, 2816, 64
-# Experts are narrow: what a layer does besides products is a larger part of their time. Published
-# models have 0.3 (DeepSeek V3, Qwen3 235B) to 1 (gpt-oss) times the width of the state.
-EXPERT_FEED = 1024
-# Weights of probes are a few times a processor's cache. If a good part of them stays there from one
-# pass to the next, products are faster than those of a model.
-_LAYERS, _TINY_LAYERS = 8, (2, 6)
+
+@dataclass(frozen=True)
+class ProbeSize:
+    """Sizes of the large probes.
+
+    Weights are a few times a processor's cache. If a good part of them stays there from one pass to
+    the next, products are faster than those of a model. Experts are narrow: what a layer does
+    besides products is a larger part of their time. Published models have 0.3 (DeepSeek V3,
+    Qwen3 235B) to 1 (gpt-oss) times the width of the state.
+    """
+
+    layers: int
+    hidden: int
+    feed: int
+    expert_feed: int
+
+
+SERVED = ProbeSize(8, 1024, 2816, 1024)
+# Kernels of a GPU are slow for their size in small products, and its host has a larger cache.
+OWN_CARDS = ProbeSize(4, 4096, 11264, 1536)
+_TINY, _TINY_LAYERS = 64, (2, 6)
 _STEPS, _TINY_STEPS = 8, 32  # of decode in a test
 _DEPTH, _DEEP_ROWS = 512, 64
 PROBE_ROUNDS, _REPEATS = 4, 2  # of each test: in turn with others, and one after the other
+_OWN_REPEATS = 4  # of a GPU, whose first pass sets its libraries up
+_LEAST_COPIED, _COPIED_ROWS = 1e-12, ROWS[-1]  # seconds per byte; tokens of a pass
 _PER_BYTE = 1e-10  # seconds, at least, on the way to a card
 _HALVES = r"blk\..*\.ffn_.*"  # tensors of the second half of each layer
 _HOST = "cpu"
 
+_NUMBERED = re.compile(r"([A-Za-z]+)(\d+)")
+
 Formats = Mapping[str, bool]  # format -> whether routed experts have it, too
+# Device, probe and depth -> tokens of a pass -> seconds
+_Times = Mapping[tuple[str, Probe, int], Mapping[int, float]]
 
 
 @dataclass(frozen=True)
 class _At:
     """A device that the engine's benchmark measures."""
 
-    name: str
+    name: str  # of the engine
     words: tuple[str, ...]
+    device: str  # its name here
+    buffer: str = ""  # of the engine: where a card's tensors lie
+    memory: float = 0.0  # bytes
 
 
 def formats_of_model(read: Model, request: Request) -> dict[str, bool]:
@@ -106,9 +131,34 @@ def profile_engine(
     count = threads or os.cpu_count() or 1
     with running_servers(engine, dict.fromkeys(servers, count), may_answer=True) as running:
         alike = len(running.started) == len(servers)
-        session = _Session(engine, formats, servers, count, alike)
+        cards = _served(servers) if servers else _own(engine)
+        session = _Session(engine, formats, servers, count, cards, bool(servers) and alike)
         cluster = session.measured(report)
-    return keep_engine_cluster(cluster, f"{engine.version} {count} {_LAYERS} {EXPERT_FEED}")
+    size = session.size
+    return keep_engine_cluster(cluster, f"{engine.version} {count} {size.layers} {size.hidden}")
+
+
+def _served(servers: Sequence[str]) -> list[_At]:
+    ram = _ram()
+    return [
+        _At(f"RPC{at}", ("-dev", f"RPC{at}", "-ngl", "99"), f"rpc:{at}", f"RPC0[{address}]", ram)
+        for at, address in enumerate(servers)
+    ]
+
+
+def _own(engine: Programs) -> list[_At]:
+    """The engine's own devices that have memory."""
+    found = []
+    for name, free in listed_devices(engine, ()).items():
+        numbered = _NUMBERED.fullmatch(name)
+        if free and numbered is not None:
+            device = f"{numbered[1].lower()}:{numbered[2]}"
+            found.append(_At(name, ("-dev", name, "-ngl", "99"), device, name, free))
+    return found
+
+
+def _ram() -> float:
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 class _Session:
@@ -118,32 +168,43 @@ class _Session:
         formats: Formats,
         servers: Sequence[str],
         threads: int,
+        cards: Sequence[_At],
         is_alike: bool,
     ) -> None:
         self._engine, self._formats, self._threads = engine, formats, threads
         self._rpc = [long("rpc"), ",".join(servers)] if servers else []
-        self._servers = servers
-        self._is_alike = is_alike
+        self._cards, self._is_alike = cards, is_alike
+        self._is_own = bool(cards) and not servers
+        self.size = OWN_CARDS if self._is_own else SERVED
         self._source = f"{ENGINE} {engine.version}, {count_text(threads)}, {today()}"
 
     def measured(self, report: Report) -> Cluster:
-        cards = [_At(f"RPC{at}", ("-dev", f"RPC{at}", "-ngl", "99"))
-                 for at in range(len(self._servers))]  # fmt: skip
-        host = _At(_HOST, ("-dev", "none", "-ngl", "0"))
+        host, cards = _At(_HOST, self._host_words(), _HOST), self._cards
         chosen = [host, *(cards[:1] if self._is_alike else cards)]
         with self._probes() as probes:
             times = self._times(chosen, probes, report)
-            ways = self._hand_overs(cards, probes) if cards else (0.0, 0.0, 0.0)
+            ways = self._ways(probes, times) if cards else _Ways()
         found = {device.name: self._pairs(times, device) for device in chosen}
-        return self._cluster(found, cards, ways)
+        return self._cluster(found, ways)
+
+    def _host_words(self) -> tuple[str, ...]:
+        """Options with which the host computes all.
+
+        Beside a GPU it reads weights from pinned memory, which has no format of its own for them.
+        """
+        if not self._is_own:
+            return "-dev", "none", "-ngl", "0"
+        return "-dev", self._cards[0].name, "-ngl", "0", "-nopo", "1"
 
     @contextmanager
     def _probes(self) -> Iterator[dict[Probe, Path]]:
         found = [Probe(n, _TINY, 2 * _TINY, "f32") for n in _TINY_LAYERS]
+        size = self.size
         for dtype, has_experts in self._formats.items():
-            found.append(Probe(_LAYERS, HIDDEN, FEED, dtype))
+            found.append(Probe(size.layers, size.hidden, size.feed, dtype))
             if has_experts:
-                found.append(Probe(_LAYERS, HIDDEN, EXPERT_FEED, dtype, has_experts=True))
+                own = Probe(size.layers, size.hidden, size.expert_feed, dtype, has_experts=True)
+                found.append(own)
         with tempfile.TemporaryDirectory() as folder:
             paths = {probe: Path(folder) / f"probe-{at}" for at, probe in enumerate(found)}
             for probe, path in paths.items():
@@ -155,7 +216,7 @@ class _Session:
     ) -> dict[tuple[str, Probe, int], dict[int, float]]:
         """Device, probe and depth -> tokens of a pass -> seconds."""
         samples: dict[tuple[str, Probe, int], dict[int, list[float]]] = {}
-        deep = next(probe for probe in probes if probe.hidden == HIDDEN)  # that of the first format
+        deep = self._large(probes)
         jobs = [(at, probe, depth) for probe in probes for at in devices
                 for depth in ((0, _DEPTH) if probe == deep else (0,))]  # fmt: skip
         for number in range(PROBE_ROUNDS):
@@ -172,6 +233,10 @@ class _Session:
             for key, own in samples.items()
         }
 
+    def _large(self, probes: Iterable[Probe]) -> Probe:
+        """The large dense probe of the first format."""
+        return next(probe for probe in probes if probe.hidden == self.size.hidden)
+
     def _rows(self, probe: Probe, depth: int) -> tuple[int, ...]:
         if probe.hidden == _TINY:
             return (1,)
@@ -182,12 +247,13 @@ class _Session:
     ) -> dict[int, list[float]]:
         """Tokens of a pass -> seconds of one, in each repetition."""
         steps = _TINY_STEPS if probe.hidden == _TINY else _STEPS
-        long = [str(tokens) for tokens in rows if tokens > 1] or ["0"]
-        tests = ["-p", ",".join(long), "-n", str(steps), "-d", str(depth)]
+        prompts = [str(tokens) for tokens in rows if tokens > 1] or ["0"]
+        tests = ["-p", ",".join(prompts), "-n", str(steps), "-d", str(depth)]
+        repeats = _OWN_REPEATS if self._is_own else _REPEATS
         done = self._engine.run(
             BENCH,
             ["-m", str(path), *self._rpc, *words, "-t", str(self._threads), "-fa", "on",
-             "-ub", str(ROWS[-1]), *tests, "-r", str(_REPEATS), "-o", "json"],
+             "-ub", str(ROWS[-1]), *tests, "-r", str(repeats), "-o", "json"],
         )  # fmt: skip
         try:
             return {
@@ -199,17 +265,16 @@ class _Session:
         except (ValueError, KeyError, TypeError):
             raise RuntimeFailure(f"'{BENCH}' printed no times: {done.output[:200]!r}") from None
 
-    def _hand_overs(
-        self, cards: Sequence[_At], probes: Mapping[Probe, Path]
-    ) -> tuple[float, float, float]:
-        """Seconds to hand a state from the host to a card, from a card to another, and per byte."""
+    def _ways(self, probes: Mapping[Probe, Path], times: _Times) -> _Ways:
+        """Seconds from device to device, each measured of the first card, or of the first two."""
         probe = next(probe for probe in probes if probe.layers == _TINY_LAYERS[1])
-        path, crossings = probes[probe], 2 * probe.layers
-        alone = ["-dev", cards[0].name, "-ngl", "99"]
+        path, cards, crossings = probes[probe], self._cards, 2 * probe.layers
+        # Weights of the host stay there in long passes, too.
+        alone = ["-dev", cards[0].name, "-ngl", "99", "-nopo", "1"]
         ways = {"one": alone, "host": [*alone, "-ot", f"{_HALVES}=CPU"]}
         if len(cards) > 1:
             two = "/".join(card.name for card in cards[:2])
-            moved = f"{_HALVES}=RPC0[{self._servers[1]}]"
+            moved = f"{_HALVES}={cards[1].buffer}"
             ways["two"] = ["-dev", two, "-ngl", "99", "-ts", "1/0", "-ot", moved]
         samples: dict[tuple[str, int], list[float]] = {}
         few, many = ROWS[0], ROWS[-1]
@@ -222,11 +287,21 @@ class _Session:
         per_byte = (extra[many] - extra[few]) / (crossings * 4.0 * _TINY * (many - few))
         between = found.get(("two", few), found["one", few]) - found["one", few]
         hand_overs = [max(0.0, seconds) / crossings for seconds in (extra[few], between)]
-        return hand_overs[0], hand_overs[1], max(_PER_BYTE, per_byte)
+        state = max(_PER_BYTE, per_byte)
+        copied = self._copied(probes, times) if self._is_own else state
+        return _Ways(hand_overs[0], hand_overs[1], state, copied)
 
-    def _pairs(
-        self, times: Mapping[tuple[str, Probe, int], dict[int, float]], at: _At
-    ) -> dict[tuple[str, bool, int], ProbePair]:
+    def _copied(self, probes: Mapping[Probe, Path], times: _Times) -> float:
+        """Seconds per byte of weights that the first card copies from the host in a long pass."""
+        probe, card = self._large(probes), self._cards[0]
+        words = ["-dev", card.name, "-ngl", "0"]
+        samples: list[float] = []
+        for _ in range(PROBE_ROUNDS):
+            samples += self._bench(probes[probe], words, (_COPIED_ROWS,), 0, probe)[_COPIED_ROWS]
+        extra = median(samples) - times[card.name, probe, 0][_COPIED_ROWS]
+        return max(_LEAST_COPIED, extra / probes[probe].stat().st_size)
+
+    def _pairs(self, times: _Times, at: _At) -> dict[tuple[str, bool, int], ProbePair]:
         """Format ("" for the tiny ones), experts and depth -> a pair of a device.
 
         The smaller one of a large probe has no layers: it is what the tiny ones take beyond theirs.
@@ -262,36 +337,44 @@ class _Session:
             pairs[first, False, 0],
             pairs[first, False, _DEPTH],
             _DEPTH,
-            4.0 * HIDDEN,
+            4.0 * self.size.hidden,
             products[first],
         )
         per_pass = max(0.0, tiny.fixed(1) - extra)
         return token_rates(products, scores, launch, per_pass, self._source)
 
     def _cluster(
-        self,
-        pairs: Mapping[str, dict[tuple[str, bool, int], ProbePair]],
-        cards: Sequence[_At],
-        ways: tuple[float, float, float],
+        self, pairs: Mapping[str, dict[tuple[str, bool, int], ProbePair]], ways: _Ways
     ) -> Cluster:
-        to_host, between, per_byte = ways
         host = self._rates(pairs[_HOST], 0.0)
-        ram = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         threads = {THREADS: str(self._threads)}
-        devices, links = [], []
-        for at, (card, address) in enumerate(zip(cards, self._servers, strict=True)):
-            own = pairs.get(card.name, pairs[cards[0].name])
-            rates = self._rates(own, host.per_pass + to_host)
-            name = f"rpc:{at}"
-            options = {NAME: f"RPC0[{address}]", **threads}
-            devices.append(_device(name, "gpu", rates, ram, options))
-            for source, target in ((_HOST, name), (name, _HOST)):
-                links.append(Link(source, target, to_host, 1.0 / per_byte))
-            for other in range(at):
-                for source, target in ((f"rpc:{other}", name), (name, f"rpc:{other}")):
-                    links.append(Link(source, target, between, 1.0 / per_byte))
-        devices.append(_device(_HOST, "cpu", host, ram, threads))
+        devices: list[Device] = []
+        links: list[Link] = []
+        for card in self._cards:
+            own = pairs.get(card.name, pairs[self._cards[0].name])
+            rates = self._rates(own, host.per_pass + ways.to_host)
+            name, options = card.device, {NAME: card.buffer}
+            links.append(Link(_HOST, name, ways.to_host, 1.0 / ways.copied))
+            links.append(Link(name, _HOST, ways.to_host, 1.0 / ways.per_byte))
+            for other in devices:
+                for source, target in ((other.name, name), (name, other.name)):
+                    links.append(Link(source, target, ways.between, 1.0 / ways.per_byte))
+            options |= {} if self._is_own else threads
+            devices.append(_device(name, "gpu", rates, card.memory, options))
+        devices.append(_device(_HOST, "cpu", host, _ram(), threads))
         return Cluster(tuple(devices), tuple(links), host=_HOST)
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Seconds of what goes from device to device."""
+
+    # to_host, between: to hand a state from the host to a card or back, and from card to card
+    to_host: float = 0.0
+    between: float = 0.0
+    # per_byte, copied: of a state, and to a card
+    per_byte: float = 0.0
+    copied: float = 0.0
 
 
 def _device(

@@ -9,7 +9,6 @@ verdict compares them within rounds, which cancels drift of the machine.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from placewright.core.plan import EVEN_SPLIT, PLAN, PlacerRecord, Plan, contende
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FieldError, InexpressibleError, InputError, RuntimeFailure
-from placewright.execution.engine.printed import printed_places, session_tokens
+from placewright.execution.engine.printed import printed_devices, printed_places, session_tokens
 from placewright.execution.engine.programs import (
     BENCH,
     COMPLETION,
@@ -58,7 +57,6 @@ _GREEDY = (
     *("-fit", "off", "-lm", "none", "-no-cnv", "-v", long("no-repack"), long("temp"), "0"),
     *map(long, ("ignore-eos", "no-display-prompt", "no-warmup", "prompt-cache-all")),
 )
-_FREE = re.compile(r"^\s*(\S+): .*\((\d+) MiB, (\d+) MiB free\)", re.MULTILINE)
 _MIB = 2.0**20
 BY_MEMORY, FITTED = "split by memory", "the engine's fit"
 _FIT_OPTIONS = {"-ngl", "-ts", "-ot", "-ncmoe", "-c"}  # that the fitting tool prints
@@ -235,6 +233,19 @@ def engine_servers(problem: Problem, engine: Programs, *, may_answer: bool) -> I
         yield running
 
 
+def listed_devices(
+    engine: Programs, servers: Sequence[str], *, explain: Callable[[], None] | None = None
+) -> dict[str, float]:
+    """Device of the engine, with those of servers -> free bytes.
+
+    Raises:
+        RuntimeFailure: the engine ended with an error.
+    """
+    words = [long("rpc"), ",".join(servers)] if servers else []
+    done = engine.run(BENCH, [*words, long("list-devices")], explain=explain)
+    return printed_devices(done.output.decode(errors="replace") + done.log)
+
+
 class _Session:
     """The programs that run a plan, with the options that they share."""
 
@@ -285,10 +296,7 @@ class _Session:
         Raises:
             InputError: a device of the plan is not there.
         """
-        words = [long("rpc"), ",".join(self._options.servers)] if self._options.servers else []
-        done = self._engine.run(BENCH, [*words, long("list-devices")], explain=self._explain)
-        text = done.output.decode(errors="replace") + done.log
-        found = {name: float(free) * _MIB for name, _, free in _FREE.findall(text)}
+        found = listed_devices(self._engine, self._options.servers, explain=self._explain)
         for name in self._options.devices:
             if name not in found:
                 known = ", ".join(found) or "none"
