@@ -53,16 +53,17 @@ def learned_values(folder: Path) -> dict[str, str]:
         for part in (
             [run for run in runs if run.evaluations == 500],
             [run for run in runs if run.evaluations == 5000],
-            read_runs(folder / "learned-more.json"),
+            [run for run in read_runs(folder / "learned-more.json") if run.evaluations == 500],
         )
     )
+    bare = runs_by_problem(read_runs(folder / "learned-bare.json"))
     judged = _judged(groups)
     stored = stored_rows(folder)
-    files = ("learned.json", "learned-more.json")
+    files = ("learned.json", "learned-bare.json", "learned-more.json")
     lines = [text for name in files for text in origin(_COMMAND, name, stored[name], {})]
     return {
         "origin": "\n\n".join(lines),
-        **_tables({"500": groups, "5000": long, "more": more}),
+        **_tables({"500": groups, "5000": long, "bare": bare, "more": more}),
         "more_table": _more_table(more),
         "who_learns": _who_learns(judged),
         "too_few": _too_few(max(map(len, judged.values())), 5),
@@ -75,7 +76,7 @@ def learned_values(folder: Path) -> dict[str, str]:
         "on_hardware": in_words(json.loads((folder / "measured-search.json").read_text())),
         "enlarged": _enlarged(_rows(folder, "enlarged")),
         **_policy(folder),
-        "not_run": _not_run(groups, long, more),
+        "not_run": _not_run({**groups, **bare}, long, more),
     }
 
 
@@ -307,17 +308,15 @@ def _policy(folder: Path) -> dict[str, str]:
 
 
 def _not_run(groups: Groups, long: Groups, more: Groups) -> str:
-    tables = (("500 evaluations", groups), ("5,000 evaluations", long), ("more problems", more))
+    tables = (("500 evaluations and that of bare names", groups), ("5,000 evaluations", long), ("more problems", more))
     sentences = []
     for title, part in tables:
         missing = [name for name in placers_that_learn() if name not in _learners(part)]
         sentences.append(f"in the table of {title}: {listed(missing)};")
-    text = [len(runs) for (_, name), runs in groups.items() if name == "hsdag"]
-    off = any(name == "hsdag:updates=false" for _, name in groups)
-    claim(bool(text) and not off, "`hsdag` has run in the first table, without its control")
-    sentences.append(
-        f"`hsdag` with updates off, and on more than {len(text)} problems or {max(text)} seeds;"
-    )
+    for name in _learners(groups):
+        ran = {problem for problem, own in groups if own == name}
+        if absent := sorted({problem for problem, _ in groups} - ran):
+            sentences.append(f"`{name}` with 500 evaluations on {', '.join(absent)};")
     problems = dict.fromkeys(problem for problem, _ in long)
     without = [p for p in problems if (p, COOLING) not in long or (p, COMMON) not in long]
     if without:

@@ -62,7 +62,9 @@ def _learned_page(file: str, evaluations: int) -> SuitePage:
 SUITES: dict[str, SuitePage] = {
     "learned-500": _learned_page("learned", 500),
     "learned-5000": _learned_page("learned", 5000),
+    "learned-bare-500": _learned_page("learned-bare", 500),
     "learned-more-500": _learned_page("learned-more", 500),
+    "learned-more-5000": _learned_page("learned-more", 5000),
     **{
         f"paper-{name}": SuitePage(
             "paper",
