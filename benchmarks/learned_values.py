@@ -308,7 +308,11 @@ def _policy(folder: Path) -> dict[str, str]:
 
 
 def _not_run(groups: Groups, long: Groups, more: Groups) -> str:
-    tables = (("500 evaluations and that of bare names", groups), ("5,000 evaluations", long), ("more problems", more))
+    tables = (
+        ("500 evaluations and that of bare names", groups),
+        ("5,000 evaluations", long),
+        ("more problems", more),
+    )
     sentences = []
     for title, part in tables:
         missing = [name for name in placers_that_learn() if name not in _learners(part)]
