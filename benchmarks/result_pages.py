@@ -586,8 +586,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "The first run of the engine on a GPU, with weights of two other models in part on its "
             "processor. Tensors lie where the plans have them. Of 792 greedy tokens one equals "
             "that of the model on the processor alone. The cause is not known yet: the models have "
-            "random weights, so that rounding may decide, but nothing here rules out a fault. Estimated "
-            "buffers are up to four times too small.",
+            "random weights, so that rounding may decide, but nothing here rules out a fault. "
+            "Estimated buffers are up to four times too small.",
             tables.language_errors,
         ),
         Section(
