@@ -453,19 +453,6 @@ def unit_labels(
     return tuple(labels)
 
 
-def random_values(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> HostArray:
-    """Standard normal values; small integers (valid as token numbers and masks), true, a text."""
-    if dtype == np.bool_:
-        return np.ones(shape, dtype)
-    if np.issubdtype(dtype, np.integer):
-        return rng.integers(0, 2, shape).astype(dtype)
-    if dtype == np.object_:
-        return np.full(shape, "text", dtype)
-    return rng.standard_normal(shape).astype(dtype)
-
-
 def segments_of_ops(
     graph: ComputationGraph, parts: Iterable[tuple[int, Sequence[int]]]
 ) -> tuple[OpSegment, ...]:

@@ -26,11 +26,12 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.signature import Signature
+from placewright.core.signature import Port, Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import cannot_compute, with_fixed_values
 from placewright.execution.processor import RAM, stay_on
+from placewright.execution.random_inputs import random_values, whole_numbers
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -38,7 +39,6 @@ from placewright.execution.runtime import (
     OpSegment,
     PlainCall,
     median_seconds,
-    random_values,
     require_signature,
     unit_labels,
     whole_segment,
@@ -58,6 +58,7 @@ from placewright.frameworks.onnxruntime.devices import (
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
 from placewright.frameworks.onnxruntime.state import Staying, with_whole_state
+from placewright.frameworks.onnxruntime.whole_numbers import NumberReaders
 from placewright.frameworks.segment_cache import SegmentCache
 from placewright.frameworks.weights_in_file import are_shared, give_back_pages
 from placewright.io.content import one_line
@@ -255,8 +256,12 @@ class OnnxModel:
         for port, dtype in zip(self.signature.inputs, self.input_dtypes(), strict=True):
             shape = self.parts.static_shape(port.tensor)
             assert shape is not None, "readers fix the shapes of all inputs"
-            values.append(random_values(rng, shape, dtype))
+            values.append(random_values(rng, shape, dtype, self._whole_numbers(port, dtype)))
         return with_fixed_values(self.signature, values)
+
+    def _whole_numbers(self, port: Port, dtype: np.dtype[Any]) -> Callable[[], range]:
+        value = self.parts.value_of_tensor[port.tensor]
+        return lambda: whole_numbers(value, dtype, NumberReaders(self.parts))
 
     def input_dtypes(self) -> list[np.dtype[Any]]:
         """NumPy types of the values of all inputs."""

@@ -23,6 +23,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.inputs import cannot_compute, with_fixed_values
 from placewright.execution.processor import stay_on
+from placewright.execution.random_inputs import random_values, whole_numbers
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -30,7 +31,6 @@ from placewright.execution.runtime import (
     OpSegment,
     PlainCall,
     median_seconds,
-    random_values,
     require_signature,
     unit_labels,
     whole_segment,
@@ -54,6 +54,7 @@ from placewright.frameworks.openvino.segments import (
 )
 from placewright.frameworks.openvino.state import with_whole_variables
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
+from placewright.frameworks.openvino.whole_numbers import number_uses
 from placewright.frameworks.segment_cache import SegmentCache
 from placewright.frameworks.weights_in_file import are_shared, give_back_pages
 
@@ -213,10 +214,13 @@ class OpenVinoModel:
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """Random values for all inputs, see `random_values`."""
         drawn = [
-            random_values(rng, tuple(port.get_shape()), port.get_element_type().to_dtype())
-            for port in self.model.inputs
+            random_values(rng, tuple(port.get_shape()), dtype, self._whole_numbers(port, dtype))
+            for port, dtype in zip(self.model.inputs, self.input_dtypes(), strict=True)
         ]
         return with_fixed_values(self.signature, drawn)
+
+    def _whole_numbers(self, port: Any, dtype: np.dtype[Any]) -> Callable[[], range]:
+        return lambda: whole_numbers(port, dtype, number_uses)
 
     def input_dtypes(self) -> list[np.dtype[Any]]:
         """NumPy types of the values of all inputs."""
