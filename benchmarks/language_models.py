@@ -90,7 +90,8 @@ def write_model(path: Path, model: Probe) -> None:
     kind = GGMLQuantizationType[model.dtype.upper()]
     for tensor, shape in probe_tensors(model).items():
         rows = shape[-2] if len(shape) > 1 else 1
-        is_large = model.hidden >= _WIDE and rows > _DRAWN_ROWS
+        # Not those of tokens: copies of a row are tokens of equal scores, of which any may win.
+        is_large = model.hidden >= _WIDE and _DRAWN_ROWS < rows != model.vocabulary
         drawn = (*shape[:-2], _DRAWN_ROWS, shape[-1]) if is_large else shape
         data = rng.standard_normal(drawn, dtype=np.float32) * np.float32(0.03)
         if len(shape) == 1:
