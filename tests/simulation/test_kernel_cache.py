@@ -81,10 +81,10 @@ def ended(process: subprocess.Popen[str]) -> str:
     return told
 
 
-def test_eight_processes_compile_each_kernel_once(tmp_path: Path) -> None:
+def test_processes_at_once_compile_each_kernel_once(tmp_path: Path) -> None:
     log = tmp_path / "compiled"
-    eight = [started(tmp_path, tmp_path / "cache", log) for _ in range(8)]
-    assert [ended(process) for process in eight] == [""] * 8
+    four = [started(tmp_path, tmp_path / "cache", log) for _ in range(4)]
+    assert [ended(process) for process in four] == [""] * 4
     assert sorted(log.read_text().split()) == ["inner", "other", "outer"]
 
 
