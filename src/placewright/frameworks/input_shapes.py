@@ -15,6 +15,8 @@ Shape = tuple[int, ...]
 _SHOWN = 4  # inputs in a message
 _SIDE, _LENGTH = 224, 128  # examples of the open dimensions of images, and of other inputs
 _IMAGE_RANK = 4
+_BATCH = re.compile(r"(?i)n|.*batch.*")  # symbols of batches
+_LENGTHS = re.compile(r"(?i)seq|len|time|step|frame|token")  # in symbols of lengths
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
     An input takes the dimensions that are asked for under one of its names, else under the last
     pattern that fits it. An open dimension takes the number that is asked for under its symbol, or
     that another input has there; a sum of symbols follows from them. Open dimensions that are a
-    batch count as 1: a first dimension, another with the same symbol, and one whose symbol is ``n``
-    or contains ``batch``. Warnings name them, and inputs that look like caches of open length.
+    batch count as 1: a first dimension that is not called a length, another with the same symbol,
+    and one whose symbol is ``n`` or contains ``batch``. Warnings name them, and inputs that look
+    like caches of open length.
 
     Args:
         inputs: in the model's order.
@@ -62,7 +65,7 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
         if wanted is None and stated.dimensions is not None:
             known = [_size(dimension, sizes) for dimension in stated.dimensions]
             guessed = [
-                1 if size is None and (at == 0 or symbol in batches) else size
+                1 if size is None and (symbol in batches or _is_batch(at, symbol)) else size
                 for at, (size, symbol) in enumerate(zip(known, stated.dimensions, strict=True))
             ]
             closed = tuple(size for size in guessed if size is not None)
@@ -193,12 +196,22 @@ def _size(dimension: int | str, sizes: Mapping[str, int]) -> int | None:
     return sum(known) if len(known) == len(parts) else None
 
 
+def _is_batch(at: int, dimension: int | str) -> bool:
+    """True for an open first dimension that is not called a length."""
+    return (
+        isinstance(dimension, str)
+        and at == 0
+        and (_BATCH.fullmatch(dimension) is not None or _LENGTHS.search(dimension) is None)
+    )
+
+
 def _batch_symbols(inputs: Sequence[StatedInput]) -> dict[str, None]:
-    """Symbols of first dimensions, and symbols with the name of a batch."""
+    """Symbols of first dimensions that are batches, and symbols with the name of a batch."""
     first = [stated.dimensions[0] for stated in inputs if stated.dimensions]
     others = [symbol for stated in inputs for symbol in _symbols_of(stated)]
-    named = [symbol for symbol in others if re.fullmatch(r"(?i)(n|.*batch.*)", symbol)]
-    return dict.fromkeys([s for s in first if isinstance(s, str) and _is_symbol(s)] + named)
+    named = [symbol for symbol in others if _BATCH.fullmatch(symbol)]
+    batches = [s for s in first if isinstance(s, str) and _is_symbol(s) and _is_batch(0, s)]
+    return dict.fromkeys(batches + named)
 
 
 def _require_fit(stated: StatedInput, wanted: Shape) -> None:
@@ -253,7 +266,7 @@ def _example(stated: StatedInput, sizes: Mapping[str, int]) -> str:
     otherwise = _SIDE if len(dimensions) >= _IMAGE_RANK else _LENGTH
     known = [_size(dimension, sizes) for dimension in dimensions]
     return ",".join(
-        str(size if size is not None else otherwise if at > 0 else 1)
+        str(size if size is not None else 1 if _is_batch(at, dimensions[at]) else otherwise)
         for at, size in enumerate(known)
     )
 

@@ -36,6 +36,15 @@ class TestRefusals:
             "they occur, argument `shapes` height=224 argument `shapes` width=224"
         )
 
+    def test_a_length_is_no_batch_where_it_comes_first(self) -> None:
+        frames = StatedInput(("frames",), ("sequence_length", 576))
+        assert refusal(frames) == (
+            "costs need fixed dimensions, and those of 'frames' [sequence_length, 576] are open; "
+            "give sizes of your own, for example argument `shapes` frames=128,576, or, wherever "
+            "they occur, argument `shapes` sequence_length=128"
+        )
+        assert fixed_shapes([frames], {"sequence_length": (9,)}) == [(9, 576)]
+
     def test_a_dimension_without_a_symbol_is_a_question_mark(self) -> None:
         told = refusal(StatedInput(("x",), ("", 3, "", 7)))
         assert "'x' [?, 3, ?, 7] are open; give sizes of your own, for example " in told

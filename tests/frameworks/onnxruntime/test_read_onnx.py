@@ -418,3 +418,56 @@ def test_converting_a_program_says_nothing_of_what_cannot_be_folded(
     assert made.exists()
     told = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
     assert [text for text in told if text.strip()] == []
+
+
+def test_results_of_a_loop_have_the_shape_of_what_stays_the_same(tmp_path: Path) -> None:
+    """A state of 2 x 4 after five turns, and the five states beside each other."""
+    value = helper.make_tensor_value_info
+    inside = body(
+        [
+            helper.make_node("Identity", ["again"], ["on"]),
+            helper.make_node("Exp", ["state"], ["next"]),
+            helper.make_node("Neg", ["next"], ["seen"]),
+        ],
+        [value("turn", TensorProto.INT64, []), value("again", TensorProto.BOOL, []),
+         value("state", FLOAT, [2, 4])],
+        [value("on", TensorProto.BOOL, []), value("next", FLOAT, [2, 4]),
+         value("seen", FLOAT, [2, 4])],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Loop", ["trips", "", "x"], ["last", "all"], name="loop", body=inside),
+        helper.make_node("Relu", ["last"], ["y"], name="after"),
+        helper.make_node("Relu", ["all"], ["z"], name="after all"),
+    ]
+    graph, _ = read_onnx(write(tmp_path / "loop.onnx", nodes, {"trips": np.array(5)}))
+    shapes = {graph.op_names[op]: [graph.tensor_shapes[t] for t in graph.op_outputs.row(op)]
+              for op in range(graph.n_ops)}  # fmt: skip
+    assert shapes == {"loop": [(2, 4), (5, 2, 4)], "after": [(2, 4)], "after all": [(5, 2, 4)]}
+
+
+@pytest.mark.parametrize("form", ["initializer", "Constant"])
+def test_constants_of_both_branches_are_weights_of_the_choice(form: str, tmp_path: Path) -> None:
+    """A matrix of 4 x 5 and one of 4 x 3, each four bytes an element; one of them nested."""
+
+    def branch(name: str, width: int) -> Any:
+        tensor = helper.make_tensor(f"w{width}", FLOAT, [4, width], np.zeros(4 * width, np.float32))
+        nodes = [helper.make_node("MatMul", ["x", f"w{width}"], ["wide"]),
+                 helper.make_node("ReduceSum", ["wide"], ["inner"], keepdims=0)]  # fmt: skip
+        if form == "Constant":
+            nodes.insert(0, helper.make_node("Constant", [], [f"w{width}"], value=tensor))
+        out = helper.make_tensor_value_info("inner", FLOAT, [])
+        return helper.make_graph(nodes, name, [], [out], [tensor] * (form == "initializer"))
+
+    def chosen(then: Any, other: Any) -> Any:
+        return helper.make_node("If", ["c"], ["y"], name="choice", then_branch=then,
+                                else_branch=other)  # fmt: skip
+
+    out = helper.make_tensor_value_info("y", FLOAT, [])
+    nested = helper.make_graph([chosen(branch("deep", 3), branch("deeper", 3))], "else", [], [out])
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["c"], name="condition", to=TensorProto.BOOL),
+        chosen(branch("then", 5), nested),
+    ]
+    graph, _ = read_onnx(write(tmp_path / "branch.onnx", nodes))
+    assert graph.weight_bytes.sum() == 4 * 4 * (5 + 3 + 3)

@@ -220,6 +220,16 @@ def bodies_of(node: Any) -> Iterator[Any]:
         yield from attribute.graphs
 
 
+def constants_inside(node: Any) -> Iterator[Any]:
+    """Yield the tensors that the bodies of a node hold, and the bodies of their nodes."""
+    for graph in bodies_of(node):
+        yield from graph.initializer
+        for inner in graph.node:
+            if inner.op_type == "Constant":
+                yield from (a.t for a in inner.attribute if a.name == "value")
+            yield from constants_inside(inner)
+
+
 def values_read(node: Any) -> Iterator[str]:
     """Yield the values that a node reads, including those that its bodies take from around it."""
     yield from filter(None, node.input)

@@ -25,6 +25,7 @@ from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.flops import (
     Values,
     constant_numbers,
+    constants_inside,
     extents,
     node_flops,
     values_read,
@@ -34,6 +35,7 @@ from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
     with_all_types,
+    with_inferred_types,
 )
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_files
@@ -118,11 +120,10 @@ def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
     Returns:
         The model with shapes, and whether its tensors are small enough to compute numbers.
     """
-    infer = onnx.shape_inference.infer_shapes
-    plain = infer(model, strict_mode=True)
+    plain = with_inferred_types(onnx, model, computes=False)
     if not _is_small(plain.graph):
         return plain, False
-    whole = infer(model, strict_mode=True, data_prop=True)
+    whole = with_inferred_types(onnx, model)
     return whole, _is_small(whole.graph)
 
 
@@ -294,6 +295,7 @@ class _Reading:
             weights=[
                 *self._weights_of(node, [value for value in read if value in self._constants]),
                 *(self._weights[value] for value in read if value in self.kept.inputs),
+                *self._weights_inside(node),
             ],
         )
         for value in filter(None, node.output):
@@ -317,6 +319,12 @@ class _Reading:
         size = shape[1] * (blocks * (block * width + 4) + math.ceil(blocks * width))
         others = self._held([value for value in constants if value != packed])
         return [self.builder.add_weight(size, dtype="u8"), *map(self._weight, others)]
+
+    def _weights_inside(self, node: Any) -> list[int]:
+        """Make one weight of all constants in a loop's body or in both branches of a choice."""
+        held = constants_inside(node)
+        size = sum(_bytes(self.onnx, tensor.data_type, tuple(tensor.dims)) for tensor in held)
+        return [self.builder.add_weight(size)] if size else []
 
     def _weight(self, value: str) -> int:
         if value not in self._weights:

@@ -25,7 +25,11 @@ from placewright.execution.runtime import OpSegment, require_folded, require_sam
 from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.onnxruntime.flops import values_read
 from placewright.frameworks.onnxruntime.state import Staying, keep_state
-from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_all_types
+from placewright.frameworks.onnxruntime.value_types import (
+    set_input_shapes,
+    with_all_types,
+    with_inferred_types,
+)
 from placewright.frameworks.weights_in_file import in_file
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
@@ -68,7 +72,7 @@ class OnnxParts:
         model = onnx.load(str(path), load_external_data=False)
         set_input_shapes(model, source.shapes)
         try:
-            self.model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+            self.model = with_inferred_types(onnx, model)
         except onnx.shape_inference.InferenceError as error:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
         with_all_types(onnx, self.model, path.parent)

@@ -7,9 +7,11 @@ ONNX cannot infer types behind operators of other domains, such as those of quan
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from placewright.frameworks.onnxruntime.flops import bodies_of, constant_numbers
 
 _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
@@ -47,6 +49,56 @@ def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     for value in model.graph.output:
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
+
+
+def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
+    """Copy a model with the types and dimensions that ONNX infers.
+
+    ONNX leaves the results of loops open, because a state may grow. Those of a state whose shape
+    stays the same through the body are added here, and what follows from them.
+
+    Args:
+        computes: whether ONNX may compute numbers on which dimensions depend.
+
+    Raises:
+        onnx.shape_inference.InferenceError: shapes contradict each other.
+    """
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=computes)
+    inner = inferred.graph
+    type_of = {value.name: value.type for value in (*inner.value_info, *inner.output)}
+    added = False
+    for node in inner.node:
+        for name, kind in _results_of_loop(onnx, inner, node) if node.op_type == "Loop" else ():
+            present = type_of.get(name)
+            if present is not None and not _is_complete(present) and _adds(kind, present):
+                present.CopyFrom(kind)
+                added = True
+    if not added:
+        return inferred
+    return onnx.shape_inference.infer_shapes(inferred, strict_mode=True, data_prop=computes)
+
+
+def _results_of_loop(onnx: Any, graph: Any, node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the results of a loop whose types do not change from turn to turn, and the types."""
+    (body,) = bodies_of(node)
+    n_states = len(node.input) - 2
+    trips = constant_numbers(onnx, graph).get(node.input[0])
+    entered, left = body.input[1].name, body.output[0].name
+    constants = {"", *(tensor.name for tensor in graph.initializer)}
+    runs_to_its_end = node.input[1] in constants and any(
+        inner.op_type == "Identity" and (inner.input[0], inner.output[0]) == (entered, left)
+        for inner in body.node
+    )
+    for at, name in enumerate(node.output):
+        kind = body.output[1 + at].type
+        if not name or not _is_complete(kind) or kind.WhichOneof("value") != "tensor_type":
+            continue
+        if at < n_states:
+            if body.input[2 + at].type == kind:
+                yield name, kind
+        elif trips is not None and trips >= 0 and runs_to_its_end:
+            extents = [trips, *(d.dim_value for d in kind.tensor_type.shape.dim)]
+            yield name, onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, extents)
 
 
 def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:
