@@ -275,17 +275,22 @@ def test_buffers_have_room_for_a_micro_batch_however_short_the_prompt(tmp_path: 
     assert card[0] >= card[1]  # the longer one also copies weights to the card
 
 
-@pytest.mark.parametrize("name", ["dense", "fused"])
-def test_buffers_are_those_of_the_modules_on_a_device(name: str, tmp_path: Path) -> None:
-    """By hand, in states of 512 tokens: two, and q, k, v or three of twice the width."""
+@pytest.mark.parametrize(("name", "widths"), [("dense", (1, 0.5, 0.5, 1)), ("fused", (2, 1))])
+def test_matrices_come_in_the_order_of_the_engine(
+    name: str, widths: tuple[float, ...], tmp_path: Path
+) -> None:
+    """Those of queries, keys and values first, or one of all; in states of 512 tokens."""
     model = load_model(written(tmp_path, name))
     assert model.works is not None
     work = model.works(TokenRequest(300, 20, 1024))
     state, mask = 4.0 * 512 * 256, 2.0 * 512 * 1024
-    of = dict(zip(work.graph.op_names, work.activations, strict=True))
-    assert of["layers.0.attention"] == (2 + 1 + 0.5 + 0.5) * state + mask
-    assert of["layers.0.feed-forward"] == (2 + 3 * 2) * state + mask == work.buffer_bytes
-    assert of["head"] == 512 * 4 * 512 + state
+    of = dict(zip(work.graph.op_names, work.matrices, strict=True))
+    attention = of["layers.0.attention"]
+    assert [matrix.wide_bytes / state for matrix in attention] == list(widths)
+    assert [matrix.wide_bytes / state for matrix in of["layers.0.feed-forward"]] == [2, 2, 2]
+    assert {matrix.state_bytes for matrix in attention} == {state}
+    assert work.buffer_bytes == (2 + 3 * 2) * state + mask
+    assert [matrix.wide_bytes for matrix in of["head"]] == [512 * 4 * 512]
 
 
 def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:

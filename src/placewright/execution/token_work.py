@@ -112,6 +112,17 @@ class ModuleWork:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """A matrix of weights, and what it makes of a micro-batch."""
+
+    weight_bytes: float  # of the matrix
+    # activations on either side: as wide as the state, for all experts of a token, or as it makes
+    # it from that
+    state_bytes: float
+    wide_bytes: float
+
+
+@dataclass(frozen=True)
 class RequestedWork:
     """A language model and a request, as a graph of modules with the work of each."""
 
@@ -121,13 +132,11 @@ class RequestedWork:
     work: Sequence[tuple[ModuleWork, ...]]  # of each op of `graph`, in each of `request.passes`
     caches: Sequence[float]  # bytes of keys, values and states that each op keeps
     buffer_bytes: float  # that an engine keeps free on each device that computes
-    # the largest weights that one op needs, as a device that computes with weights of another
-    # memory copies them
-    streamed_bytes: float
+    streamed_bytes: float  # that it keeps besides, where it computes with weights of another memory
     # that the host needs besides, for states that it makes and hands on
     embedding_bytes: float = 0.0
     scratch_bytes: float = 0.0  # by which logits exceed the buffers, among the weights of the head
-    activations: Sequence[float] = ()  # bytes while a micro-batch passes each op
+    matrices: Sequence[tuple[Matrix, ...]] = ()  # of each op, in the order in which they multiply
 
 
 Works = Callable[[TokenRequest], RequestedWork]

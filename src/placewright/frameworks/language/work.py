@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError
+from placewright.execution.engine.buffers import streaming_buffer
 from placewright.execution.token_work import (
+    Matrix,
     ModuleWork,
     Pass,
     Product,
@@ -77,7 +79,7 @@ def requested_work(
         tuple(_work(model, request, pass_, *modules[name]) for pass_ in request.passes)
         for name in graph.op_names
     )
-    return RequestedWork(
+    found = RequestedWork(
         graph,
         replace(source, options={**source.options, **request.options}),
         request,
@@ -88,11 +90,12 @@ def requested_work(
             for name in graph.op_names
         ],
         buffers,
-        float(max(weight.n_bytes for weight in model.all_weights())),
+        0.0,
         float(_ACTIVATION_BYTES * batch * _STATES * model.hidden),
         step.scratch_bytes,
-        [activations[name] for name in graph.op_names],
+        [_matrices(model, *modules[name][:2], batch) for name in graph.op_names],
     )
+    return replace(found, streamed_bytes=max(0.0, streaming_buffer(found) - buffers))
 
 
 _Module = tuple[Part, Sequence[Weight], Cache]
@@ -184,3 +187,27 @@ def _activation_bytes(
     made = max(largest, whole - largest) if part == "attention" else whole
     states = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + made / model.hidden)
     return states + 2.0 * batch * context
+
+
+def _matrices(
+    model: LanguageModel, part: Part, weights: Sequence[Weight], batch: int
+) -> tuple[Matrix, ...]:
+    """The matrices of a module in the order in which llama.cpp multiplies with them.
+
+    The last one of attention is that behind the cache, as large as the one of queries, or smaller
+    than one of queries, keys and values. The last one of others makes a state again; a gate of one
+    row is left out. A module without any changes the state alone.
+    """
+    used = model.experts_used if part == "experts" else 1
+    share = model.share_of_experts if part == "experts" else 1.0
+    found = sorted((w for w in weights if w.multiplies), key=lambda w: -w.n_elements)
+    if part == "attention" and len(found) > 2:
+        found = [found[0], *found[2:], found[1]]
+    elif found and part != "attention":
+        found = [weight for weight in found if weight.n_elements * 8 >= found[0].n_elements]
+    row = _ACTIVATION_BYTES * batch
+    state = float(row * model.hidden * used)
+    return tuple(
+        Matrix(float(weight.n_bytes), state, row * weight.n_elements * share / model.hidden)
+        for weight in found
+    ) or (Matrix(0.0, state, state),)

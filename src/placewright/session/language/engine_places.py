@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.cluster import STREAMED_BY
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.residency import Kept
+from placewright.execution.engine.buffers import compute_buffers
+from placewright.execution.engine.micro_batch import EngineLayout
 from placewright.execution.engine.printed import HOST, ROUNDING, Printed
 from placewright.execution.token_work import RequestedWork, TokenRequest, Works
 from placewright.writers.llama_cpp import TENSORS, buffers_of, engine_options, first_of_layers
 
 _CONTEXT_STEP = 256  # tokens to which the engine rounds a context up
-_COPIES = 4  # of the inputs of a device, if micro-batches are pipelined (GGML_SCHED_MAX_COPIES)
 _IN_LAYER = re.compile(r"blk\.(\d+)\.(.+?)\.(?:weight|bias)")
 _KINDS = ("Experts", "SharedExperts", "FeedForward")  # the last matches tensors of the others, too
 
@@ -128,16 +130,13 @@ def _memory(
     graph, caches = work.graph, np.asarray(work.caches)
     weights = _weights(graph, label, len(names))
     weights[label[graph.op_index["head"]]] -= work.scratch_bytes
-    buffers_there = np.zeros(len(names))  # a buffer holds one module's activations after another's
-    np.maximum.at(buffers_there, label, work.activations)
-    if _is_pipelined(plan):
-        buffers_there += _COPIES * _input_bytes(work)
+    buffers_there = compute_buffers(work, _layout(plan, buffers))
     kept = np.bincount(label, caches, minlength=len(names))
     return {
         name: Memory(
             float(weights[at] - kept[at]),
             float(kept[at]),
-            float(buffers_there[at]) + (_of_embedding(work, label) if name == HOST else 0.0),
+            buffers_there[name],
             printed.weights.get(name, 0.0),
             printed.caches.get(name, 0.0),
             printed.compute.get(name, 0.0),
@@ -146,34 +145,25 @@ def _memory(
     }
 
 
-def _is_pipelined(plan: Plan) -> bool:
-    """True if the engine computes several micro-batches at once, for which it copies inputs.
+def _layout(plan: Plan, buffers: tuple[str, ...]) -> EngineLayout:
+    """How the engine lays the activations of a plan out.
 
-    It does so if cards have all layers and the head, and no tensor is moved (constructor of
-    `llama_context`).
+    It pipelines micro-batches if several cards have all layers and the head, and no tensor is moved
+    (constructor of `llama_context`).
     """
-    options = engine_options(plan)
+    options, devices = engine_options(plan), plan.problem.cluster.devices
+    cards = [buffer for buffer in buffers if buffer != HOST]
+    is_on_cards = options.gpu_layers > len(first_of_layers(plan.problem.graph))
     moves = bool(options.overrides) or options.cpu_experts > 0
-    layers = len(first_of_layers(plan.problem.graph))
-    return len(options.devices) > 1 and options.gpu_layers > layers and not moves
-
-
-def _input_bytes(work: RequestedWork) -> float:
-    """Bytes of a state, and of the mask of attention, of a micro-batch."""
-    tokens = min(work.request.micro_batch, work.request.sequences * work.request.context)
-    return work.embedding_bytes / 2 + 2.0 * tokens * work.request.context
-
-
-def _of_embedding(work: RequestedWork, label: IntArray) -> float:
-    """Bytes of states of the host beside its modules: two if it has the whole first layer, or one.
-
-    It adds the first of them to the result of that layer.
-    """
-    graph = work.graph
-    modules = np.array(graph.op_modules)
-    first = label[modules == graph.op_modules[graph.op_index["embedding"] + 1]]
-    is_whole = bool((first == label[graph.op_index["embedding"]]).all())
-    return work.embedding_bytes if is_whole else work.embedding_bytes / 2
+    streams = options.is_streaming and any(STREAMED_BY in device.options for device in devices)
+    return EngineLayout(
+        [buffers[int(at)] for at in plan.placement.device_of],
+        cards,
+        HOST,
+        cards[0] if streams else None,
+        is_pipelined=len(cards) > 1 and is_on_cards and not moves,
+        is_on_cards=is_on_cards,
+    )
 
 
 def _weights(graph: ComputationGraph, label: IntArray, count: int) -> FloatArray:
