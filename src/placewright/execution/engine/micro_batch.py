@@ -12,7 +12,7 @@ _MASK_BYTES = 2  # for a token and one that it may look at
 
 @dataclass(frozen=True)
 class EngineLayout:
-    """Where an engine has the modules of a model, and how it computes them."""
+    """Places of a model's modules in an engine, and its ways of computing them."""
 
     at: Sequence[str]  # buffer of each op's weights and caches
     cards: Sequence[str]  # buffers of cards, in the engine's order

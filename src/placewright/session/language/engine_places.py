@@ -146,7 +146,7 @@ def _memory(
 
 
 def _layout(plan: Plan, buffers: tuple[str, ...]) -> EngineLayout:
-    """How the engine lays the activations of a plan out.
+    """Places of modules by which the engine lays out the activations of a plan.
 
     It pipelines micro-batches if several cards have all layers and the head, and no tensor is moved
     (constructor of `llama_context`).
