@@ -313,7 +313,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         Section(
             "Claims of methods that refuse features", "proofs-by-method",
             "python -m benchmarks.proofs --models max-load --methods cp-sat,maxload-ip "
-            "--problems 4940 --results docs/results/proofs-by-method.json",
+            "--problems 10000 --results docs/results/proofs-by-method.json",
             "Problems of throughput without what the named methods refuse. All refuse shared "
             "channels, unlike links and routes through the host. Programs over ideals also refuse "
             "limits on energy and price, modes, memory pools, and phases that add up. Their rows "
