@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ class JointGraph:
     forward: tuple[str, ...]
     backward: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]  # (backward call, forward call for which autograd made it)
+    is_random: bool  # it draws random numbers
 
 
 def joint_graph(
@@ -94,7 +97,7 @@ def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]
         raise InputError("this model has no parameter that requires a gradient: nothing to train")
     mode: Any = detect_fake_mode(fakes)
     try:
-        with mode, torch.enable_grad():
+        with _without_onednn(), mode, torch.enable_grad():
             traced, metadata, *_ = _aot_export_function(
                 forward,
                 tuple(fakes),
@@ -107,6 +110,20 @@ def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]
         raise InputError(f"the training step cannot be traced: {one_line(error)}") from error
     changed = [i for i, info in enumerate(metadata.input_info) if info.mutates_data]
     return traced, changed
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Trace recurrent layers as plain operators.
+
+    Those of oneDNN have a backward pass that only autograd itself can call.
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of the switch, about hardware of others
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
 
 
 def _joint(
@@ -150,7 +167,8 @@ def _joint(
     backward = tuple(node.name for node in calls if _is_backward(node))
     forward = tuple(node.name for node in calls if not _is_backward(node))
     named = {name: node.name for name, node in of_parameter.items()}
-    return JointGraph(program, named, forward, backward, _pairs(calls))
+    is_random = any(map(draws_random_numbers, calls))
+    return JointGraph(program, named, forward, backward, _pairs(calls), is_random)
 
 
 def _name_placeholders(graph: Graph, names: Sequence[str]) -> None:

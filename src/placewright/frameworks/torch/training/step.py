@@ -18,7 +18,6 @@ from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
-from placewright.frameworks.torch.pt2.file import load_program
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
@@ -36,11 +35,12 @@ from placewright.frameworks.torch.reading.fx_program import (
     inference_program,
     tensors_in,
 )
-from placewright.frameworks.torch.reading.reader import exported_module, program_hash
+from placewright.frameworks.torch.reading.reader import program_hash
 from placewright.frameworks.torch.reading.state import colocation_classes, state_views
+from placewright.frameworks.torch.training.eager import require_equal_step
+from placewright.frameworks.torch.training.exporting import exported_step
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
 from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
-from placewright.io.content import existing_path, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -257,9 +257,9 @@ def read_training(
 ) -> ReadProgram:
     """Read the training step of a module that returns its loss.
 
-    A module is traced with batch normalisation on the batch's own statistics, whose running
-    averages the step updates; a ``.pt2`` file in the mode in which it was exported. The hash
-    leaves out the values of the weights, since training changes them.
+    A module is traced in training mode but for parts that are in evaluation mode, see
+    `exported_step`; a ``.pt2`` file in the mode in which it was exported. The hash leaves out the
+    values of the weights, since training changes them.
 
     Args:
         model: a module whose only or first output is a scalar, the loss; or the path of a ``.pt2``
@@ -280,11 +280,13 @@ def read_training(
     """
     torch = _torch()
     rule = rule_of(optimizer)
-    original = _exported(model, example_inputs, dropout)
+    original, eager = exported_step(model, example_inputs, dropout=dropout)
     exported = _with_scalar_loss(original)
     examples = [example.detach() for example in tensors_in(example_inputs)]
     names = input_names or FxInterface.of(original).input_names
     joint = joint_graph(exported, examples, names, allow_random=dropout)
+    if eager is not None and exported is original and not joint.is_random:
+        require_equal_step(eager, joint, exported)
     updated = add_updates(joint, rule)
     program = replace(
         joint.program,
@@ -376,26 +378,6 @@ def _graph(
     inputs = [(name, name) for name in program.inputs]
     outputs = [("loss", node) for node in program.outputs]
     return builder.build(), signature_of(program.module.graph, ops, inputs, outputs)
-
-
-def _exported(
-    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor], dropout: bool
-) -> ExportedProgram:
-    torch = _torch()
-    if isinstance(model, Path | str):
-        return load_program(existing_path(model))
-    modes = {part: part.training for part in model.modules()}
-    try:
-        for part in modes:
-            part.training = dropout or isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-        return exported_module(model, example_inputs)
-    except Exception as error:  # tracing runs the module's own code
-        raise InputError(
-            f"module {type(model).__name__} cannot be exported: {one_line(error)}"
-        ) from error
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:

@@ -1,0 +1,132 @@
+"""One step of a module itself, against which its traced step is checked.
+
+Tracing leaves out what PyTorch does around operators: backward passes of an own
+``torch.autograd.Function``, hooks of gradients, and buffers that a part replaces. A step that is
+traced without them trains another model, and nothing later can see that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+    from placewright.frameworks.torch.training.joint import JointGraph
+
+_TOLERANCE, _COARSE = 1e-3, 5e-2  # relative to the largest element; of types below 32 bits
+_MOST_BYTES = 2**30  # of parameters; the check holds them, their gradients and a step's tensors
+
+
+@dataclass(frozen=True)
+class EagerStep:
+    """Loss, gradients and buffers of a step of the module, by path in the module."""
+
+    loss: torch.Tensor
+    gradients: dict[str, torch.Tensor | None]
+    buffers: dict[str, torch.Tensor]  # after the step
+
+
+def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
+    """Run forward and backward once, and leave the module as it was.
+
+    Returns:
+        None if the step cannot be compared: its weights have no values or are large, it cannot run
+        here, or it returns no scalar first.
+    """
+    import torch
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    held = [*parameters.values(), *model.buffers()]
+    if any(value.device.type != "cpu" for value in held):
+        return None
+    if sum(value.numel() * value.element_size() for value in held) > _MOST_BYTES:
+        return None
+    before = [
+        (part, name, value, None if value is None else value.detach().clone())
+        for part in model.modules()
+        for name, value in part._buffers.items()
+    ]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            by_name = isinstance(examples, Mapping)
+            loss = _first(model(**examples) if by_name else model(*examples))
+            if loss is None:
+                return None
+            wanted = {path: p for path, p in parameters.items() if p.requires_grad}
+            gradients = torch.autograd.grad(loss.sum(), list(wanted.values()), allow_unused=True)
+        after = {
+            path: value.detach().clone()
+            for path, value in model.named_buffers(remove_duplicate=False)
+        }
+        return EagerStep(loss.detach(), dict(zip(wanted, gradients, strict=True)), after)
+    except Exception:  # the module's own code; tracing reports what does not run
+        return None
+    finally:
+        for part, name, value, kept in before:
+            part._buffers[name] = value
+            if value is not None and kept is not None:
+                with torch.no_grad():
+                    value.copy_(kept)
+
+
+def _first(outputs: Any) -> Any:
+    """The scalar loss of a module's outputs, None if there is none."""
+    import torch
+    from torch.utils import _pytree
+
+    found = [value for value in _pytree.tree_leaves(outputs) if isinstance(value, torch.Tensor)]
+    is_loss = bool(found) and found[0].numel() == 1 and found[0].requires_grad
+    return found[0] if is_loss else None
+
+
+def require_equal_step(eager: EagerStep, joint: JointGraph, exported: ExportedProgram) -> None:
+    """Require the loss, gradients and buffers of the traced step to be those of the module.
+
+    Raises:
+        InputError: the traced step would train another model.
+    """
+    import torch
+
+    program, signature = joint.program, exported.graph_signature
+    values = {**program.state, **program.example_inputs}
+    names = [n.name for n in program.module.graph.nodes if n.op == "placeholder"]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        results = list(program.module(*(values[name] for name in names)))
+    loss, others = results[0], results[1:]
+    buffers = dict(zip(program.updates, others, strict=False))
+    gradients = dict(zip(joint.gradients, others[len(buffers) :], strict=True))
+    _require(loss, eager.loss, "its loss")
+    for name, path in signature.inputs_to_parameters.items():
+        expected = eager.gradients.get(path)
+        if name in values and (name in gradients or expected is not None):
+            _require(gradients.get(name), expected, f"the gradient of '{path}'")
+    for name, path in signature.inputs_to_buffers.items():
+        if path in eager.buffers and name in values:
+            _require(buffers.get(name, values[name]), eager.buffers[path], f"buffer '{path}'")
+
+
+def _require(traced: Any, own: Any, what: str) -> None:
+    import torch
+
+    size = own if own is not None else traced
+    tolerance = _TOLERANCE if size.dtype.itemsize >= 4 else _COARSE
+    traced = torch.zeros_like(size) if traced is None else traced
+    own = torch.zeros_like(size) if own is None else own
+    traced, own = traced.detach().double(), own.detach().double().reshape(traced.shape)
+    if not own.numel():
+        return
+    largest = float(own.abs().max())
+    difference = float((traced - own).abs().max())
+    if difference > tolerance * largest + 1e-9:
+        raise InputError(
+            f"the traced step is not that of the module: {what} differs by {difference:.3g}, where "
+            f"its largest value is {largest:.3g}. Tracing leaves out backward passes of own "
+            "autograd functions, hooks, and buffers that a part of the module replaces; write them "
+            "with operators of PyTorch, and change buffers in place"
+        )

@@ -1,0 +1,154 @@
+"""The traced step is the module's own: modes, recurrent layers, and what tracing cannot see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import placewright as pw
+from placewright.errors import InputError
+from placewright.frameworks.torch.training.step import read_training
+
+
+class Loss(nn.Module):
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.body(x), labels)
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return -gradient
+
+
+class Between(nn.Module):
+    """A function between two layers."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function, self.first, self.second = function, nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(self.function(self.first(x)))
+
+
+class Counting(nn.Module):
+    """A part that replaces its buffer by another tensor."""
+
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count = self.count + 1
+        scores: torch.Tensor = self.layer(x) + self.count * torch.arange(4.0)
+        return scores
+
+
+class Regularised(nn.Module):
+    """It computes otherwise in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.layer(x)
+        return scores * 3 if self.training else scores
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(3, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(10, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(self.cells(x.unflatten(1, (2, 3)))[0][:, -1])
+
+
+def hooked(x: torch.Tensor) -> torch.Tensor:
+    if x.requires_grad:
+        x.register_hook(lambda gradient: gradient * 3)
+    return x
+
+
+def batch_of() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(8, 6, generator=generator), torch.arange(8) % 4
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (lambda: Between(Reversed.apply), "gradient of 'body.first.weight'"),
+        (lambda: Between(hooked), "gradient of 'body.first.weight'"),
+        (Counting, "buffer 'body.count'"),
+    ],
+)
+def test_what_tracing_leaves_out_is_refused(body: Callable[[], nn.Module], what: str) -> None:
+    module = Loss(body())
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    with pytest.raises(InputError, match=what):
+        read_training(module, batch_of())
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def frozen() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5).eval(), nn.Linear(5, 4))
+
+
+def normalised() -> nn.Module:
+    layers = nn.Conv1d(2, 4, 1), nn.InstanceNorm1d(4, track_running_stats=True)
+    return nn.Sequential(nn.Unflatten(1, (2, 3)), *layers, nn.Flatten(), nn.Linear(12, 4))
+
+
+@pytest.mark.parametrize("body", [frozen, normalised, Regularised, Recurrent])
+@pytest.mark.parametrize("is_whole_off", [False, True])
+def test_a_step_has_the_modes_of_the_module(
+    body: Callable[[], nn.Module], is_whole_off: bool
+) -> None:
+    """As a plain loop; a module that is in evaluation mode as a whole trains as after train()."""
+    torch.manual_seed(0)
+    module = Loss(body())
+    module.body.register_buffer("unused", torch.zeros(1))
+    modes = [part.training for part in module.modules()]
+    if is_whole_off:
+        module.eval()
+        modes = [False] * len(modes)
+    plan = pw.place(
+        module,
+        example_inputs=batch_of(),
+        objective="training",
+        optimizer="sgd:learning_rate=0.1",
+        devices="cpu:0",
+        quick=True,
+        evaluations=1,
+    )
+    assert [part.training for part in module.modules()] == modes
+    with pw.load(plan) as step:
+        losses = [step(*batch_of()) for _ in range(3)]
+    if is_whole_off:
+        module.train()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    for found in losses:
+        loss = module(*batch_of())
+        assert found == pytest.approx(float(loss.detach()), rel=1e-4)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
