@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -128,6 +129,8 @@ def _restored(model: Any, plain: Any) -> Any:
         object.__setattr__(own, field.name, value)
         if isinstance(own, dict) and field.name in own:
             dict.__setitem__(own, field.name, value)  # transformers' classes hold fields twice
+            if isinstance(own, OrderedDict):
+                own.move_to_end(field.name)  # copies begin with fields that hold no tensor
     return own
 
 

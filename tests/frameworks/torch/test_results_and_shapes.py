@@ -128,6 +128,25 @@ def test_a_class_of_transformers_holds_its_tensors_in_every_way() -> None:
     assert made.to_tuple() == (value,)
 
 
+def test_fields_of_a_class_of_transformers_keep_their_order() -> None:
+    """A copy of the class begins with fields that hold no tensor, such as tuples of tensors."""
+    from transformers.modeling_outputs import BaseModelOutput
+
+    class Encoder(Network):
+        def forward(self, x: torch.Tensor) -> Any:
+            hidden = self.layer(x)
+            return BaseModelOutput(last_hidden_state=hidden, hidden_states=(x, hidden))
+
+    module, own = Encoder().eval(), OwnClasses()
+    with plain_results(module, own):
+        module(torch.randn(3, 8))
+    first, second = torch.ones(1), torch.zeros(1)
+    made = own.restored({"last_hidden_state": first, "hidden_states": (second, first)})
+    assert list(made) == ["last_hidden_state", "hidden_states"]
+    assert made[0] is first
+    assert made[1] == (second, first)
+
+
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_a_module_in_memory_is_refused_where_it_cannot_be_read(runtime: str) -> None:
     told = "runtime: .* reads no modules in memory: export yours to a file .torch.export.save"
