@@ -12,7 +12,11 @@ from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped
 from placewright.errors import InfeasibleError
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.streams import different_samples, measure_streams, stream_runner
+from placewright.profiling.stream_calibration import (
+    different_samples,
+    measure_streams,
+    stream_runner,
+)
 from placewright.simulation.model import Simulator
 
 REPLICATED = "replicated"

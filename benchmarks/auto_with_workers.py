@@ -19,11 +19,11 @@ from placewright.cli.overwriting import Writes
 from placewright.core.solution import Budget
 from placewright.files.results import ResultsFile
 from placewright.placers.portfolio.auto import Auto
+from placewright.session.hosts import SpreadAuto
 from placewright.session.parsing import parse_names
 from placewright.session.search import search
-from placewright.session.spread import SpreadAuto
 from placewright.suites.suite.problems import OF_AUTO, chosen_problems, suite_problems
-from placewright.workers.opened import open_workers
+from placewright.workers.processes import open_workers
 
 FORMAT = "placewright.auto-with-workers/1"
 

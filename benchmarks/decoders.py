@@ -38,7 +38,7 @@ from placewright.execution.processor import processor_text
 from placewright.files.results import ResultsFile
 from placewright.placers.registry import make_placer
 from placewright.profiling.units import LARGE_WEIGHT_BYTES, largest_weight
-from placewright.session.loaded_plans import LoadedPlan
+from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.plans import plan_of
 from placewright.session.problems import constrained
 from placewright.session.request import Request

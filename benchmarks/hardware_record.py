@@ -32,13 +32,13 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.files.problem_file import read_problem, write_problem
+from placewright.frameworks.runtimes import default_runtime_name
 from placewright.io.json_text import read_json_object
 from placewright.io.written import write_text
 from placewright.session.models import loaded_model, runtime_named
 from placewright.session.parsing import parse_objective
 from placewright.session.problems import constrained
 from placewright.session.running import check_devices
-from placewright.session.runtimes import default_runtime_name
 from placewright.session.session import Session
 
 FORMAT = "placewright.hardware-record/1"

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.result_tables import Table
 from placewright.report.learned_statistics import LearnedRun
-from placewright.suites.papers.catalogue import PAPERS, paper_suite
 from placewright.suites.papers.report import cells_of, figure_text, headline_rows
+from placewright.suites.papers.suite import PAPERS, paper_suite
 
 
 def claims(_: Any) -> Table:

@@ -22,7 +22,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.streams import different_samples, sample_error, stream_runner
+from placewright.profiling.stream_calibration import different_samples, sample_error, stream_runner
 from placewright.session.plans import plan_of
 from placewright.session.streams import stream_memory
 from placewright.simulation.model import Simulator

@@ -11,7 +11,6 @@ from benchmarks.claims import claim, listed, span
 from benchmarks.stored_rows import origin, stored_rows
 from placewright.report.tables import markdown_table
 from placewright.suites.learned import read_runs
-from placewright.suites.papers.catalogue import PAPERS, paper_suite
 from placewright.suites.papers.report import (
     Cells,
     cells_of,
@@ -20,7 +19,7 @@ from placewright.suites.papers.report import (
     ratio,
     unseen_rows,
 )
-from placewright.suites.papers.suite import PaperSuite
+from placewright.suites.papers.suite import PAPERS, PaperSuite, paper_suite
 
 _COMMAND = "placewright bench paper NAME --results docs/results/paper.json"
 _RIVALS = {"local-search": "local search", "heft": "HEFT, one evaluation", "single": "one GPU",

@@ -12,8 +12,8 @@ from benchmarks.accuracy_report import KINDS, AccuracyRow
 from benchmarks.kernel import read_results
 from placewright.report.pictures import write_picture
 from placewright.suites.learned import read_runs
-from placewright.suites.papers.catalogue import PAPERS, paper_suite
 from placewright.suites.papers.report import draw_suite
+from placewright.suites.papers.suite import PAPERS, paper_suite
 
 _MARKERS = {"random": "o", "heuristic": "s", "near-best": "^", "replicated": "D"}
 

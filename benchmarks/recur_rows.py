@@ -20,7 +20,7 @@ from benchmarks.zero_shot import run_zero_shot_benchmark
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.suites.learned import one_run, zoo_cases
-from placewright.suites.papers.catalogue import PAPERS, paper_suite
+from placewright.suites.papers.suite import PAPERS, paper_suite
 from placewright.suites.tarnawski import find_workloads, run_one
 
 Found = tuple[str, Any, Any]  # what ran, what it gave then and now

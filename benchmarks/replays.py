@@ -20,7 +20,7 @@ from typing import Any
 
 from placewright.core.cluster import OCCUPIES
 from placewright.report.replay_text import Replay, ReplayedPlan
-from placewright.session.replay import replay
+from placewright.suites.replay import replay
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.execution.processor import processor_text
 from placewright.files.results import read_rows, write_rows
-from placewright.session.loaded_plans import LoadedPlan
+from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.plans import plan_of
 from placewright.session.request import Request
 from placewright.session.session import Session

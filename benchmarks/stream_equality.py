@@ -26,7 +26,7 @@ from placewright.execution.output_check import OutputCheck
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.files.results import ResultsFile
 from placewright.profiling.evidence import wandering_placement
-from placewright.profiling.streams import sample_error, stream_parts, stream_runner
+from placewright.profiling.stream_calibration import sample_error, stream_parts, stream_runner
 from placewright.profiling.units import common_units
 from placewright.report.time_left import Counted
 from placewright.session.devices import discover

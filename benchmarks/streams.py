@@ -21,10 +21,10 @@ from placewright.core.solution import Budget
 from placewright.errors import PlacewrightError
 from placewright.execution.processor import processor_text
 from placewright.files.results import ResultsFile, read_rows
+from placewright.frameworks.runtimes import default_runtime_name
 from placewright.session.checking import STREAM_ROUNDS, StreamLength, execute_stream
 from placewright.session.models import runtime_named
 from placewright.session.request import Request
-from placewright.session.runtimes import default_runtime_name
 from placewright.session.search import find_plan
 from placewright.session.session import Session
 from placewright.session.streams import best_measured

@@ -21,11 +21,11 @@ from benchmarks.stored_rows import origin, stored_rows
 from benchmarks.streams import read_streams
 from benchmarks.streams_report import streams_text
 from placewright.files.results import read_rows
-from placewright.report.learned_text import report_text
+from placewright.report.learned_statistics import report_text
 from placewright.session.comparison import settings_by_placer
 from placewright.suites.learned import read_runs
-from placewright.suites.papers.catalogue import PAPERS, paper_suite
 from placewright.suites.papers.report import paper_text
+from placewright.suites.papers.suite import PAPERS, paper_suite
 
 
 @dataclass(frozen=True)

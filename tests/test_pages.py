@@ -21,8 +21,7 @@ from support.llama_cpp import NO_ENGINE, cache_of_kernels, engine_gguf, has_engi
 from support.small_configs import SMALL
 
 from placewright.core.solution import Budget
-from placewright.isolation.call_filter import lacks_call_filter
-from placewright.isolation.file_rules import lacks_file_rules
+from placewright.isolation.confined import lacks_call_filter, lacks_file_rules
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

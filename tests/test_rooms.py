@@ -106,7 +106,7 @@ NAMES_A_FRAMEWORK = {
     "zoo/__init__.py": "tells which Python packages build a model",
     "suites/llm_ab/costs.py": "counts the work of language models that no file holds",
     "suites/llm_ab/documents.py": "makes language models from published sizes",
-    "suites/papers/catalogue.py": "its graphs are PyTorch's capture of a training step",
+    "suites/papers/suite.py": "its graphs are PyTorch's capture of a training step",
 }
 ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed
 

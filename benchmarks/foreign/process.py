@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from placewright.isolation.kernel_calls import end_with_parent
+from placewright.isolation.confined import end_with_parent
 
 Row = TypeVar("Row")
 

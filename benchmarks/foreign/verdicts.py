@@ -20,11 +20,11 @@ from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import call_runner, taking_turns, whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.results import ResultsFile
+from placewright.frameworks.runtimes import default_runtime_name
 from placewright.io.content import one_line
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.verdict import median_interval
 from placewright.session.running import limited
-from placewright.session.runtimes import default_runtime_name
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 

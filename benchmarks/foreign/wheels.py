@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from placewright.errors import FileFormatError
+from placewright.files.cluster_file import yaml_value
 from placewright.io.opened import read_bytes
-from placewright.io.yaml_text import yaml_value
 
 LIST = Path(__file__).with_name("wheels.yaml")
 

@@ -14,7 +14,7 @@ from benchmarks.replays import held_out
 from placewright.errors import FileFormatError
 from placewright.files.replay_file import read_replay
 from placewright.report.replay_text import Replay, ReplayedPlan
-from placewright.session.replay import replay
+from placewright.suites.replay import replay
 
 
 def test_csv_tables(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from model_makers import write_onnx
 
 import placewright as pw
 from placewright.errors import FileFormatError, MissingExtraError
+from placewright.frameworks.runtimes import default_runtime_name
 from placewright.frameworks.torch.pt2.file import load_program
-from placewright.session.runtimes import default_runtime_name
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:

@@ -22,8 +22,7 @@ from support.model_files import make_onnx
 from support.warm import COMMAND, Warm
 
 from placewright.isolation import confined
-from placewright.isolation.call_filter import lacks_call_filter
-from placewright.isolation.file_rules import lacks_file_rules
+from placewright.isolation.confined import lacks_call_filter, lacks_file_rules
 from placewright.profiling.store import CostStore
 
 LACKS = lacks_file_rules() or lacks_call_filter()

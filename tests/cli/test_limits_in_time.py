@@ -11,7 +11,7 @@ import pytest
 from cli.runner import InProcess, the_line
 
 from placewright.core.solution import Budget
-from placewright.profiling.deadline import Deadline, Stopwatch
+from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.session.search import _within
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

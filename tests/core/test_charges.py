@@ -130,7 +130,7 @@ def test_unknown_power_and_wrong_limits_are_refused() -> None:
 
 def test_the_smallest_change_is_the_least_energy() -> None:
     """No placement takes less than slow alone: 32 J, with the other limit as well."""
-    from placewright.session.advice import AmountChange, advice, smallest_changes
+    from placewright.placers.advice import AmountChange, advice, smallest_changes
 
     problem = replace(two_ops(), limits={"energy": 25.0, "latency": 4.0})
     (change,) = [one for one in smallest_changes(problem) if isinstance(one, AmountChange)]
@@ -147,7 +147,7 @@ def test_the_smallest_limit_under_max_load_is_that_of_brute_force(quantity: str,
 
     The bisection may end above the least amount; it never ends below.
     """
-    from placewright.session.advice import _amounts, _Search
+    from placewright.placers.advice import _amounts, _Search
 
     problem = replace(proof_problem(seed, "max-load"), limits={})
     rows = legal_placements(problem)
@@ -194,7 +194,7 @@ def test_idle_power_without_busy_power_is_kept_in_files(tmp_path: Path) -> None:
 
 
 def test_a_change_is_named_under_models_that_do_not_minimise_energy() -> None:
-    from placewright.session.advice import advice
+    from placewright.placers.advice import advice
 
     problem = replace(two_ops(), limits={"energy": 1.0}).under(Placeto())
     assert "argument `limits` energy=32.02J, 31 J more" in advice(problem)

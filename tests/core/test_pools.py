@@ -19,10 +19,10 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import ClusterError, FieldError, InfeasibleError, UnknownNameError
 from placewright.files.cluster_file import read_cluster, write_cluster
+from placewright.placers.advice import LimitChange, advice, smallest_changes
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.profiling.discover import _in_pools
-from placewright.session.advice import LimitChange, advice, smallest_changes
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

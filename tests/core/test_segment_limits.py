@@ -17,9 +17,9 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import ClusterError, InfeasibleError
 from placewright.files.cluster_file import read_cluster, write_cluster
+from placewright.placers.advice import SegmentChange, advice, smallest_changes
 from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer
-from placewright.session.advice import SegmentChange, advice, smallest_changes
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of

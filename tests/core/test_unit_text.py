@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.grouping import Grouping
-from placewright.core.unit_text import largest_unit, unit_text
+from placewright.core.grouping import Grouping, largest_unit, unit_text
 
 
 def chain(n_ops: int) -> ComputationGraph:

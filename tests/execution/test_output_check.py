@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.execution import comparing
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import OutputCheck, Slices, relative_error
-from placewright.profiling.streams import sample_error
+from placewright.profiling.stream_calibration import sample_error
 from placewright.session.session import Session
 
 CORES: dict[str, Any] = {"runtime": "onnxruntime", "quick": True, "calibrate": False}

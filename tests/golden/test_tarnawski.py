@@ -26,8 +26,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.tarnawski import read_workload
-from placewright.placers.pipelines.ideals.enumeration import enumerate_ideals
-from placewright.placers.pipelines.ideals.items import items_of
+from placewright.placers.pipelines.ideals.items import enumerate_ideals, items_of
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import balanced_load_bound

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from placewright.io import lost_cache
+from placewright.io import scratch
 from placewright.profiling.store import CostStore
 
 
@@ -18,8 +18,8 @@ def test_a_store_that_cannot_be_written_to_is_one_warning(
     """Samples are read from it all the same, and new ones last as long as the process."""
     (tmp_path / "placewright").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(lost_cache, "_warned", [])
-    lost_cache.folder_instead.cache_clear()
+    monkeypatch.setattr(scratch, "_warned", [])
+    scratch.folder_instead.cache_clear()
     CostStore().put_samples({"a": [1.0]}, complete=True)
     store = CostStore()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -33,9 +33,9 @@ def test_a_store_that_cannot_be_written_to_is_one_warning(
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        lost_cache.folder_instead.cache_clear()
+        scratch.folder_instead.cache_clear()
         other = CostStore()
         other.put_samples({"c": [3.0]}, complete=True)
         assert CostStore().samples(["c"]) == {"c": ([3.0], True)}
     assert len(caplog.records) == 1
-    lost_cache.folder_instead.cache_clear()
+    scratch.folder_instead.cache_clear()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from placewright.errors import FileFormatError, InputError
+from placewright.files.cluster_file import yaml_value
 from placewright.io.json_text import json_object
 from placewright.io.model_parts import fields
 from placewright.io.opened import (
@@ -21,7 +22,6 @@ from placewright.io.opened import (
     usable_name,
 )
 from placewright.io.written import write_files
-from placewright.io.yaml_text import yaml_value
 
 
 def test_a_regular_file_is_read_as_it_is(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import placewright as pw
 from placewright.core.plan import Plan
 from placewright.errors import StalePlanError
 from placewright.execution.runtime import LoadedModel
-from placewright.session.kept_plans import LIMIT_VARIABLE, KeptPlans
-from placewright.session.loaded_plans import LoadedPlan
+from placewright.session.loaded.kept import LIMIT_VARIABLE, KeptPlans
+from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.models import loaded_model
 
 

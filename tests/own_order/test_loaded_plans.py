@@ -25,7 +25,7 @@ from placewright.core.plan import Measurement, Plan
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
-from placewright.session.loaded_plans import unsplit_devices
+from placewright.session.loaded.plans import unsplit_devices
 from placewright.session.models import loaded_model
 from placewright.session.plans import plan_of, searched_plan
 

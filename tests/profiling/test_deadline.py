@@ -7,7 +7,7 @@ import math
 import pytest
 
 from placewright.errors import InputError, OutOfTime
-from placewright.profiling.deadline import NEVER, Deadline, Stopwatch
+from placewright.profiling.hardware import NEVER, Deadline, Stopwatch
 
 
 def test_a_part_is_of_what_is_left() -> None:

@@ -11,7 +11,7 @@ from support.ordinary_nets import NETS, problem_of_net
 from placewright.core.graph import BACKWARD
 from placewright.core.problem import Problem
 from placewright.errors import FieldError
-from placewright.profiling.granularity import with_granularity
+from placewright.profiling.units import with_granularity
 
 
 def paths_of(problem: Problem) -> list[set[str]]:

@@ -14,7 +14,7 @@ from profiling.synthetic import SOURCE, SyntheticModel, SyntheticRuntime, chain
 from placewright.core.cluster import Cluster, Device
 from placewright.errors import OutOfTime
 from placewright.profiling import measure
-from placewright.profiling.deadline import Deadline, Stopwatch
+from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.profiling.measure import Effort, Ends, Progress
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore

@@ -18,9 +18,18 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.execution.placements import placement_segments
-from placewright.profiling.evidence import NOTHING, Evidence, Trial, drawn_placement, fitted
+from placewright.profiling.evidence import (
+    LEAST_PLACEMENTS,
+    NOTHING,
+    Evidence,
+    Trial,
+    clear_rule,
+    drawn_placement,
+    fitted,
+    found_rule,
+    with_rule,
+)
 from placewright.profiling.machine_costs import keep_calibration, known_calibration
-from placewright.profiling.occupants import LEAST_PLACEMENTS, clear_rule, found_rule, with_rule
 from placewright.profiling.segment_fit import (
     SegmentRow,
     copies_of,

@@ -10,7 +10,7 @@ import pytest
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster
 from placewright.core.graph import ComputationGraph
-from placewright.core.resident_inputs import with_resident_inputs
+from placewright.core.residency import with_resident_inputs
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.profiling.catalogue import catalogue_cluster, fit_named, with_precision
 from placewright.profiling.roofline import (

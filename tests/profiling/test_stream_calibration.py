@@ -17,8 +17,9 @@ from placewright.profiling.stream_calibration import (
     fitted_problem,
     gaps_between,
     has_stream_overheads,
+    period_of,
+    stream_parts,
 )
-from placewright.profiling.streams import period_of, stream_parts
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
 

@@ -21,7 +21,7 @@ from placewright.report.explain import explain, parts_of_value
 from placewright.report.page import page_text
 from placewright.report.page_document import plans_document
 from placewright.report.page_times import busy_seconds
-from placewright.report.values import value_text
+from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
 from tests.simulation.oracle import Reference

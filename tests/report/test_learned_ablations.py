@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import mannwhitneyu, wilcoxon
 
 from placewright.report import learned_statistics
-from placewright.report.learned_statistics import LearnedRun, changes, runs_by_problem
-from placewright.report.learned_text import report_text
+from placewright.report.learned_statistics import LearnedRun, changes, report_text, runs_by_problem
 
 PROBLEMS = "abcdef"
 

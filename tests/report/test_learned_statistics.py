@@ -14,10 +14,10 @@ from placewright.report.learned_statistics import (
     LearnedVerdict,
     controls_of,
     holm,
+    report_text,
     runs_by_problem,
     verdicts,
 )
-from placewright.report.learned_text import report_text
 from placewright.suites.learned import parts_of, read_runs, with_controls, write_runs
 
 

@@ -13,18 +13,16 @@ from benchmarks.enlarged import EnlargedRow
 from benchmarks.tables import enlarged_table
 from placewright.report.comparison_table import ComparisonTable, Run
 from placewright.report.difference import difference_of
-from placewright.report.learned_statistics import LearnedRun
-from placewright.report.learned_text import report_text
+from placewright.report.learned_statistics import LearnedRun, report_text
 from placewright.report.tables import (
     profiles_table,
     rivals_table,
     tarnawski_table,
 )
 from placewright.report.terminal import column_widths
-from placewright.suites.papers.catalogue import paper_suite
 from placewright.suites.papers.report import suite_report
-from placewright.suites.suite.against_auto import comparisons
-from placewright.suites.suite.pictures import profiles
+from placewright.suites.papers.suite import paper_suite
+from placewright.suites.suite.pictures import comparisons, profiles
 from placewright.suites.suite.runs import SuiteRow
 from placewright.suites.tarnawski import BenchmarkRow
 from placewright.testing.problems import random_problem

@@ -17,7 +17,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.profiling.streams import StreamRound
+from placewright.profiling.stream_calibration import StreamRound
 from placewright.session.contenders import Contender, Contenders
 from placewright.session.plans import plan_of
 from placewright.session.streams import StreamResult

@@ -29,7 +29,7 @@ from placewright.execution.comparing import Comparison
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
 from placewright.profiling.verdict import median_interval
-from placewright.report.contender_table import ContenderTable
+from placewright.report.comparison_table import ContenderTable
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from support.branching_model import branching_model
 
-from placewright.profiling.deadline import Deadline, Stopwatch
+from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.report.time_left import KERNELS, Steps
 from placewright.session import measuring
 from placewright.session.devices import cluster_for

@@ -25,7 +25,7 @@ from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import auto, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
-from placewright.profiling.deadline import NEVER
+from placewright.profiling.hardware import NEVER
 from placewright.report.time_left import CHECKING, SEARCHING, Report, Steps, no_report
 from placewright.session import search as searching
 from placewright.session.request import request_of

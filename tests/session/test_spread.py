@@ -18,8 +18,8 @@ from placewright.core.solution import Budget, Stop
 from placewright.errors import FieldError
 from placewright.files.problem_file import write_problem
 from placewright.placers.portfolio.auto import Auto
+from placewright.session.hosts import SpreadAuto
 from placewright.session.search import search
-from placewright.session.spread import SpreadAuto
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import under_subgraphs
 from placewright.workers.interface import ThisProcess, Workers

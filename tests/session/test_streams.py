@@ -20,8 +20,8 @@ from placewright.core.source import ModelSource
 from placewright.errors import InfeasibleError, InputError
 from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
-from placewright.profiling.deadline import NEVER
-from placewright.profiling.streams import StreamRound
+from placewright.profiling.hardware import NEVER
+from placewright.profiling.stream_calibration import StreamRound
 from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
 from placewright.session import checking

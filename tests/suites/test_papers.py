@@ -19,7 +19,6 @@ from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import Case, read_runs
 from placewright.suites.papers import generalisation
-from placewright.suites.papers.catalogue import PAPERS, paper_suite, scaled_cases
 from placewright.suites.papers.generalisation import (
     FAMILIES,
     LABELS,
@@ -38,12 +37,15 @@ from placewright.suites.papers.report import (
 )
 from placewright.suites.papers.suite import (
     BOUND,
+    PAPERS,
     Headline,
     PaperSuite,
     Published,
     Stage,
     equal_budgets,
+    paper_suite,
     run_suite,
+    scaled_cases,
 )
 from placewright.zoo.convolutional import resnet152
 

@@ -12,8 +12,13 @@ from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import read_rows
 from placewright.suites.learned import workload_cases
-from placewright.suites.suite.against_auto import comparisons, figures
-from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles
+from placewright.suites.suite.pictures import (
+    comparisons,
+    draw_over_time,
+    draw_profiles,
+    figures,
+    profiles,
+)
 from placewright.suites.suite.problems import (
     OF_AUTO,
     SuiteProblem,

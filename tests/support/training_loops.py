@@ -21,8 +21,8 @@ from placewright.core.solution import Solution
 from placewright.execution.runtime import Runtime
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 from placewright.profiling.units import light_ops_joined
+from placewright.session.loaded.steps import LoadedStep
 from placewright.session.plans import plan_of
-from placewright.session.training import LoadedStep
 
 
 class Residual(nn.Module):

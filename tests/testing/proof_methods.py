@@ -19,7 +19,7 @@ from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.exact.parts.programs import part_programs, search_parts
 from placewright.placers.exact.schedule_program.model import ScheduleProgram, new_solver
-from placewright.placers.exact.schedule_program.variables import Ticks
+from placewright.placers.exact.schedule_program.transfers import Ticks
 from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp

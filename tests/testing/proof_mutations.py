@@ -29,18 +29,14 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.exact import latency_ip, maxload_ip, sequential_ip
 from placewright.placers.exact.counted import kinds as counted_kinds
-from placewright.placers.exact.counted import program as counted_program
 from placewright.placers.exact.max_load import program as load_program
 from placewright.placers.exact.parts import bound as parts_bound
 from placewright.placers.exact.parts import programs as part_programs
 from placewright.placers.exact.schedule_program import (
-    implied,
     model,
     transfers,
-    variables,
 )
 from placewright.placers.exact.subgraphs import bound as pieces_bound
-from placewright.placers.exact.subgraphs import program as pieces_program
 from placewright.placers.pipelines.ideals import load_model
 from placewright.placers.pipelines.ideals.load_model import LoadModel
 from placewright.placers.portfolio import enumeration
@@ -324,9 +320,9 @@ def _mutations() -> dict[str, Mutation]:
     event("the later reader is served first", transfers, "_read_in_turn", _negated_first)
     event("a unit's last tensor leaves first", transfers, "_is_made_before", _swapped)
     event("tensors leave by the number of their units", transfers, "_is_above", _by_number)
-    event("heads are twice as long", implied, "_heads", _far_scaled(2))
-    event("what follows takes twice as long", implied, "_rests", _far_scaled(2))
-    event("ways are twice as long", implied, "_ways", _far_scaled(2))
+    event("heads are twice as long", model, "_heads", _far_scaled(2))
+    event("what follows takes twice as long", model, "_rests", _far_scaled(2))
+    event("ways are twice as long", model, "_ways", _far_scaled(2))
     event("every unit begins a segment", model.Extra, "_reads_remote", _always_remote)
     event("segments cost three times as much", model.Extra, "_overhead_seconds", _scaled(3.0))
     event("contention is 1.5 times as strong", model.Extra, "_crowded", _also_alone)
@@ -360,7 +356,7 @@ def _mutations() -> dict[str, Mutation]:
         "add_transfers",
         _with_arrays(is_output=lambda is_output: np.ones_like(is_output)),
     )
-    event("ticks are rounded up", variables.Ticks, "down", lambda of: lambda self, x: self.up(x))
+    event("ticks are rounded up", transfers.Ticks, "down", lambda of: lambda self, x: self.up(x))
     add(
         "every unit is an articulation unit",
         EVENT,
@@ -583,7 +579,7 @@ def _add_pieces(add: Callable[..., None]) -> None:
         "all accelerators take turns",
         SERIAL,
         solved,
-        _patched(pieces_program._Builder, "_turns", _in_one_row),
+        _patched(latency_ip._Builder, "_turns", _in_one_row),
     )
 
 
@@ -620,13 +616,13 @@ def _add_sums(add: Callable[..., None]) -> None:
         "outputs take half as much again": (counted_kinds, "_rates", _dearer_ways(1.0, 1.5)),
         "items take a tenth longer": (sequential_ip, "symmetry_of", _slower_items),
         "alike items read and make equally many tensors": (
-            *(counted_program, "_per_item", _as_many_as_the_mean),
+            *(sequential_ip, "_per_item", _as_many_as_the_mean),
         ),
         "seven tenths of the memory for items": (
-            *(counted_program._Builder, "_at_most", _lower_limits),
+            *(sequential_ip._Builder, "_at_most", _lower_limits),
         ),
         "devices in use are always connected": (
-            *(counted_program, "_hangs_together", _always(True)),
+            *(sequential_ip, "_hangs_together", _always(True)),
         ),
     }
     for name, (owner, attribute, change) in owners.items():

@@ -11,8 +11,8 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.schedule import PortfolioMembers
+from placewright.session.hosts import SpreadAuto
 from placewright.session.search import search
-from placewright.session.spread import SpreadAuto
 from placewright.testing.problems import random_problem
 from placewright.workers.interface import Workers
 

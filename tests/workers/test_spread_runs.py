@@ -19,8 +19,8 @@ from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.placers.portfolio.auto import Auto
 from placewright.session.comparison import compare
+from placewright.session.hosts import SpreadAuto
 from placewright.session.search import search
-from placewright.session.spread import SpreadAuto
 from placewright.suites.learned import Case, read_runs, run_learned_benchmark
 from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.processes import Processes
@@ -165,7 +165,7 @@ def test_a_policy_is_the_same_for_any_number_of_workers(
     """Rounds of episodes are taken in by their numbers; an interrupted training goes on."""
     pytest.importorskip("torch_geometric", reason="the extra 'learned' is not installed")
     from placewright.placers.learned.training import TrainingOptions, train
-    from placewright.session.spread import spread_rollouts
+    from placewright.session.hosts import spread_rollouts
 
     problems = [problem_of(6), problem_of(7)]
     settings = {} if placer == "placeto" else {"hidden": "8"}

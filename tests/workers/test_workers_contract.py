@@ -13,8 +13,7 @@ import pytest
 from placewright.errors import FieldError, InputError
 from placewright.testing.workers_contract import check_workers, process_number, wait_for_ever
 from placewright.workers.interface import ThisProcess
-from placewright.workers.opened import open_workers
-from placewright.workers.processes import Processes
+from placewright.workers.processes import Processes, open_workers
 from placewright.workers.served import VARIABLES
 from placewright.workers.tasks import Task, difference, performed, result_of, versions_here
 

@@ -18,7 +18,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.repair import repaired
-from placewright.profiling.granularity import with_granularity
+from placewright.profiling.units import with_granularity
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
 from placewright.writers.device_map import device_map

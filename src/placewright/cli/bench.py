@@ -77,7 +77,7 @@ def _workers(request: Request, *, apart: bool = False) -> AbstractContextManager
     Raises:
         InputError: there are no such workers.
     """
-    from placewright.workers.opened import open_workers
+    from placewright.workers.processes import open_workers
 
     return open_workers(request.workers, request.ray, apart=apart)
 
@@ -207,7 +207,7 @@ def auto(
     """
     from placewright.report.tables import promises_table, rivals_table
     from placewright.session.parsing import parse_names
-    from placewright.suites.suite.against_auto import (
+    from placewright.suites.suite.pictures import (
         AUTO,
         EXACT,
         RIVALS,
@@ -347,7 +347,7 @@ def learned(
     """
     from placewright.io.written import write_text
     from placewright.placers.registry import placers_that_learn
-    from placewright.report.learned_text import report_text
+    from placewright.report.learned_statistics import report_text
     from placewright.session.comparison import settings_by_placer
     from placewright.session.parsing import parse_names, parse_objective
     from placewright.suites.learned import (
@@ -393,7 +393,7 @@ def picture_of(results: Path, name: str) -> Path:
 
 def _beside(results: Path) -> Iterable[Path]:
     """All files that `bench paper` may write beside a results file."""
-    from placewright.suites.papers.catalogue import PAPERS
+    from placewright.suites.papers.suite import PAPERS
 
     for name in PAPERS:
         yield from (report_of(results, name), picture_of(results, name))
@@ -436,9 +436,8 @@ def paper(
     """
     from placewright.io.written import write_text
     from placewright.suites.learned import read_runs
-    from placewright.suites.papers.catalogue import paper_suite
     from placewright.suites.papers.report import draw_suite, draw_transfer, paper_text, unseen_rows
-    from placewright.suites.papers.suite import run_suite
+    from placewright.suites.papers.suite import paper_suite, run_suite
 
     experiment = paper_suite(name)
     with progress(f"paper {name}", hidden=quiet or as_json) as report:

@@ -89,7 +89,7 @@ def _run_each(
 
 
 def _row(plan: Plan, path: Path) -> list[str]:
-    from placewright.report.values import value_text
+    from placewright.report.tables import value_text
     from placewright.report.verdict import verdict_lines
 
     return [value_text(plan.value, plan.problem.value_unit), verdict_lines(plan)[0], str(path)]

@@ -51,8 +51,7 @@ def compare(
     placement, the exit code is 1.
     """
     from placewright.report.plan_text import limit_warning
-    from placewright.report.tables import ShownTable
-    from placewright.report.values import counted
+    from placewright.report.tables import ShownTable, counted
     from placewright.session.comparison import (
         FRONT_COLUMNS,
         ParetoPoint,

@@ -153,9 +153,9 @@ def devices(
         print_catalogue(catalogue.replace("*", " "), as_json)
         return
     from placewright.files.cluster_file import cluster_data, write_cluster
+    from placewright.frameworks.runtimes import default_runtime_name
     from placewright.report.time_left import Steps
     from placewright.session.devices import devices_by_runtime
-    from placewright.session.runtimes import default_runtime_name
 
     with progress("devices", hidden=quiet or as_json) as report:
         steps = Steps(report)
@@ -217,10 +217,10 @@ def _measured_devices(
     request: Request, report: Report, steps: Steps
 ) -> tuple[Cluster, Cluster | None]:
     """The cluster, and the cluster with the costs of splitting if they were measured."""
+    from placewright.frameworks.runtimes import default_runtime_name
     from placewright.session.devices import cluster_for, split_costs
     from placewright.session.hosts import discover_on_hosts
     from placewright.session.models import runtime_named
-    from placewright.session.runtimes import default_runtime_name
 
     steps.tell("", "measuring links")
     if request.ray is not None:
@@ -342,8 +342,8 @@ def graph(
     plan or an earlier measurement of the model has their seconds.
     """
     from placewright.core.graph import PHASE_NAMES
+    from placewright.core.grouping import largest_unit
     from placewright.core.quantities import format_bytes
-    from placewright.core.unit_text import largest_unit
     from placewright.files.graph_file import write_graph
     from placewright.report.plan_text import loss_lines
     from placewright.session.models import ModelOfRequest
@@ -393,7 +393,7 @@ def graph(
 
 def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
     from placewright.core.quantities import format_bytes
-    from placewright.report.values import plain_number, value_text
+    from placewright.report.tables import plain_number, value_text
 
     if as_json:
         print_json({"model": model, **listing.data()})

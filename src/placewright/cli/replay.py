@@ -35,7 +35,7 @@ def replay(
     DATA has operator times, copies, and plans with their measured latency.
     """
     from placewright.report.replay_text import GROUP_COLUMNS, PLAN_COLUMNS, RULE_COLUMNS
-    from placewright.session.replay import replay as replayed
+    from placewright.suites.replay import replay as replayed
 
     found = replayed(data, copies)
     if as_json:

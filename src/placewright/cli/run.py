@@ -64,7 +64,7 @@ def simulate(
 
     --set OP=DEVICE asks what the plan would take with an op elsewhere.
     """
-    from placewright.report.values import value_text
+    from placewright.report.tables import value_text
     from placewright.session.parsing import parse_pairs
     from placewright.session.plans import read_plan, recommendation_lines
     from placewright.session.session import Session

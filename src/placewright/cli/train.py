@@ -50,9 +50,9 @@ def train(
     """
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
+    from placewright.session.hosts import spread_rollouts, workers_of
     from placewright.session.parsing import require_folder
     from placewright.session.session import Session
-    from placewright.session.spread import spread_rollouts, workers_of
 
     require_folder(output)
     with progress("train", hidden=quiet or as_json) as report, workers_of(request) as workers:

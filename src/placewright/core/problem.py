@@ -43,15 +43,20 @@ from placewright.core.costs import (
 )
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad, Sequential
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
-from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient, unit_text
 from placewright.core.op_patterns import op_named
 from placewright.core.pools import pools_text
 from placewright.core.processors import require_own_processors
 from placewright.core.quantities import format_bytes
-from placewright.core.residency import Kept, first_keepers, kept_of, working_bytes
-from placewright.core.resident_inputs import check_resident, with_resident_inputs
+from placewright.core.residency import (
+    Kept,
+    check_resident,
+    first_keepers,
+    kept_of,
+    with_resident_inputs,
+    working_bytes,
+)
 from placewright.core.source import ModelSource
-from placewright.core.unit_text import unit_text
 from placewright.errors import CostError, FieldError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training", "energy", "price"]

@@ -16,7 +16,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
-from placewright.core.resident_inputs import input_names
+from placewright.core.residency import input_names
 from placewright.core.signature import Number
 from placewright.core.solution import HistoryPoint
 from placewright.core.source import ModelSource

@@ -21,7 +21,7 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import ModelName
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
-from placewright.core.resident_inputs import input_names, inputs_named
+from placewright.core.residency import input_names, inputs_named
 from placewright.errors import FileFormatError
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.files.graph_file import (

@@ -38,7 +38,6 @@ from placewright.execution.placements import (
 )
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
-from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     NOTHING,
@@ -47,10 +46,10 @@ from placewright.profiling.evidence import (
     Trial,
     drawn_placement,
     fitted,
+    found_rule,
 )
-from placewright.profiling.hardware import LONG_SECONDS, warm_time
+from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline, warm_time
 from placewright.profiling.measure import Progress, ProgressCallback, Rounds, median_error
-from placewright.profiling.occupants import found_rule
 from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 

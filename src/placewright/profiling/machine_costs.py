@@ -31,9 +31,9 @@ from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.calibration import TrialPlan, calibration
-from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.discover import on_core, wake_seconds
 from placewright.profiling.evidence import LEAST_TRIALS, Evidence
+from placewright.profiling.hardware import NEVER, Deadline
 from placewright.profiling.measure import ProgressCallback
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore

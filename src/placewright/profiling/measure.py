@@ -31,7 +31,7 @@ from placewright.execution.runtime import (
     SegmentInstance,
     moved_from_host,
 )
-from placewright.profiling.deadline import NEVER, Deadline
+from placewright.profiling.hardware import NEVER, Deadline
 from placewright.profiling.store import CostStore
 
 _PRECISION = 0.01

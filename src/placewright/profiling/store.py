@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from placewright.errors import InputError
-from placewright.io.lost_cache import folder_instead, tell_lost_cache
+from placewright.io.scratch import folder_instead, tell_lost_cache
 
 T = TypeVar("T")
 _SCHEMA = """

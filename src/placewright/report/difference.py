@@ -17,7 +17,7 @@ from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.page_times import computing_seconds
-from placewright.report.values import value_text
+from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
 
 _MOST_GROUPS = 40  # of moved units that are tried alone, those with most work first

@@ -23,7 +23,7 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.errors import GraphError
-from placewright.report.values import value_text
+from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
 from placewright.simulation.timeline import Step, Timeline
 

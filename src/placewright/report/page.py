@@ -18,8 +18,7 @@ from typing import Any
 
 from placewright.core.charges import amount_text
 from placewright.core.quantities import format_bytes, format_duration
-from placewright.report.tables import ShownTable
-from placewright.report.values import value_text
+from placewright.report.tables import ShownTable, value_text
 
 # In this order: each file uses only files before it.
 LIBRARIES = (

@@ -26,7 +26,7 @@ from placewright.core.plan import (
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.core.source import ModelSource
-from placewright.report.values import counted, value_text
+from placewright.report.tables import counted, value_text
 from placewright.simulation.model import Simulator
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from placewright.core.cluster import OCCUPIES
 from placewright.core.quantities import format_bytes, format_duration
-from placewright.report.values import counted
+from placewright.report.tables import counted
 
 CLOSE = 0.05  # measured values that differ by less decide nothing
 RULE_COLUMNS = ("copies occupy", "median error", "lowest", "highest", "split or not")

@@ -11,7 +11,7 @@ from placewright.core.plan import PLAN
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.machine_speed import speed_note
-from placewright.report.values import counted
+from placewright.report.tables import counted
 from placewright.simulation.stream.play import Stream
 
 

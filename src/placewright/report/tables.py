@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from placewright.core.quantities import format_duration
+
 _FACTORS = (1.0, 1.01, 1.05, 1.2, 2.0)  # of a performance profile
 
 
@@ -72,7 +74,7 @@ def profiles_table(profiles: Sequence[Any]) -> ShownTable:
 
 
 def rivals_table(comparisons: Sequence[Any]) -> ShownTable:
-    """Comparisons of `suites.suite.against_auto`, a row for each problem."""
+    """Comparisons of `suites.suite.pictures`, a row for each problem."""
     columns = ["problem", "auto (ms)", "gap", "its evaluations, core s", "best of the others",
                "its evaluations, core s", "ratio", "load"]  # fmt: skip
     title = "auto beside the best of the others, each with its evaluations and core-seconds"
@@ -96,7 +98,7 @@ def _work(evaluations: int, core_seconds: float) -> str:
 
 
 def promises_table(promised: Sequence[Any]) -> ShownTable:
-    """Figures of `suites.suite.against_auto`, a row for each."""
+    """Figures of `suites.suite.pictures`, a row for each."""
     words = {True: "yes", False: "no", None: "open"}
     return table("Promised of auto", ["figure", "reached", "met"], [
         [figure.what, figure.reached, words[figure.is_met]] for figure in promised
@@ -175,3 +177,41 @@ def ab_engines(engines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
 
 def _rates(rates: Mapping[str, float]) -> str:
     return ", ".join(f"{key} {rate:.4g}" for key, rate in rates.items())
+
+
+_LONGEST_NAME = 40  # characters of an operator's name in a table
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value with its unit; seconds and joules get a prefix such as m or µ."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
+
+
+def plain_number(value: float) -> str:
+    """A number with three digits, and no exponent if it is large.
+
+    >>> plain_number(9068.3), plain_number(57.34)
+    ('9,070', '57.3')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def short_name(name: str) -> str:
+    """A name of at most 40 characters; of a longer one the beginning and the end.
+
+    Names of fused operators hold those of all their parts, and fill a table.
+
+    >>> short_name("block/relu;block/norm;block/conv/BiasAdd;block/conv")
+    'block/relu;block/no...BiasAdd;block/conv'
+    """
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = (_LONGEST_NAME - 3) // 2
+    return f"{name[: _LONGEST_NAME - 3 - end]}...{name[-end:]}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A count with its noun: ``"1 unit"``, ``"2 units"``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

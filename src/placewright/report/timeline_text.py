@@ -11,8 +11,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.report.tables import short_name, value_text
 from placewright.report.terminal import wrapped
-from placewright.report.values import short_name, value_text
 from placewright.simulation.model import Simulator
 from placewright.simulation.timeline import Step, Timeline
 

@@ -14,7 +14,7 @@ from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError
-from placewright.report.values import value_text
+from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
 
 STREAM_SAMPLES = 24  # samples of a simulated stream

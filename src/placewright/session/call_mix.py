@@ -27,8 +27,8 @@ from placewright.execution.placements import LoadsBeside
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
-from placewright.report.values import value_text
-from placewright.session.loaded_plans import LoadedPlan, TensorInfo, Turns
+from placewright.report.tables import value_text
+from placewright.session.loaded.plans import LoadedPlan, TensorInfo, Turns
 from placewright.session.measuring import Measured
 from placewright.session.models import (
     ModelOfRequest,

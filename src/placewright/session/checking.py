@@ -24,9 +24,8 @@ from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import Execution
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
-from placewright.profiling.deadline import NEVER, Deadline
-from placewright.profiling.hardware import measure_interleaved
-from placewright.profiling.streams import (
+from placewright.profiling.hardware import NEVER, Deadline, measure_interleaved
+from placewright.profiling.stream_calibration import (
     Sample,
     Streaming,
     StreamRound,
@@ -35,7 +34,7 @@ from placewright.profiling.streams import (
     sample_error,
 )
 from placewright.profiling.verdict import DO_NOT_SPLIT, Verdict
-from placewright.report.contender_table import ContenderTable, request_table
+from placewright.report.comparison_table import ContenderTable, request_table
 from placewright.report.time_left import Report, no_report
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import (

@@ -41,7 +41,7 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HasThroughputMode, LoadedModel, SampleServer
 from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer
-from placewright.profiling.streams import copy_per_device, stream_runner
+from placewright.profiling.stream_calibration import copy_per_device, stream_runner
 from placewright.profiling.verdict import Verdict, judge
 from placewright.session.models import runtime_named
 from placewright.simulation.evaluator import Evaluator

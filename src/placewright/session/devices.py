@@ -28,6 +28,7 @@ from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster, read_cluster_and_links
 from placewright.frameworks.registry import framework_named, framework_names
+from placewright.frameworks.runtimes import default_runtime_name
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
 from placewright.profiling.calibration import calibration_seconds
 from placewright.profiling.catalogue import (
@@ -37,10 +38,10 @@ from placewright.profiling.catalogue import (
     linked,
     whole_name,
 )
-from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
-from placewright.profiling.evidence import Evidence
+from placewright.profiling.evidence import Evidence, with_rule
+from placewright.profiling.hardware import NEVER, Deadline
 from placewright.profiling.machine_costs import (
     keep_machine_costs,
     known_machine_costs,
@@ -49,13 +50,11 @@ from placewright.profiling.machine_costs import (
     probe,
 )
 from placewright.profiling.measure import Progress, ProgressCallback
-from placewright.profiling.occupants import with_rule
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.segment_fit import fitted_cluster
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import KERNELS, MACHINE, Steps
 from placewright.session.models import runtime_named
-from placewright.session.runtimes import default_runtime_name
 
 CATALOGUE = "catalogue:"
 # Seconds of a split of the small model over those of the whole: its twenty segments take a first

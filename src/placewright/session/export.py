@@ -26,7 +26,7 @@ from placewright.errors import (
 from placewright.execution.framework import CutsFiles
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files, write_text
-from placewright.report.values import counted
+from placewright.report.tables import counted
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 from placewright.writers.card_numbers import numbering_note

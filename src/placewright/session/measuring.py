@@ -21,7 +21,6 @@ from placewright.profiling.calibration import (
     has_overheads,
     with_default_costs,
 )
-from placewright.profiling.deadline import NEVER, Deadline
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     NOTHING,
@@ -29,7 +28,7 @@ from placewright.profiling.evidence import (
     Evidence,
     fitted,
 )
-from placewright.profiling.hardware import LONG_SECONDS
+from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline
 from placewright.profiling.machine_costs import (
     is_calibration_known,
     keep_calibration,
@@ -49,6 +48,7 @@ from placewright.profiling.stream_calibration import (
     stream_calibration,
     stream_calibration_seconds,
 )
+from placewright.report.tables import counted
 from placewright.report.time_left import (
     CALIBRATING,
     CHECKING,
@@ -59,7 +59,6 @@ from placewright.report.time_left import (
     SEARCHING,
     Steps,
 )
-from placewright.report.values import counted
 from placewright.session.devices import MachineCosts
 from placewright.session.models import Model
 

@@ -51,11 +51,7 @@ from placewright.frameworks.registry import (
     path_in,
     reader_of_file,
 )
-from placewright.io.json_text import read_json_object
-from placewright.io.opened import is_missing, shown_name
-from placewright.profiling.units import light_ops_joined
-from placewright.session.request import Request
-from placewright.session.runtimes import (
+from placewright.frameworks.runtimes import (
     MODULE_PREFIX,
     ZOO_PREFIX,
     default_runtime,
@@ -66,6 +62,10 @@ from placewright.session.runtimes import (
     require_training_runtime,
     tell_default_runtime,
 )
+from placewright.io.json_text import read_json_object
+from placewright.io.opened import is_missing, shown_name
+from placewright.profiling.units import light_ops_joined
+from placewright.session.request import Request
 
 _MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
 

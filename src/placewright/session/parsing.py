@@ -22,7 +22,7 @@ from placewright.core.quantities import parse_amount, parse_bytes, parse_joules,
 from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
 from placewright.io.written import written_place
-from placewright.profiling.granularity import GRANULARITIES
+from placewright.profiling.units import GRANULARITIES
 from placewright.workers.ray_tasks import ADDRESS
 
 _LOG = logging.getLogger(__name__)

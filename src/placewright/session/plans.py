@@ -21,6 +21,7 @@ from placewright.errors import FileFormatError, InfeasibleError
 from placewright.execution.placements import bytes_of_further_copies
 from placewright.files import plan_file
 from placewright.frameworks.registry import framework_named, framework_names, is_installed
+from placewright.frameworks.runtimes import default_runtime_name
 from placewright.io.opened import shown_name
 from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
@@ -31,7 +32,6 @@ from placewright.session.models import (
     runnable_source,
     runtime_named,
 )
-from placewright.session.runtimes import default_runtime_name
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of

@@ -22,20 +22,27 @@ from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.core.resident_inputs import inputs_named
+from placewright.core.residency import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import AnswerError, FieldError, InfeasibleError, InputError
 from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.frameworks.registry import reader_of_file
+from placewright.frameworks.runtimes import (
+    compile_options,
+    default_runtime_name,
+    require_known_runtime,
+    require_training_runtime,
+    runtime_of,
+)
 from placewright.io.opened import shown_name
 from placewright.profiling.catalogue import with_precision
-from placewright.profiling.deadline import NEVER, Deadline
-from placewright.profiling.granularity import with_granularity
+from placewright.profiling.hardware import NEVER, Deadline
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
 from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
+from placewright.profiling.units import with_granularity
 from placewright.report.time_left import Steps
 from placewright.session.call_mix import mixed, refuse_calls
 from placewright.session.devices import catalogue_for, cluster_for
@@ -54,13 +61,6 @@ from placewright.session.models import (
     runtime_named,
 )
 from placewright.session.request import Request
-from placewright.session.runtimes import (
-    compile_options,
-    default_runtime_name,
-    require_known_runtime,
-    require_training_runtime,
-    runtime_of,
-)
 from placewright.simulation.bounds.feasibility import prove_infeasible
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from placewright.errors import FieldError, InputError, near_names
-from placewright.workers.opened import require_processes
+from placewright.workers.processes import require_processes
 
 if TYPE_CHECKING:
     from placewright.core.calls import Call

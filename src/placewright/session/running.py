@@ -26,6 +26,7 @@ from placewright.execution.placements import (
 )
 from placewright.execution.runner import allowed_seconds, time_limit
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.frameworks.runtimes import default_runtime
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
@@ -38,7 +39,6 @@ from placewright.session.contenders import alone_contender, split_contender
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.models import runtime_named
 from placewright.session.plans import recommendation_lines
-from placewright.session.runtimes import default_runtime
 from placewright.simulation.model import Simulator
 
 ELSEWHERE = (SOURCE, "roofline")  # costs of devices of other machines

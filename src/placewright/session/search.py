@@ -1,6 +1,6 @@
 """From a problem to a plan: search within the limits of a request, then check on the hardware.
 
-With workers, turns of the members of `auto` are tasks (`session.spread`).
+With workers, turns of the members of `auto` are tasks (`session.hosts`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from placewright.errors import (
     OutOfTime,
     PlacewrightError,
 )
+from placewright.frameworks.runtimes import default_runtime
+from placewright.placers.advice import advice, streaming_placement, weights_only
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.portfolio.auto import Auto
@@ -45,9 +47,8 @@ from placewright.placers.registry import (
     tell_of_mended,
     why_not,
 )
-from placewright.profiling.deadline import Deadline
-from placewright.profiling.hardware import measured_values
-from placewright.report.contender_table import ContenderTable
+from placewright.profiling.hardware import Deadline, measured_values
+from placewright.report.comparison_table import ContenderTable
 from placewright.report.time_left import (
     CHECKING,
     KERNELS,
@@ -57,7 +58,6 @@ from placewright.report.time_left import (
     Steps,
     rough_duration,
 )
-from placewright.session.advice import advice, streaming_placement, weights_only
 from placewright.session.call_mix import checked_calls
 from placewright.session.checking import (
     Check,
@@ -66,6 +66,7 @@ from placewright.session.checking import (
     probe_on_hardware,
     within_latency,
 )
+from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.language.run_search import (
@@ -79,8 +80,6 @@ from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.runtimes import default_runtime
-from placewright.session.spread import SpreadAuto, workers_of
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator

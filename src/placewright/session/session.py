@@ -21,25 +21,24 @@ from placewright.errors import FieldError
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, Outputs
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.deadline import NEVER, Deadline
-from placewright.report.comparison_table import ComparisonTable
-from placewright.report.contender_table import ContenderTable
+from placewright.profiling.hardware import NEVER, Deadline
+from placewright.report.comparison_table import ComparisonTable, ContenderTable
 from placewright.report.plan_text import plan_warning
 from placewright.report.time_left import Report, Steps, no_report
-from placewright.session import comparison, devices, running, search, spread
+from placewright.session import comparison, devices, hosts, running, search
 from placewright.session.call_mix import LoadedCalls
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
 from placewright.session.export import require_target
-from placewright.session.kept_plans import KEPT
 from placewright.session.language.run_search import changes_in_mode
-from placewright.session.loaded_plans import LoadedPlan, require_stream
+from placewright.session.loaded.kept import KEPT
+from placewright.session.loaded.plans import LoadedPlan, require_stream
+from placewright.session.loaded.steps import LearningRate, LoadedStep
 from placewright.session.measuring import Measured
 from placewright.session.models import Model, ModelOfRequest, loaded_model
 from placewright.session.plans import Simulated, read_plan, simulated
 from placewright.session.problems import build
 from placewright.session.request import COMPARED, PROFILED, READ, Request, request_of, takes_fields
 from placewright.session.streams import StreamResult, require_measured, require_streamable
-from placewright.session.training import LearningRate, LoadedStep
 
 
 class Session:
@@ -145,7 +144,7 @@ class Session:
         """
         made = comparison.made_placers(placers, seeds)  # before any long work
         search.tell_of_core_seconds(made.values(), self.request.limit)
-        with spread.workers_of(self.request) as workers:
+        with hosts.workers_of(self.request) as workers:
             problem = self.problem
             return comparison.compare(
                 problem,

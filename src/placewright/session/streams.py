@@ -28,8 +28,8 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError, PlacewrightError
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
 from placewright.placers.registry import make_placer
-from placewright.profiling.deadline import NEVER, Deadline
-from placewright.profiling.streams import (
+from placewright.profiling.hardware import NEVER, Deadline
+from placewright.profiling.stream_calibration import (
     StreamRound,
     different_samples,
     measure_streams,

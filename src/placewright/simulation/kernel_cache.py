@@ -22,7 +22,7 @@ from typing import Any, cast
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 
-from placewright.io.lost_cache import tell_lost_cache
+from placewright.io.scratch import tell_lost_cache
 
 _KEPT_VERSIONS = 2
 _IN_USE = "in-use"

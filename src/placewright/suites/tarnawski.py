@@ -29,7 +29,7 @@ from placewright.errors import AnswerError, InputError
 from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
 from placewright.io.written import write_files
-from placewright.isolation.kernel_calls import end_with_parent
+from placewright.isolation.confined import end_with_parent
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names

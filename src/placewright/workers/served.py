@@ -8,7 +8,7 @@ from collections import OrderedDict
 from multiprocessing.connection import Connection
 from typing import Any
 
-from placewright.isolation.kernel_calls import end_with_parent
+from placewright.isolation.confined import end_with_parent
 from placewright.workers.tasks import performed
 
 VARIABLES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placewright.frameworks.openvino.throughput import OpenVinoThroughput
+from placewright.frameworks.openvino.runtime import OpenVinoThroughput
 
 openvino = pytest.importorskip("openvino")
 

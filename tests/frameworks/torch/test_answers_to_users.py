@@ -19,8 +19,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FieldError, InexpressibleError, InputError
 from placewright.frameworks.torch.training.step import read_training
-from placewright.profiling.granularity import with_granularity
-from placewright.profiling.units import light_ops_joined
+from placewright.profiling.units import light_ops_joined, with_granularity
 from placewright.session.plans import plan_of
 from placewright.session.problems import constrained
 from placewright.simulation.bounds.feasibility import prove_infeasible

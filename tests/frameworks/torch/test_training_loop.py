@@ -20,7 +20,7 @@ from torch import nn
 import placewright as pw
 from placewright.errors import FieldError, FileFormatError, InputError, RuntimeFailure
 from placewright.frameworks.torch.running.instances import TorchInstance
-from placewright.session.training import LoadedStep
+from placewright.session.loaded.steps import LoadedStep
 
 # A split sums gradients in another order than eager PyTorch does, and AdamW divides small sums by
 # their size, so that rounding grows from step to step.

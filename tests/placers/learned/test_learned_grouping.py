@@ -21,7 +21,7 @@ from placewright.placers.learned.placeto.placer import (
     ordered_edges,
     ordered_space,
 )
-from placewright.placers.learned.shared.features import fractal_dimension, group_adjacency
+from placewright.placers.learned.shared.group_inputs import fractal_dimension, group_adjacency
 from placewright.placers.learned.shared.grouping import (
     ActionSpace,
     chain_grouping,

@@ -27,12 +27,12 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.pipelines.ideal_dp import IdealDp
-from placewright.placers.pipelines.ideals.enumeration import (
+from placewright.placers.pipelines.ideals.items import (
     chain,
     enumerate_ideals,
     enumerate_in_time,
+    items_of,
 )
-from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import ContiguousProgram
 from placewright.simulation.evaluator import Evaluator

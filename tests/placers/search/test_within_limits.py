@@ -16,19 +16,19 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.placers.advice import (
+    Change,
+    LimitChange,
+    advice,
+    smallest_changes,
+    with_limit,
+)
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import make_placer
 from placewright.placers.search.within_limits import (
     order_that_frees,
     placement_within_limits,
     search_within_limits,
-)
-from placewright.session.advice import (
-    Change,
-    LimitChange,
-    advice,
-    smallest_changes,
-    with_limit,
 )
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import packing_problem

@@ -13,7 +13,7 @@ from placewright.execution.framework import (
     ReadOptions,
     StandaloneParts,
 )
-from placewright.frameworks.file_reader import FileFramework, FileReader
+from placewright.frameworks.conversion import FileFramework, FileReader
 from placewright.io.content import one_line
 from placewright.io.onnx_parts import onnx_files
 

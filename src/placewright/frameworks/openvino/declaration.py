@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import PlacewrightError
 from placewright.execution.framework import Find, FoundModel
-from placewright.frameworks.file_reader import FileFramework, FileReader
+from placewright.frameworks.conversion import FileFramework, FileReader
 from placewright.frameworks.openvino.model_files import SUFFIXES, checked_files
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from placewright.placers.exact.schedule_program.model import (
     new_solver,
     used_work,
 )
-from placewright.placers.exact.schedule_program.variables import Ticks
+from placewright.placers.exact.schedule_program.transfers import Ticks
 from placewright.placers.exact.subgraphs.bound import subgraph_limits
 from placewright.placers.pipelines.ideals.load_model import why_not_separable
 from placewright.placers.search.within_limits import look_for_first

@@ -24,10 +24,11 @@ from placewright.placers.list_scheduling.free_memory import (
     take,
 )
 from placewright.placers.list_scheduling.in_order import Planned, in_slices, new_plan, proposal_of
-from placewright.placers.list_scheduling.ranks import mean_upward_ranks, missing_inputs
-from placewright.placers.list_scheduling.tables import (
+from placewright.placers.list_scheduling.ranks import (
     ScheduleTables,
     longest_way,
+    mean_upward_ranks,
+    missing_inputs,
     note_arrivals,
     schedule_tables,
 )

@@ -31,7 +31,7 @@ from placewright.placers.list_scheduling.free_memory import (
     new_free_memory,
     take,
 )
-from placewright.placers.list_scheduling.tables import (
+from placewright.placers.list_scheduling.ranks import (
     ScheduleTables,
     note_arrivals,
     schedule_tables,

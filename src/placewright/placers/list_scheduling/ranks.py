@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.list_scheduling.tables import ScheduleTables, schedule_tables
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import compiled, inlined, read_only
+from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, problem_arrays
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 
@@ -174,3 +176,166 @@ def _critical_path(tables: ScheduleTables, priority: FloatArray) -> IntArray:
             return np.array(path)
         path.append(following)
         unit = following
+
+
+class ScheduleTables(NamedTuple):
+    """The arrays of a problem; an endpoint is a device or, as the last endpoint, the host.
+
+    A tensor takes ``latency + load x per_load`` seconds from one endpoint to a device, plus the
+    same with `relay_latency` and `relay_per_load` if it goes through the host. A way from an
+    endpoint to itself costs nothing; without a way, the latency is infinite.
+    """
+
+    seconds: FloatArray  # (n_units, n_devices)
+    allowed: BoolArray  # (n_classes, n_devices)
+    group_of: IntArray  # (n_units,): colocation class
+    topological: IntArray  # (n_units,)
+    input_ptr: IntArray  # (n_units + 1,)
+    inputs: IntArray  # tensors that each unit reads
+    output_ptr: IntArray  # (n_units + 1,)
+    outputs: IntArray  # tensors that each unit produces
+    consumer_ptr: IntArray  # (n_tensors + 1,)
+    consumers: IntArray  # units that read each tensor
+    producer: IntArray  # (n_tensors,): -1 for a graph input
+    load: FloatArray  # (n_tensors,): bytes, or the tensor's own seconds
+    host: int
+    latency: FloatArray  # (n_endpoints, n_devices)
+    per_load: FloatArray  # (n_endpoints, n_devices)
+    relay_latency: FloatArray  # (n_endpoints, n_devices)
+    relay_per_load: FloatArray  # (n_endpoints, n_devices)
+    has_relays: bool
+    stream_ptr: IntArray  # (n_devices + 1,)
+    streams: IntArray  # numbers of the streams, or shared processors, that each device computes on
+    holds_all: BoolArray  # (n_devices,): a unit holds all of them, for they are processors
+    excludes: BoolArray  # (n_devices, n_devices): the two share a processor
+    n_streams: int
+
+
+_known: WeakKeyDictionary[Problem, ScheduleTables] = WeakKeyDictionary()
+
+
+def schedule_tables(problem: Problem) -> ScheduleTables:
+    """Lay a problem out for the kernels, once for all methods."""
+    if problem not in _known:
+        _known[problem] = _laid_out(problem)
+    return _known[problem]
+
+
+def scaled_transfers(tables: ScheduleTables, factor: float) -> ScheduleTables:
+    """The same problem with transfers that take `factor` times as long."""
+    return read_only(
+        tables._replace(
+            latency=tables.latency * factor,
+            per_load=tables.per_load * factor,
+            relay_latency=tables.relay_latency * factor,
+            relay_per_load=tables.relay_per_load * factor,
+        )
+    )
+
+
+def _laid_out(problem: Problem) -> ScheduleTables:
+    arrays = problem_arrays(problem)
+    own = len(arrays.own_transfer) > 0
+    latency = np.zeros_like(arrays.latency) if own else arrays.latency
+    per_load = np.ones_like(arrays.seconds_per_byte) if own else arrays.seconds_per_byte
+    route, host, n = arrays.route, arrays.host, problem.n_devices
+    cases = [route == LOCAL, route == DIRECT, route == VIA_HOST]
+    to_host = np.broadcast_to(latency[:, [host]], route.shape)
+    per_to_host = np.broadcast_to(per_load[:, [host]], route.shape)
+    through = route == VIA_HOST
+    return read_only(
+        ScheduleTables(
+            seconds=arrays.seconds,
+            allowed=problem.allowed_by_class,
+            group_of=problem.colocation.group_of,
+            topological=arrays.topological,
+            input_ptr=arrays.input_ptr,
+            inputs=arrays.inputs,
+            output_ptr=arrays.output_ptr,
+            outputs=arrays.outputs,
+            consumer_ptr=arrays.consumer_ptr,
+            consumers=arrays.consumers,
+            producer=arrays.producer,
+            load=arrays.own_transfer if own else arrays.tensor_bytes,
+            host=host,
+            latency=np.select(cases, [0.0, latency, to_host], np.inf)[:, :n],
+            per_load=np.select(cases, [0.0, per_load, per_to_host], 0.0)[:, :n],
+            relay_latency=np.where(through, latency[[host], :], 0.0)[:, :n],
+            relay_per_load=np.where(through, per_load[[host], :], 0.0)[:, :n],
+            has_relays=bool(through.any()),
+            **_streams(problem),
+            excludes=problem.cluster.excludes,
+        )
+    )
+
+
+def _streams(problem: Problem) -> dict[str, Any]:
+    """Streams of devices and processors that they share, by the names of `ScheduleTables`."""
+    users = list(problem.cluster.shared_processors.values())
+    rows, n_streams = [], len(users)
+    for device, spec in enumerate(problem.cluster.devices):
+        held = [at for at, devices in enumerate(users) if device in devices]
+        own = 0 if held else min(spec.streams, problem.n_units)
+        rows.append(held or list(range(n_streams, n_streams + own)))
+        n_streams += own
+    streams = Csr.from_rows(rows)
+    return {
+        "stream_ptr": streams.indptr,
+        "streams": streams.indices,
+        "holds_all": problem.cluster.excludes.any(axis=1),
+        "n_streams": n_streams,
+    }
+
+
+@inlined
+def note_arrivals(
+    tables: ScheduleTables, device_of: IntArray, end: FloatArray, unit: int, arrival: FloatArray
+) -> None:
+    """Write the arrival of all inputs of a unit on each device; its producers are placed.
+
+    Args:
+        device_of: device of each placed unit, (n_units,).
+        end: seconds at which each placed unit ends, (n_units,).
+        arrival: (n_devices,) to write into.
+    """
+    for device in range(len(arrival)):
+        arrival[device] = 0.0
+    for at in range(tables.input_ptr[unit], tables.input_ptr[unit + 1]):
+        tensor = tables.inputs[at]
+        producer = tables.producer[tensor]
+        source, made = tables.host, 0.0
+        if producer >= 0:
+            source, made = device_of[producer], end[producer]
+        load = tables.load[tensor]
+        if tables.has_relays:
+            for device in range(len(arrival)):
+                there = made + way_seconds(tables, load, source, device)
+                arrival[device] = there if there > arrival[device] else arrival[device]
+        else:
+            for device in range(len(arrival)):
+                way = tables.latency[source, device] + load * tables.per_load[source, device]
+                there = made + way
+                arrival[device] = there if there > arrival[device] else arrival[device]
+
+
+@inlined
+def way_seconds(tables: ScheduleTables, load: float, source: int, device: int) -> float:
+    """Seconds of a tensor from an endpoint to a device; inf without a way."""
+    first = tables.latency[source, device] + load * tables.per_load[source, device]
+    second = tables.relay_latency[source, device] + load * tables.relay_per_load[source, device]
+    return float(first + second)
+
+
+@inlined
+def longest_way(tables: ScheduleTables, unit: int, child: int, device: int) -> float:
+    """Seconds that an output of a unit for a child takes to the farthest other device."""
+    longest = 0.0
+    for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
+        tensor = tables.outputs[index]
+        for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
+            if tables.consumers[edge] == child:
+                for other in range(tables.latency.shape[1]):
+                    way = way_seconds(tables, tables.load[tensor], device, other)
+                    if other != device and np.isfinite(way):
+                        longest = max(longest, way)
+    return longest

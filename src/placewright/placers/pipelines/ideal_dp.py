@@ -24,8 +24,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.pipelines.ideals.enumeration import enumerate_in_time
-from placewright.placers.pipelines.ideals.items import Items, items_of
+from placewright.placers.pipelines.ideals.items import Items, enumerate_in_time, items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import (
     MAX_TABLE_ENTRIES,

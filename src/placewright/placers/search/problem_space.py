@@ -45,9 +45,10 @@ from placewright.placers.list_scheduling.in_order import (
     planned_in_order,
     proposal_of,
 )
-from placewright.placers.list_scheduling.ranks import mean_upward_ranks, ready_by_rank
-from placewright.placers.list_scheduling.tables import (
+from placewright.placers.list_scheduling.ranks import (
     ScheduleTables,
+    mean_upward_ranks,
+    ready_by_rank,
     scaled_transfers,
     schedule_tables,
 )

@@ -11,7 +11,7 @@ orders decide which tensors live at the same time, moves also change the order: 
 bytes early, or by one unit.
 
 A search does not depend on its budget but for its length: what a short one finds, a longer one
-finds, too. Whoever names a limit with it (`session.advice`) names one that `auto` keeps.
+finds, too. Whoever names a limit with it (`placers.advice`) names one that `auto` keeps.
 """
 
 from __future__ import annotations

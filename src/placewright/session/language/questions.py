@@ -14,8 +14,7 @@ from placewright.core.plan import Plan
 from placewright.core.quantities import format_bytes
 from placewright.errors import FieldError, InfeasibleError, InputError
 from placewright.profiling.catalogue import entry_of
-from placewright.report.tables import ShownTable, table
-from placewright.report.values import plain_number
+from placewright.report.tables import ShownTable, plain_number, table
 from placewright.session.language.answer import TokenAnswer, token_answer
 from placewright.session.language.problem import devices_of
 from placewright.session.request import Request

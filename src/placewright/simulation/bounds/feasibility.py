@@ -10,9 +10,9 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.charges import LIMIT_ROUNDING, amount_text
+from placewright.core.grouping import unit_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.core.unit_text import unit_text
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
 from placewright.simulation.layout import NO_ROUTE, routes

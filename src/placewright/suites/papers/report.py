@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.report.learned_statistics import LearnedRun
-from placewright.report.learned_text import settings_section
+from placewright.report.learned_statistics import LearnedRun, settings_section
 from placewright.report.pictures import write_picture
 from placewright.report.tables import markdown_table
 from placewright.session.comparison import settings_by_placer

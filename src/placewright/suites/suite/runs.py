@@ -26,7 +26,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.suites.suite.problems import SUITE_VERSION, SuiteProblem
 from placewright.suites.tarnawski import peak_memory
 from placewright.workers.interface import Workers
-from placewright.workers.opened import open_workers
+from placewright.workers.processes import open_workers
 from placewright.workers.tasks import Done, Shared, Task
 
 FORMAT = "placewright.suite/1"

@@ -15,6 +15,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import FORWARD
 from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.execution.exported_program import module_of
+from placewright.frameworks import flops
 from placewright.frameworks.torch.reading.calls import (
     extent_of,
     is_item,
@@ -22,10 +23,10 @@ from placewright.frameworks.torch.reading.calls import (
     kind_of,
     sources,
 )
-from placewright.frameworks.torch.reading.flops import flops_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
+
 
 _DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
@@ -219,3 +220,227 @@ class _Adding:
 
 def _concatenated(held: Mapping[str, list[int]], nodes: Iterable[Node]) -> list[int]:
     return [entry for node in nodes for entry in held.get(node.name, ())]
+
+
+Shape = tuple[int, ...]
+
+
+def flops_of(node: Node) -> float:
+    """Count the operations of a call by the rules of `frameworks.flops`.
+
+    A call of a subgraph (a loop's body, a region with other gradient settings) counts its nodes
+    once. The count is 0 if it needs a shape that depends on data.
+    """
+    try:
+        return _counted(node)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _counted(node: Node) -> float:
+    kind = kind_of(node)
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        return special(node)
+    if getattr(node.target, "is_view", False) or kind in _NONE:
+        return 0.0
+    inner = [m for m in map(_subgraph, node.all_input_nodes) if m is not None]
+    if inner:
+        return sum(flops_of(n) for m in inner for n in m.graph.nodes if n.op == "call_function")
+    if kind in _REDUCTIONS:
+        return flops.elementwise(_input(node, 0))
+    return flops.elementwise(_output(node))
+
+
+def _subgraph(node: Node) -> Any:
+    """The graph module of an attribute node; None for other nodes."""
+    if node.op != "get_attr":
+        return None
+    value = getattr(node.graph.owning_module, str(node.target), None)
+    return value if hasattr(value, "graph") else None
+
+
+def _shape(value: Any) -> Shape:
+    if isinstance(value, list | tuple):
+        value = next((entry for entry in value if hasattr(entry, "shape")), None)
+    if not hasattr(value, "shape"):
+        return (0,)
+    return tuple(extent_of(extent) for extent in value.shape)
+
+
+def _output(node: Node) -> Shape:
+    return _shape(node.meta.get("val"))
+
+
+def _input(node: Node, index: int) -> Shape:
+    source = _argument(node, index)
+    if isinstance(source, list | tuple):
+        source = source[0] if source else None
+    return _shape(source.meta.get("val")) if hasattr(source, "meta") else (0,)
+
+
+def _argument(node: Node, index: int) -> Any:
+    return node.args[index] if index < len(node.args) else None
+
+
+def _convolution(node: Node) -> float:
+    kernel = _input(node, 1)  # (outputs, inputs per group, ...), transposed (inputs, outputs, ...)
+    bias = _argument(node, 2) is not None
+    if kind_of(node) == "convolution" and _argument(node, 6):
+        return flops.transposed_convolution(_input(node, 0), kernel[2:], kernel[1])
+    return flops.convolution(_output(node), kernel[2:], kernel[1], bias=bias)
+
+
+def _transposed_convolution(node: Node) -> float:
+    kernel = _input(node, 1)
+    return flops.transposed_convolution(_input(node, 0), kernel[2:], kernel[1])
+
+
+def _convolution_backward(node: Node) -> float:
+    """Gradients of input and weight cost a forward pass each, that of the bias one sum."""
+    gradient, kernel = _input(node, 0), _input(node, 2)
+    transposed, mask = bool(_argument(node, 7)), _argument(node, 10) or (True, True, True)
+    if transposed:
+        once = flops.transposed_convolution(_input(node, 1), kernel[2:], kernel[1])
+    else:
+        once = flops.convolution(gradient, kernel[2:], kernel[1])
+    return once * (bool(mask[0]) + bool(mask[1])) + math.prod(gradient) * bool(mask[2])
+
+
+def _linear(node: Node) -> float:
+    output = _output(node)
+    bias = _argument(node, 2) is not None
+    return flops.matmul(output, _input(node, 1)[-1]) + math.prod(output) * bias
+
+
+def _product(node: Node) -> float:
+    return flops.matmul(_output(node), _input(node, 0)[-1])
+
+
+def _product_and_sum(node: Node) -> float:
+    output = _output(node)
+    return flops.matmul(output, _input(node, 1)[-1]) + math.prod(output)
+
+
+def _attention(node: Node) -> float:
+    return flops.attention(_input(node, 0), _input(node, 1)[-2], _input(node, 2)[-1])
+
+
+def _attention_backward(node: Node) -> float:
+    """Five products where the forward pass has two (Dao et al. 2022, arXiv 2205.14135)."""
+    query, keys, width = _input(node, 1), _input(node, 2)[-2], _input(node, 3)[-1]
+    return 2.5 * flops.attention(query, keys, width)
+
+
+def _pooling(node: Node) -> float:
+    kernel = _argument(node, 1)
+    extents = [int(extent) for extent in kernel] if isinstance(kernel, list | tuple) else [kernel]
+    spatial = len(_input(node, 0)) - 2
+    if len(extents) == 1:
+        extents *= max(1, spatial)
+    return flops.pooling(_output(node), extents)
+
+
+def _of_input(node: Node) -> float:
+    return flops.elementwise(_input(node, 0))
+
+
+def _softmax(node: Node) -> float:
+    return flops.softmax(_output(node))
+
+
+def _normalisation(node: Node) -> float:
+    return flops.normalisation(_output(node))
+
+
+def _normalisation_backward(node: Node) -> float:
+    """Twice the forward pass: two sums and a combination per element."""
+    return 2 * flops.normalisation(_input(node, 0))
+
+
+def _batch_normalisation(node: Node) -> float:
+    return flops.batch_normalisation(_output(node))
+
+
+def _recurrent(count: Callable[[int, int, int, int], float]) -> Callable[[Node], float]:
+    """Arguments are x, state(s), weights, bias, layers, dropout, train, both ways, batch first."""
+
+    def of_node(node: Node) -> float:
+        x, hidden = _input(node, 0), _input(node, 1)[-1]
+        layers, directions = int(_argument(node, 4) or 1), 2 if _argument(node, 7) else 1
+        batch, steps = (x[0], x[1]) if _argument(node, 8) else (x[1], x[0])
+        first = count(batch, steps, x[2], hidden)
+        upper = count(batch, steps, directions * hidden, hidden)
+        return directions * (first + (layers - 1) * upper)
+
+    return of_node
+
+
+_SPECIAL: Mapping[str, Callable[[Node], float]] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution
+    ),
+    "convolution_backward": _convolution_backward,
+    "linear": _linear,
+    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), _product),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _product_and_sum),
+    **dict.fromkeys(
+        (
+            "scaled_dot_product_attention",
+            "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_efficient_attention",
+            "_scaled_dot_product_cudnn_attention",
+        ),
+        _attention,
+    ),
+    **dict.fromkeys(
+        (
+            "_scaled_dot_product_flash_attention_backward",
+            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            "_scaled_dot_product_efficient_attention_backward",
+        ),
+        _attention_backward,
+    ),
+    **dict.fromkeys(
+        ("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "avg_pool1d"),
+        _pooling,
+    ),
+    **dict.fromkeys(("avg_pool2d", "avg_pool3d"), _pooling),
+    **dict.fromkeys(
+        ("adaptive_avg_pool2d", "_adaptive_avg_pool2d", "adaptive_max_pool2d"), _of_input
+    ),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _softmax),
+    **dict.fromkeys(
+        ("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "rms_norm"),
+        _normalisation,
+    ),
+    **dict.fromkeys(
+        ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
+        _normalisation,
+    ),
+    **dict.fromkeys(
+        ("native_layer_norm_backward", "native_batch_norm_backward", "native_group_norm_backward"),
+        _normalisation_backward,
+    ),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_normalisation),
+    "lstm": _recurrent(flops.lstm),
+    "gru": _recurrent(flops.gru),
+    **dict.fromkeys(("rnn_tanh", "rnn_relu"), _recurrent(flops.rnn)),
+}
+
+_REDUCTIONS = frozenset(
+    {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "argmax",
+     "argmin", "logsumexp", "norm", "cumsum", "nll_loss_forward", "any", "all", "topk", "sort"}
+)  # fmt: skip
+
+# Calls that move, select, describe or make data.
+_NONE = frozenset(
+    {"cat", "stack", "clone", "copy", "contiguous", "_to_copy", "to", "embedding", "gather",
+     "index", "index_select", "index_put", "scatter", "slice_scatter", "select_scatter", "reshape",
+     "constant_pad_nd", "pad", "repeat", "flip", "roll", "zeros", "ones", "full", "arange", "empty",
+     "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
+     "new_empty", "lift_fresh_copy", "_unsafe_view", "scalar_tensor", "one_hot", "tril", "triu",
+     "select_backward", "slice_backward", "sym_size", "dropout", "flatten"}
+)  # fmt: skip

@@ -52,13 +52,13 @@ from placewright.placers.exact.parts.bound import (
     least_of_parts,
     parts_bound,
 )
-from placewright.placers.exact.schedule_program.implied import add_implied
 from placewright.placers.exact.schedule_program.model import (
     ScheduleProgram,
+    add_implied,
     limit_work,
     new_solver,
 )
-from placewright.placers.exact.schedule_program.variables import Ticks
+from placewright.placers.exact.schedule_program.transfers import Ticks
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible

@@ -27,7 +27,7 @@ from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.learned.shared.features import (
+from placewright.placers.learned.shared.group_inputs import (
     fractal_dimension,
     one_hot_degrees,
     positional_encoding,

@@ -23,7 +23,7 @@ from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
 from placewright.placers.learned.shared.encoders import perceptron
-from placewright.placers.learned.shared.features import (
+from placewright.placers.learned.shared.group_inputs import (
     group_adjacency,
     group_output_bytes,
     group_seconds,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.learned.seq2seq.placer import Seq2Seq
 from placewright.placers.learned.shared.encoders import AttentionalDecoder, Logits
-from placewright.placers.learned.shared.features import (
+from placewright.placers.learned.shared.group_inputs import (
     group_adjacency,
     kind_counts,
     kind_vocabulary,

@@ -8,16 +8,10 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import coo_array
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.learned.shared.features import (
-    group_edges,
-    kind_counts,
-    kind_vocabulary,
-    output_shapes,
-)
-from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.grouping import ActionSpace, edge_list
 
 ADJACENCY_SLOTS = 10
 
@@ -110,3 +104,126 @@ class JointSpace:
     def expand(self, group_of: IntArray, devices: IntArray) -> IntArray:
         """Placements from groups of nodes (n_nodes,) and devices of groups (..., n_groups)."""
         return self.space.expand_with(group_of[self.nodes.group_of], devices)
+
+
+MAX_OUTPUTS, MAX_RANK = 5, 5
+
+
+def kind_vocabulary(*problems: Problem) -> tuple[str, ...]:
+    """All op kinds of the problems' units, in alphabetical order."""
+    return tuple(sorted({kind for problem in problems for kind in problem.unit_graph.op_kinds}))
+
+
+def kind_counts(problem: Problem, grouping: Grouping, vocabulary: tuple[str, ...]) -> FloatArray:
+    """Units of each kind in each group, shape (n_groups, len(vocabulary)); unknown kinds: none."""
+    column = {kind: index for index, kind in enumerate(vocabulary)}
+    counts = np.zeros((grouping.n_groups, len(vocabulary)))
+    for unit, kind in enumerate(problem.unit_graph.op_kinds):
+        if kind in column:
+            counts[grouping.group_of[unit], column[kind]] += 1.0
+    return counts
+
+
+def output_shapes(problem: Problem, grouping: Grouping, *, logarithmic: bool = True) -> FloatArray:
+    """Shapes of the tensors that leave each group, shape (n_groups, MAX_OUTPUTS * MAX_RANK).
+
+    -1 pads.
+
+    Args:
+        logarithmic: extents as log(1 + extent), so that batch 1 and 2,048 channels have one scale;
+            else as they are.
+    """
+    graph, group_of = problem.unit_graph, grouping.group_of
+    rows = np.full((grouping.n_groups, MAX_OUTPUTS, MAX_RANK), -1.0)
+    used = np.zeros(grouping.n_groups, dtype=np.int64)
+    for tensor in np.flatnonzero(graph.tensor_producers >= 0).tolist():
+        group = int(group_of[graph.tensor_producers[tensor]])
+        leaves = np.any(group_of[graph.tensor_consumers.row(tensor)] != group)
+        if used[group] < MAX_OUTPUTS and (leaves or graph.tensor_is_output[tensor]):
+            shape = graph.tensor_shapes[tensor][:MAX_RANK]
+            rows[group, used[group], : len(shape)] = np.log1p(shape) if logarithmic else shape
+            used[group] += 1
+    return rows.reshape(grouping.n_groups, -1)  # (groups, outputs * rank)
+
+
+def group_edges(problem: Problem, grouping: Grouping) -> tuple[IntArray, FloatArray]:
+    """Distinct edges between groups, shape (2, n_edges), and the bytes on each, (n_edges,)."""
+    producers, consumers, size = edge_list(problem)
+    keys = grouping.group_of[producers] * grouping.n_groups + grouping.group_of[consumers]
+    crossing = grouping.group_of[producers] != grouping.group_of[consumers]
+    unique, inverse = np.unique(keys[crossing], return_inverse=True)
+    total = np.bincount(inverse, size[crossing], minlength=len(unique))
+    edges = np.stack([unique // grouping.n_groups, unique % grouping.n_groups])
+    return edges.astype(np.int64), np.asarray(total, dtype=np.float64)
+
+
+def group_adjacency(problem: Problem, grouping: Grouping) -> FloatArray:
+    """Number of edges from each group to each other, shape (n_groups, n_groups)."""
+    producers, consumers, _ = edge_list(problem)
+    counts = np.zeros((grouping.n_groups, grouping.n_groups))
+    np.add.at(counts, (grouping.group_of[producers], grouping.group_of[consumers]), 1.0)
+    np.fill_diagonal(counts, 0.0)
+    return counts
+
+
+def group_seconds(problem: Problem, grouping: Grouping) -> FloatArray:
+    """Seconds of each group on each device, shape (n_groups, n_devices); inf if unsupported."""
+    seconds = np.zeros((grouping.n_groups, problem.n_devices))
+    np.add.at(seconds, grouping.group_of, problem.costs.seconds)
+    return seconds
+
+
+def group_output_bytes(problem: Problem, grouping: Grouping) -> FloatArray:
+    """Bytes of the tensors that each group produces, shape (n_groups,)."""
+    graph = problem.unit_graph
+    made = graph.tensor_producers >= 0
+    groups = grouping.group_of[graph.tensor_producers[made]]
+    size = np.bincount(groups, graph.tensor_bytes[made], minlength=grouping.n_groups)
+    return np.asarray(size, dtype=np.float64)
+
+
+def one_hot_degrees(edges: IntArray, n_nodes: int, largest: int = 8) -> FloatArray:
+    """One-hot in-degree and out-degree, capped at `largest`, shape (n_nodes, 2 * largest + 2)."""
+    rows = np.zeros((n_nodes, 2, largest + 1))
+    for column, ends in ((0, edges[1]), (1, edges[0])):
+        degree = np.minimum(np.bincount(ends, minlength=n_nodes), largest)
+        rows[np.arange(n_nodes), column, degree] = 1.0
+    return rows.reshape(n_nodes, -1)  # (nodes, in ++ out)
+
+
+def fractal_dimension(edges: IntArray, n_nodes: int) -> FloatArray:
+    """Slope of log N(r) on log r per node, HSDAG Eq. (4), shape (n_nodes,).
+
+    N(r) is the number of nodes within r hops along the edges; 0 with fewer than two radii.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    matrix = csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=(n_nodes, n_nodes))
+    slopes = np.zeros(n_nodes)
+    for start in range(0, n_nodes, 512):
+        nodes = np.arange(start, min(start + 512, n_nodes))
+        hops = dijkstra(matrix, unweighted=True, indices=nodes)  # (chunk, nodes)
+        for node, row in zip(nodes.tolist(), hops, strict=True):
+            near = row[np.isfinite(row) & (row > 0)].astype(np.int64)
+            if len(near) and near.max() >= 2:
+                within = np.cumsum(np.bincount(near)[1:])
+                radius = np.log(np.arange(1, len(within) + 1))
+                slopes[node] = np.polyfit(radius, np.log(within), 1)[0]
+    return slopes
+
+
+def positional_encoding(positions: IntArray, width: int = 16) -> FloatArray:
+    """sin and cos of each topological index, HSDAG Eq. (5), shape (n_nodes, width)."""
+    rate = 10_000.0 ** (-np.arange(0, width, 2) / width)
+    angle = positions[:, None] * rate[None, :]  # (nodes, width / 2)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+def levels(successors: Csr, order: IntArray, step: FloatArray) -> FloatArray:
+    """Longest path to each node, without its own `step`, shape (n_nodes,)."""
+    start = np.zeros(len(order))
+    for node in order.tolist():
+        targets = successors.row(node)
+        start[targets] = np.maximum(start[targets], start[node] + step[node])
+    return start

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.learned.shared.features import levels
+from placewright.placers.learned.shared.group_inputs import levels
 from placewright.placers.learned.shared.grouping import ActionSpace, edge_list, mean_seconds
 
 PAIR_FEATURES = 10

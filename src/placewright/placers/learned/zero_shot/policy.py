@@ -15,7 +15,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
 from placewright.placers.learned.shared.encoders import perceptron
-from placewright.placers.learned.shared.features import group_edges
+from placewright.placers.learned.shared.group_inputs import group_edges
 from placewright.placers.learned.shared.sampling import torch_scope
 from placewright.placers.learned.zero_shot.list_state import (
     NODE_FEATURES,

@@ -16,9 +16,10 @@ from placewright.core.execution_models import MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.placers.conditions import why_not_time_alone
 from placewright.placers.pipelines.ideals import kernel
-from placewright.placers.pipelines.ideals.enumeration import IdealLattice, chain
 from placewright.placers.pipelines.ideals.items import (
+    IdealLattice,
     Items,
+    chain,
     depth_first_order,
     has_backward_to_forward_edge,
 )

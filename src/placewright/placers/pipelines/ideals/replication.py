@@ -17,8 +17,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped, one_group_per_size
 from placewright.errors import InputError
-from placewright.placers.pipelines.ideals.enumeration import enumerate_ideals
-from placewright.placers.pipelines.ideals.items import Items, items_of
+from placewright.placers.pipelines.ideals.items import Items, enumerate_ideals, items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of
 from placewright.placers.pipelines.ideals.program import (
     MAX_TABLE_ENTRIES,

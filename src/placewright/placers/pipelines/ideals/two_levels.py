@@ -26,8 +26,14 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.pipelines.ideals import kernel
-from placewright.placers.pipelines.ideals.enumeration import IdealLattice, chain, enumerate_in_time
-from placewright.placers.pipelines.ideals.items import Items, depth_first_order, items_of
+from placewright.placers.pipelines.ideals.items import (
+    IdealLattice,
+    Items,
+    chain,
+    depth_first_order,
+    enumerate_in_time,
+    items_of,
+)
 from placewright.placers.pipelines.ideals.load_model import (
     LoadModel,
     TransferCosts,

@@ -18,7 +18,7 @@ from placewright.errors import InputError
 from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
-from placewright.session.loaded_plans import LoadedPlan
+from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.models import companions_of_model
 
 LIMIT_VARIABLE = "PLACEWRIGHT_KEPT_PLANS"  # bytes, as in "2GiB"; 0 keeps none

@@ -19,9 +19,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError
-from placewright.placers.packing import tightest_packing
-from placewright.session import advice as smallest_change
-from placewright.session.advice import (
+from placewright.placers import advice as smallest_change
+from placewright.placers.advice import (
     AmountChange,
     DeviceChange,
     LimitChange,
@@ -30,6 +29,7 @@ from placewright.session.advice import (
     with_copy,
     with_limit,
 )
+from placewright.placers.packing import tightest_packing
 from placewright.session.parsing import parse_limits
 from placewright.session.search import find_plan
 from placewright.simulation.bounds.feasibility import prove_infeasible

@@ -13,7 +13,7 @@ import pytest
 
 from placewright.errors import FileFormatError, InputError
 from placewright.report.replay_text import Decision
-from placewright.session.replay import copy_line, replay
+from placewright.suites.replay import copy_line, replay
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

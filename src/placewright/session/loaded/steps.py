@@ -12,7 +12,7 @@ from typing import Any
 from placewright.core.plan import Plan
 from placewright.errors import InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.runtime import LoadedModel, TrainsSteps
-from placewright.session.loaded_plans import LoadedPlan, TensorInfo
+from placewright.session.loaded.plans import LoadedPlan, TensorInfo
 
 LearningRate = float | Callable[[int], float]
 

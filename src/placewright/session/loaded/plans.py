@@ -40,7 +40,7 @@ from placewright.execution.processor import usable_cores
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
-from placewright.profiling.streams import stream_runner
+from placewright.profiling.stream_calibration import stream_runner
 from placewright.session.contenders import (
     whole_model_streams,
     whole_processor,
