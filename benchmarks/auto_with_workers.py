@@ -22,7 +22,7 @@ from placewright.placers.portfolio.auto import Auto
 from placewright.session.hosts import SpreadAuto
 from placewright.session.parsing import parse_names
 from placewright.session.search import search
-from placewright.suites.suite.problems import OF_AUTO, chosen_problems, suite_problems
+from placewright.suites.suite.runs import OF_AUTO, chosen_problems, suite_problems
 from placewright.workers.processes import open_workers
 
 FORMAT = "placewright.auto-with-workers/1"

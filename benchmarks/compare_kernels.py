@@ -19,7 +19,7 @@ import statistics, sys, time
 import numpy as np
 from placewright.core.placement import Placement
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 cases = []
 for n_ops in map(int, sys.argv[1].split(",")):

@@ -33,7 +33,7 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.suite.problems import chosen_problems, suite_problems
+from placewright.suites.suite.runs import chosen_problems, suite_problems
 
 PROBLEMS = "gnmt 2gpu,nasnet_a 2gpu,rnnlm 2gpu,inception_v3 4gpu,bert_base 4gpu"
 

@@ -52,7 +52,7 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     from placewright.placers.learned.hsdag.algorithm import trainee
     from placewright.placers.learned.hsdag.graph import coarsened
     from placewright.placers.learned.hsdag.placer import HsdagCorrected
-    from placewright.placers.learned.shared.sampling import torch_scope
+    from placewright.placers.learned.shared.learning_scope import torch_scope
 
     for name, problem in problems.items():
         with torch_scope(np.random.default_rng(0)) as generator:

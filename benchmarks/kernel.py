@@ -35,7 +35,7 @@ from placewright.files.results import read_rows, write_rows
 from placewright.report.time_left import Counted
 from placewright.session.request import Request
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 T = TypeVar("T")
 

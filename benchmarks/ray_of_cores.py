@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from placewright.errors import AnswerError
-from placewright.workers.ray_hosts import nodes_of
-from placewright.workers.ray_tasks import connect
+from placewright.workers.ray_workers import connect, nodes_of
 from placewright.workers.served import thread_variables
 
 _START_SECONDS = 90.0

@@ -24,7 +24,7 @@ from placewright.placers.learned.placeto.algorithm import (
     first_placement,
 )
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
-from placewright.placers.learned.shared.sampling import entropy, masked_log_softmax
+from placewright.placers.learned.shared.learning_scope import entropy, masked_log_softmax
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import zoo_cases
 

@@ -138,7 +138,7 @@ def _opener(kind: str, cores: Sequence[int]) -> Iterator[Callable[[], Workers]]:
     if kind == "processes":
         yield lambda: Processes(len(cores))
         return
-    from placewright.workers.ray_tasks import RayWorkers
+    from placewright.workers.ray_workers import RayWorkers
 
     with ray_nodes_on(cores) as address:
         yield lambda: RayWorkers(address)

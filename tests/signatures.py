@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import Port, Signature
+from placewright.core.source import Port, Signature
 
 
 def ascending_signature(graph: ComputationGraph) -> Signature:

@@ -20,7 +20,7 @@ from benchmarks.plain_simulator import PlainSimulator
 from placewright.core.placement import Placement
 from placewright.errors import FileFormatError
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -10,7 +10,7 @@ import pytest
 from cli.runner import InProcess, the_line
 from model_makers import WEIGHT, write_onnx
 
-from placewright.io.onnx_parts import onnx_files
+from placewright.io.model_parts import onnx_files
 from placewright.session.models import load_model
 
 Maker = Callable[[Path], None]
@@ -161,7 +161,7 @@ def test_both_parsers_find_external_data(tmp_path: Path, monkeypatch: pytest.Mon
     from onnx import TensorProto, helper
 
     from placewright.errors import FileFormatError
-    from placewright.io import onnx_parts
+    from placewright.io import model_parts
 
     def outside(name: str) -> object:
         tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[3])
@@ -188,6 +188,6 @@ def test_both_parsers_find_external_data(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(model.SerializeToString())
     names = {file.name for file in onnx_files(path)}
     assert names == {"m.onnx", "weight.bin", "attribute.bin", "branch.bin", "function.bin"}
-    monkeypatch.setitem(onnx_parts._ONNX, "Function", {})  # type: ignore[arg-type]
+    monkeypatch.setitem(model_parts._ONNX, "Function", {})  # type: ignore[arg-type]
     with pytest.raises(FileFormatError, match=r"parsers do not agree .* 'function.bin'"):
         onnx_files(path)

@@ -8,7 +8,7 @@ import pytest
 from placewright.core.builder import GraphBuilder
 from placewright.core.execution_models import MaxLoad
 from placewright.core.residency import kept_of, tensors_of_ops
-from placewright.placers.exact.integer_program.program import Rows
+from placewright.placers.exact.integer_program import Rows
 from placewright.testing.problems import random_problem
 
 

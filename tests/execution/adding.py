@@ -14,7 +14,7 @@ from signatures import ascending_signature
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import Signature
+from placewright.core.source import Signature
 from placewright.execution.runtime import OpSegment, graph_outputs
 
 Hook = Callable[[int], None]

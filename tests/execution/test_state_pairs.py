@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placewright.core.signature import Port
+from placewright.core.source import Port
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.execution.state_pairs import asked_of, option_of, state_pairs
 

@@ -27,7 +27,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.tarnawski import read_workload
 from placewright.placers.pipelines.ideals.items import enumerate_ideals, items_of
-from placewright.placers.pipelines.ideals.replication import replicated
+from placewright.placers.pipelines.ideals.program import replicated
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator

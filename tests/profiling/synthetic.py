@@ -13,8 +13,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.signature import Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Signature
 
 SOURCE = ModelSource("chain", "0" * 64, "synthetic")
 

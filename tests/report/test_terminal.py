@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.report.terminal import column_widths, fitted_table, output_width, wrapped
 from placewright.report.timeline_text import busy_shares, load_bars, timeline_bars
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 from placewright.testing.problems import random_problem
 
 COLUMNS = ["op", "device", "time", "what decides"]

@@ -32,7 +32,7 @@ from placewright.session.request import request_of
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_series_parallel_problem
+from placewright.suites.suite.runs import random_series_parallel_problem
 from placewright.testing.problems import random_problem
 
 LONG = Budget(seconds=120.0)  # nothing but the signal ends these searches

@@ -12,7 +12,7 @@ from strategies import random_placement, random_problem, seeds
 from placewright.core.placement import Placement
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 
 @settings(max_examples=200, deadline=None)

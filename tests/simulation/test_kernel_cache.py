@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from placewright.simulation import kernel_cache
+from placewright.simulation import compiled
 
 KERNELS = """
 import os, sys
 from pathlib import Path
 import numba
 from numba.core import event
-from placewright.simulation import kernel_cache
-from placewright.simulation.kernel_cache import keep_kernels, use_folder
+from placewright.simulation import compiled
+from placewright.simulation.compiled import keep_kernels, use_folder
 
-kernel_cache._LONG = float("inf")  # no line about time, which depends on the machine
+compiled._LONG = float("inf")  # no line about time, which depends on the machine
 use_folder(Path(sys.argv[1]))
 numba.config.CACHE_DIR = sys.argv[1]
 
@@ -144,15 +144,15 @@ def test_old_versions_are_removed_but_two_and_those_in_use(tmp_path: Path) -> No
     (tmp_path / "mine").mkdir()
     with (tmp_path / names[0] / "in-use").open() as used:
         fcntl.flock(used, fcntl.LOCK_SH)
-        kernel_cache.remove_old_versions(tmp_path)
+        compiled.remove_old_versions(tmp_path)
     kept = {names[0], *names[3:5], *names[8:10], "mine"}
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_a_new_version_clears_up(tmp_path: Path) -> None:
-    kernel_cache.use_folder.cache_clear()
+    compiled.use_folder.cache_clear()
     for number in range(4):
-        kernel_cache.use_folder(tmp_path / f"simulation-{number:016x}")
+        compiled.use_folder(tmp_path / f"simulation-{number:016x}")
     assert len(list(tmp_path.iterdir())) == 4  # this process uses them all
 
 
@@ -160,12 +160,12 @@ def test_one_line_says_that_kernels_are_compiled(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever needs them: the first search of a placer alone was silent for minutes."""
-    monkeypatch.setattr(kernel_cache, "_spent", [0.0])
-    kernel_cache._count(1.5)
+    monkeypatch.setattr(compiled, "_spent", [0.0])
+    compiled._count(1.5)
     assert caplog.records == []
-    kernel_cache._count(1.5)
-    kernel_cache._count(1.5)
-    kernel_cache.tell_compiling(40.0)
+    compiled._count(1.5)
+    compiled._count(1.5)
+    compiled.tell_compiling(40.0)
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
         "compiling kernels"
     ]

@@ -12,7 +12,7 @@ from placewright.core.arrays import FloatArray, frozen_floats
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 
 def spread(rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:

@@ -19,14 +19,16 @@ from placewright.suites.suite.pictures import (
     figures,
     profiles,
 )
-from placewright.suites.suite.problems import (
+from placewright.suites.suite.runs import (
+    FORMAT,
     OF_AUTO,
     SuiteProblem,
+    SuiteRow,
     chosen_problems,
     random_series_parallel_problem,
+    run_suite,
     suite_problems,
 )
-from placewright.suites.suite.runs import FORMAT, SuiteRow, run_suite
 from placewright.testing.problems import random_problem
 
 

@@ -27,8 +27,8 @@ from placewright.core.arrays import Csr
 from placewright.core.cluster import Cluster
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.exact import counted as counted_kinds
 from placewright.placers.exact import latency_ip, maxload_ip, sequential_ip
-from placewright.placers.exact.counted import kinds as counted_kinds
 from placewright.placers.exact.max_load import program as load_program
 from placewright.placers.exact.parts import bound as parts_bound
 from placewright.placers.exact.parts import programs as part_programs
@@ -44,7 +44,7 @@ from placewright.simulation.bounds import feasibility, lower
 from placewright.simulation.bounds.relaxation import RelaxedProgram
 from placewright.simulation.event.relaxation import LatencyRelaxation
 from placewright.simulation.max_load.relaxation import LoadRelaxation
-from placewright.simulation.sequential.model import Sums
+from placewright.simulation.sequential import Sums
 
 Patch = Callable[[], AbstractContextManager[object]]
 Change = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -14,7 +14,7 @@ import placewright as pw
 from placewright.errors import InputError, PlacewrightError, UnknownNameError
 from placewright.session.hosts import discover_on_hosts, profile_on_hosts
 from placewright.session.request import request_of
-from placewright.workers.ray_hosts import (
+from placewright.workers.ray_workers import (
     RayHost,
     RayNode,
     answers,

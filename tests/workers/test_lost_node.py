@@ -16,7 +16,7 @@ import json, sys, time
 import ray
 from ray.cluster_utils import Cluster
 from placewright.workers.interface import ThisProcess
-from placewright.workers.ray_tasks import RayWorkers
+from placewright.workers.ray_workers import RayWorkers
 from tests.workers.searches import found_by, problem_of
 
 moments = json.loads(sys.argv[1])

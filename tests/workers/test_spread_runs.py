@@ -35,7 +35,7 @@ def two() -> Any:
 
 
 def test_auto_gives_one_answer_here_and_on_ray(ray_here: Any) -> None:
-    from placewright.workers.ray_tasks import RayWorkers
+    from placewright.workers.ray_workers import RayWorkers
 
     problem, budget = problem_of(), Budget(evaluations=100)
     here = search(problem, Auto(), budget)
@@ -81,7 +81,7 @@ def test_learned_runs_are_the_same_by_one_worker_and_by_two(tmp_path: Path, two:
 
 def test_runs_are_the_same_on_ray(tmp_path: Path, ray_here: Any) -> None:
     """Of a comparison with its file, too."""
-    from placewright.workers.ray_tasks import RayWorkers
+    from placewright.workers.ray_workers import RayWorkers
 
     run_learned_benchmark(CASES, ["cem", "random"], 60, 2, tmp_path / "here")
     with RayWorkers() as workers:

@@ -129,7 +129,7 @@ def _children() -> list[int]:
 
 def test_ray(ray_here: Any, tmp_path: Path) -> None:
     """On a cluster that is there; it stays when the workers are closed."""
-    from placewright.workers.ray_tasks import RayWorkers
+    from placewright.workers.ray_workers import RayWorkers
 
     with RayWorkers() as workers:
         assert workers.count == 2

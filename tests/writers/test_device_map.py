@@ -20,8 +20,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
-from placewright.core.signature import Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Signature
 from placewright.errors import InexpressibleError
 from placewright.session.export import export
 from placewright.session.models import load_model

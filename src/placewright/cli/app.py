@@ -25,7 +25,7 @@ from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, s
 from placewright.errors import AnswerError, InputError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 from placewright.session.request import words
-from placewright.workers.ray_tasks import ADDRESS, ANY, HERE
+from placewright.workers.ray_workers import ADDRESS, ANY, HERE
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG = 1, 2, 70
 # Options of `graph` and `devices` without a field of a request.

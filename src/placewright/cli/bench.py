@@ -160,8 +160,7 @@ def suite(
     from placewright.report.tables import profiles_table
     from placewright.session.parsing import parse_names
     from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles
-    from placewright.suites.suite.problems import chosen_problems, suite_problems
-    from placewright.suites.suite.runs import run_suite
+    from placewright.suites.suite.runs import chosen_problems, run_suite, suite_problems
     from placewright.suites.tarnawski import untrained_methods
 
     if profile is not None or over_time is not None:
@@ -214,8 +213,7 @@ def auto(
         comparisons,
         figures,
     )
-    from placewright.suites.suite.problems import OF_AUTO, chosen_problems, suite_problems
-    from placewright.suites.suite.runs import run_suite
+    from placewright.suites.suite.runs import OF_AUTO, chosen_problems, run_suite, suite_problems
 
     chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
     rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]

@@ -1,11 +1,17 @@
-"""The model behind a graph, with what is needed to find its ops in the model again."""
+"""The model behind a graph, with what is needed to find its ops in the model again.
+
+Inputs and outputs of a model, in the model's own order and by its own names.
+
+A graph keeps tensors in a topological order. Users, and the library that a model was made for,
+speak of the first input and of the output ``"scores"``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from placewright.core.signature import Signature
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -39,3 +45,66 @@ class ModelSource:
     def native_name(self, op_name: str) -> str:
         """The name by which the runtime knows an op."""
         return self.native_names.get(op_name, op_name)
+
+
+NO_TENSOR = -1
+Number = int | float
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output."""
+
+    name: str  # unique among the inputs, and among the outputs that are different tensors
+    shape: tuple[int, ...]  # dimensions; one that is known only at run time counts as 1
+    dtype: str  # as in `ComputationGraph.tensor_dtypes`; "" where unknown
+    tensor: int  # of the graph; `NO_TENSOR` for an output that depends on no input
+    other_names: tuple[str, ...] = ()  # by which the model's library knows it, too
+    # of an input that always has the same: its numbers in row-major order, or one number for all of
+    # them. None for one that users give
+    value: tuple[Number, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the port, its own first."""
+        return (self.name, *self.other_names)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All inputs and all outputs of a model, each in the model's own order.
+
+    An output may stand there twice, may be an input, and may depend on no input.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @cached_property
+    def by_tensor(self) -> tuple[int, ...]:
+        """Positions of the inputs in ascending order of their tensors."""
+        return tuple(sorted(range(len(self.inputs)), key=lambda at: self.inputs[at].tensor))
+
+    @cached_property
+    def values(self) -> dict[str, tuple[Number, ...]]:
+        """Input name -> the numbers that it always has."""
+        return {port.name: port.value for port in self.inputs if port.value is not None}
+
+    def ascending(self, values: Sequence[Value]) -> list[Value]:
+        """Values of all inputs in the model's order -> in ascending order of their tensors."""
+        return [values[at] for at in self.by_tensor]
+
+
+def distinct(ports: Iterable[Port]) -> tuple[Port, ...]:
+    """Ports with unique names: a number follows a name that another tensor's port has already."""
+    taken: dict[str, int] = {}
+    ports_so_far = []
+    for port in ports:
+        name, number = port.name, 1
+        while name in taken and (taken[name] != port.tensor or port.tensor == NO_TENSOR):
+            number += 1
+            name = f"{port.name}#{number}"
+        taken[name] = port.tensor
+        ports_so_far.append(replace(port, name=name))
+    return tuple(ports_so_far)

@@ -11,7 +11,7 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.signature import NO_TENSOR
+from placewright.core.source import NO_TENSOR
 from placewright.execution.output_check import JudgedOutput, OutputCheck, relative_error
 from placewright.execution.placements import placement_segments
 from placewright.execution.requests import Execution

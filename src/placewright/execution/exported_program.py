@@ -16,8 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.core.signature import Port, Signature, distinct
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Port, Signature, distinct
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeGuard, overload, runtime_checkable
 
 import numpy as np
 
-from placewright.core.signature import Number, Port, Signature
+from placewright.core.source import Number, Port, Signature
 from placewright.errors import FieldError, InputError, UnknownNameError, UnsuitableInputs
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.io.content import one_line

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from placewright.core.cluster import Device
-from placewright.core.signature import NO_TENSOR
+from placewright.core.source import NO_TENSOR
 from placewright.errors import RuntimeFailure
 from placewright.execution.members import Members
 from placewright.execution.routes import routes_of

@@ -23,8 +23,7 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.core.signature import Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Signature
 from placewright.errors import GraphError, InputError, StalePlanError
 
 NativeTensor = Any

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from placewright.core.signature import Port
+from placewright.core.source import Port
 from placewright.errors import FieldError, InputError, UnknownNameError
 
 OPTION = "state"  # of a source: the names as they were given

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
 from placewright.core.graph import PHASE_NAMES, ComputationGraph, consumers_as_read
-from placewright.core.signature import NO_TENSOR, Port, Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
 from placewright.errors import FileFormatError
 from placewright.files.schema import Strict, validated
 from placewright.io.json_text import read_json_object
@@ -23,7 +22,7 @@ GRAPH_FORMAT = "placewright.graph/1"
 
 
 class PortDocument(Strict):
-    """One input or output; see `core.signature.Port`."""
+    """One input or output; see `core.source.Port`."""
 
     name: str
     shape: list[int]

@@ -17,9 +17,8 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
 from placewright.core.residency import input_names
-from placewright.core.signature import Number
 from placewright.core.solution import HistoryPoint
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Number
 from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
 from placewright.files.plan_document import (

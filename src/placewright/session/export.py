@@ -14,8 +14,7 @@ import numpy as np
 
 from placewright.core.cluster import Cluster, Device
 from placewright.core.plan import Plan
-from placewright.core.signature import NO_TENSOR
-from placewright.core.source import ModelSource
+from placewright.core.source import NO_TENSOR, ModelSource
 from placewright.errors import (
     FieldError,
     InexpressibleError,

@@ -38,16 +38,16 @@ from placewright.session.request import Request
 from placewright.simulation.evaluator import Evaluator
 from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.processes import open_workers
-from placewright.workers.ray_hosts import (
+from placewright.workers.ray_workers import (
     Answer,
     RayHost,
     answers,
+    connect,
     hosts_of,
     measuring_actors,
     nodes_of,
     way_between,
 )
-from placewright.workers.ray_tasks import connect
 from placewright.workers.tasks import Shared, Task
 
 _LOG = logging.getLogger(__name__)

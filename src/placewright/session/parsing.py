@@ -19,11 +19,11 @@ from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
-from placewright.core.signature import Number
+from placewright.core.source import Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
 from placewright.io.written import written_place
 from placewright.profiling.units import GRANULARITIES
-from placewright.workers.ray_tasks import ADDRESS
+from placewright.workers.ray_workers import ADDRESS
 
 _LOG = logging.getLogger(__name__)
 MOST = 64  # plans of one command

@@ -36,7 +36,7 @@ from placewright.errors import (
 from placewright.frameworks.runtimes import default_runtime
 from placewright.placers.advice import advice, streaming_placement, weights_only
 from placewright.placers.learned.training import check_takes_policy
-from placewright.placers.pipelines.ideals.replication import replicated
+from placewright.placers.pipelines.ideals.program import replicated
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import (
@@ -213,7 +213,7 @@ def find_plan(
     more, with weights only (`_with_weights_only`), and the plan's problem counts these.
 
     With `replicate`, groups of equal devices that take turns with the samples are formed first (see
-    `placers.pipelines.ideals.replication`). The placer starts from the split that they were formed
+    `placers.pipelines.ideals.program`). The placer starts from the split that they were formed
     for, and the plan's cluster has the groups as its devices.
 
     Raises:

@@ -35,7 +35,7 @@ BEHAVIOURS: Mapping[type[ExecutionModel], str] = {
     Subgraph: "published.subgraph:Latency",
     SubgraphIP: "published.subgraph:Latency",
     Placeto: "published.placeto:PlacetoModel",
-    Sequential: "sequential.model:Sums",
+    Sequential: "sequential:Sums",
 }
 
 

@@ -1,6 +1,6 @@
 """The contract of every placer; outside implementers call `check_placer` in their own tests.
 
->>> from placewright.placers.baselines.single import Single
+>>> from placewright.placers.baselines.simple import Single
 >>> check_placer(Single)
 """
 

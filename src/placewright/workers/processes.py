@@ -197,7 +197,7 @@ def open_workers(count: int | None, ray: str | None = None, *, apart: bool = Fal
     if count is not None and count < 1:
         raise FieldError("workers", f"expects a whole number >= 1, got {count}")
     if ray is not None:
-        from placewright.workers.ray_tasks import RayWorkers
+        from placewright.workers.ray_workers import RayWorkers
 
         return RayWorkers(ray, count)
     require_processes(count)

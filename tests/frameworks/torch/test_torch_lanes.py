@@ -19,9 +19,9 @@ from torch_programs import branches, step_program
 from placewright.core.cluster import Device
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
-from placewright.frameworks.torch.running import lanes as torch_lanes
+from placewright.frameworks.torch.running import instances as torch_lanes
 from placewright.frameworks.torch.running import profile as torch_profile
-from placewright.frameworks.torch.running.lanes import Arriving, Lane
+from placewright.frameworks.torch.running.instances import Arriving, Lane
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.testing.runtime_contract import random_segments
 

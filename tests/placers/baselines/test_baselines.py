@@ -12,7 +12,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.baselines.even_split import contiguous_split
+from placewright.placers.baselines.simple import contiguous_split
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from testing.proof_campaign import Tally, look_at
 
-from placewright.placers.exact.integer_program.program import IntegerProgram, Rows, solve
+from placewright.placers.exact.integer_program import IntegerProgram, Rows, solve
 
 
 def a_gap_and_a_size() -> tuple[IntegerProgram, float]:

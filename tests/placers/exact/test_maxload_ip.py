@@ -30,7 +30,7 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.exact import maxload_ip
 from placewright.placers.exact.cp_sat import CpSat
-from placewright.placers.exact.integer_program.program import MipResult, solve
+from placewright.placers.exact.integer_program import MipResult, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, relabelled
 from placewright.placers.exact.maxload_ip import MaxloadIp

@@ -25,7 +25,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.exact.cp_sat import CpSat
-from placewright.placers.exact.integer_program.program import LimitedProgram
+from placewright.placers.exact.integer_program import LimitedProgram
 from placewright.placers.exact.max_load.program import max_load_program
 from placewright.placers.exact.schedule_program.model import new_solver
 from placewright.placers.pipelines.ideals.load_model import load_model_of

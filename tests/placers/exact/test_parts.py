@@ -30,7 +30,7 @@ from placewright.placers.exact.parts.programs import (
 from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import random_problem as small_problem
 

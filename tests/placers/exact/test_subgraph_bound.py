@@ -16,7 +16,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.exact.cp_sat import CpSat
-from placewright.placers.exact.integer_program.program import solve
+from placewright.placers.exact.integer_program import solve
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.subgraphs.bound import Window, Windows, bound_program, program_size
 from placewright.simulation.evaluator import Evaluator

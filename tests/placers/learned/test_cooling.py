@@ -10,7 +10,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.baselines.single import homogeneous_placements
+from placewright.placers.baselines.simple import homogeneous_placements
 from placewright.placers.learned.cooling import Cooling, moved_away
 from placewright.simulation.evaluator import Evaluator
 

@@ -279,7 +279,7 @@ def test_untrained_placeto_is_decided_by_sums_and_open_with_means() -> None:
     import torch
 
     from placewright.placers.learned.placeto.algorithm import PlacetoGraph, PlacetoPolicy
-    from placewright.placers.learned.shared.sampling import entropy, masked_log_softmax
+    from placewright.placers.learned.shared.learning_scope import entropy, masked_log_softmax
 
     problem = dense_problem()
     graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))

@@ -7,7 +7,7 @@ import pytest
 from support import toys
 
 from placewright.errors import InputError
-from placewright.placers.baselines.single import homogeneous_placements
+from placewright.placers.baselines.simple import homogeneous_placements
 from placewright.placers.learned.random_grouped import HasActions
 from placewright.placers.registry import make_placer
 

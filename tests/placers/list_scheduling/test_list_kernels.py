@@ -33,7 +33,7 @@ from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 METHODS: dict[str, Callable[[Problem, FloatArray], Proposal]] = {
     "heft": plain.heft,

@@ -20,7 +20,7 @@ from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.ideals.load_model import load_model_of
-from placewright.placers.pipelines.ideals.replication import replicated
+from placewright.placers.pipelines.ideals.program import replicated
 from placewright.placers.pipelines.pipedream import Pipedream
 from placewright.placers.registry import Placer
 from placewright.simulation.evaluator import Evaluator

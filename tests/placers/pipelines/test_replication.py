@@ -32,7 +32,7 @@ from placewright.core.replicas import alike_devices, grouped
 from placewright.errors import ClusterError, InputError
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.ideal_dp import IdealDp
-from placewright.placers.pipelines.ideals.replication import replicated
+from placewright.placers.pipelines.ideals.program import replicated
 from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

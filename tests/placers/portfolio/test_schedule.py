@@ -24,7 +24,7 @@ from placewright.placers.portfolio.schedule import PortfolioMembers, evaluate_fi
 from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 from placewright.testing.problems import random_problem
 
 

@@ -18,7 +18,7 @@ from placewright.errors import InputError
 from placewright.placers.search.coarsening import levels_of
 from placewright.placers.search.multilevel import Multilevel, cycles
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.suite.problems import (
+from placewright.suites.suite.runs import (
     linked_devices,
     random_layered_problem,
     random_series_parallel_problem,

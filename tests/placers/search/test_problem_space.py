@@ -19,7 +19,7 @@ from placewright.errors import InputError
 from placewright.placers.registry import make_placer
 from placewright.placers.search.problem_space import ProblemSpace
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.suite.problems import random_layered_problem
+from placewright.suites.suite.runs import random_layered_problem
 
 
 def fan(branches: int) -> Problem:

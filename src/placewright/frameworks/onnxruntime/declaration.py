@@ -15,7 +15,7 @@ from placewright.execution.framework import (
 )
 from placewright.frameworks.conversion import FileFramework, FileReader
 from placewright.io.content import one_line
-from placewright.io.onnx_parts import onnx_files
+from placewright.io.model_parts import onnx_files
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph

@@ -10,8 +10,7 @@ from typing import Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
-from placewright.core.source import ModelSource
+from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature, distinct
 from placewright.errors import (
     FieldError,
     FileFormatError,
@@ -38,7 +37,7 @@ from placewright.frameworks.onnxruntime.value_types import (
     with_inferred_types,
 )
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.onnx_parts import onnx_files
+from placewright.io.model_parts import onnx_files
 
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _NO_STATE: Mapping[str, str] = {}

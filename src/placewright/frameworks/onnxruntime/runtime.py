@@ -26,8 +26,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.signature import Port, Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import cannot_compute, with_fixed_values
 from placewright.execution.processor import RAM, stay_on

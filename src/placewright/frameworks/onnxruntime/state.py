@@ -15,7 +15,7 @@ import numpy as np
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.signature import NO_TENSOR, Port
+from placewright.core.source import NO_TENSOR, Port
 from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
 from placewright.frameworks.onnxruntime.conversion import kept_interface

@@ -15,12 +15,12 @@ from xml.parsers import expat
 from placewright.errors import FileFormatError
 from placewright.io.model_parts import (
     MAX_MESSAGE_BYTES,
+    check_onnx,
     fields,
     files_beside,
     place_in_file,
     require_size,
 )
-from placewright.io.onnx_parts import check_onnx
 from placewright.io.opened import inside, require_regular, shown_name, usable_name
 
 SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")

@@ -22,8 +22,7 @@ from typing import Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
-from placewright.core.source import ModelSource
+from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature, distinct
 from placewright.errors import (
     FileFormatError,
     GraphError,
@@ -38,7 +37,7 @@ from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_sh
 from placewright.frameworks.openvino.model_files import checked_files
 from placewright.frameworks.openvino.state import keep_state
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.onnx_parts import onnx_symbols
+from placewright.io.model_parts import onnx_symbols
 
 _UNPACKS = ("Multiply", "Subtract", "Convert", "Reshape", "Transpose")
 _KEEPS_PACKED = ("MatMul", "Gather")  # their kernels unpack while they read

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.exact.counted.kinds import ItemTensor, Symmetry, TensorType, symmetry_of
+from placewright.placers.exact.counted import ItemTensor, Symmetry, TensorType, symmetry_of
 
 _MOST_CELLS = 1 << 16  # of a step's table
 _MOST_CUTS = 100

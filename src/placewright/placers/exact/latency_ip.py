@@ -34,7 +34,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
 from placewright.placers.conditions import why_not_time_alone
-from placewright.placers.exact.integer_program.program import IntegerProgram, Rows, solve
+from placewright.placers.exact.integer_program import IntegerProgram, Rows, solve
 from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
 from placewright.placers.exact.subgraphs.bound import all_in_turn, bound_program, program_size
 from placewright.placers.legal import failure

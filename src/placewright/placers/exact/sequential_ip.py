@@ -43,10 +43,10 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
 from placewright.placers.conditions import why_not_time_alone
-from placewright.placers.exact.counted.kinds import Symmetry, TensorType, symmetry_of
-from placewright.placers.exact.integer_program.program import IntegerProgram, MipResult, Rows, solve
+from placewright.placers.exact.counted import Symmetry, TensorType, symmetry_of
+from placewright.placers.exact.integer_program import IntegerProgram, MipResult, Rows, solve
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.sequential.model import cheapest_units_bound
+from placewright.simulation.sequential import cheapest_units_bound
 
 _METHOD = "counted integer program"
 _SCALE = 1000.0  # of the bound without messages: tolerances of the solver are absolute

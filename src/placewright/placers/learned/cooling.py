@@ -12,7 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.baselines.single import homogeneous_placements
+from placewright.placers.baselines.simple import homogeneous_placements
 from placewright.placers.conditions import ForEveryProblem
 from placewright.simulation.evaluator import Evaluator
 

@@ -105,8 +105,7 @@ def train(
     import torch
 
     from placewright.placers.learned.shared.checkpoint import save_checkpoint
-    from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to
-    from placewright.placers.learned.shared.sampling import torch_scope
+    from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to, torch_scope
 
     target, job = Path(output), Job(placer, settings, tuple(problems))
     rng = np.random.default_rng(options.seed)

@@ -20,7 +20,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.baselines.even_split import devices_at_once
+from placewright.placers.baselines.simple import devices_at_once
 from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.partitioning.weighted_graph import (
     WeightedGraph,

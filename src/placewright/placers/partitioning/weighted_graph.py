@@ -20,7 +20,7 @@ from scipy.sparse import coo_array
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.placers.baselines.even_split import device_speeds, devices_at_once
+from placewright.placers.baselines.simple import device_speeds, devices_at_once
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator

@@ -23,9 +23,9 @@ from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.exact.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import quick_bounds, relaxed_bounds
+from placewright.simulation.compiled import tell_compiling
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event.kernel import advance
-from placewright.simulation.kernel_cache import tell_compiling
 from placewright.simulation.layout import hop_seconds, problem_arrays
 
 _LONG = 5.0  # seconds of compiling that a message announces

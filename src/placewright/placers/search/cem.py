@@ -12,7 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied

@@ -24,8 +24,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, pass_interrupt_on
-from placewright.placers.baselines.even_split import contiguous_split
-from placewright.placers.baselines.random_search import random_placements
+from placewright.placers.baselines.simple import contiguous_split, random_placements
 from placewright.placers.conditions import ForEveryProblem
 from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer

@@ -15,7 +15,7 @@ from placewright.core.cluster import Device
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import ALL_CORES, PLAN, UNSPLIT_STREAMS, Plan, device_of
-from placewright.core.signature import Port
+from placewright.core.source import Port
 from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.direct import (

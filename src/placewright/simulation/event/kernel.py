@@ -12,7 +12,6 @@ import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
 from placewright.simulation.event.instructions import choose, prefetch, unlikely
-from placewright.simulation.event.queues import add_ready, drop, join_queue, put, take_ready
 from placewright.simulation.event.records import (
     FOUR,
     NO_INDEX,
@@ -25,7 +24,15 @@ from placewright.simulation.event.records import (
     Record,
     U,
 )
-from placewright.simulation.event.sending import second_hop, send
+from placewright.simulation.event.sending import (
+    add_ready,
+    drop,
+    join_queue,
+    put,
+    second_hop,
+    send,
+    take_ready,
+)
 from placewright.simulation.event.tables import (
     ARRIVING,
     AS_LISTED,

@@ -10,11 +10,10 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
+from placewright.simulation.compiled import compiled
 from placewright.simulation.layout import ProblemArrays, broken_limit, resident_bytes
 from placewright.simulation.segments import Segment
-from placewright.simulation.stream.kernel import play
-from placewright.simulation.stream.memory import stream_peaks
-from placewright.simulation.stream.tasks import SampleTasks, sample_tasks
+from placewright.simulation.stream.tasks import NO_TASK, SampleTasks, TaskTables, sample_tasks
 
 _NEAR = 1.01  # a period so near to the shortest one is as good
 _LARGEST = 50_000_000  # begins of tasks that are kept, 400 MB
@@ -218,3 +217,340 @@ def _steady_of(begin: FloatArray, finish: FloatArray, in_flight: int) -> Steady:
         return Steady(float(finish[-1]), 0, 0)
     done = np.sort(finish)
     return Steady(float(done[last] - done[half]) / (last - half), 0, half)
+
+
+@compiled
+def play(
+    tables: TaskTables, n_samples: int, in_flight: int, entry: FloatArray, begin: FloatArray
+) -> None:
+    """Simulate a stream: write when samples enter and when their tasks begin.
+
+    A sample enters when fewer than `in_flight` are under way. All that ends at one instant is
+    settled before anything begins. An idle server begins the ready task of the oldest sample, of
+    one sample the first task. Of servers that never work at once, that with the oldest such task
+    begins. Nothing is interrupted.
+
+    Args:
+        n_samples: >= 1.
+        in_flight: >= 1.
+        entry: (n_samples,) written.
+        begin: (n_samples, n_tasks) written.
+    """
+    n_tasks = len(tables.seconds)
+    slots = min(in_flight, n_samples)
+    needed = np.empty((slots, n_tasks), np.int64)
+    left = np.empty(slots, np.int64)
+    slot_of = np.full(n_samples, -1, np.int64)
+    waiting, size, first = _heaps(tables, slots)
+    running = np.full(tables.n_servers, -1, np.int64)
+    until = np.full(tables.n_servers, np.inf)
+    entered = 0
+    for slot in range(slots):
+        _enter(tables, entered, slot, 0.0, entry, slot_of, needed, left)
+        _offer_first(tables, entered, waiting, size, first)
+        entered += 1
+    now = 0.0
+    while True:
+        server = _next(tables, -1, running, waiting, size, first)
+        while server >= 0:
+            key = _pop(waiting, first[server], size, server)
+            running[server] = key
+            begin[key // n_tasks, key % n_tasks] = now
+            until[server] = now + tables.seconds[key % n_tasks]
+            server = _next(tables, server, running, waiting, size, first)
+        now = until.min()
+        if np.isinf(now):
+            return
+        for server in range(tables.n_servers):
+            if until[server] != now:
+                continue
+            sample, task = running[server] // n_tasks, running[server] % n_tasks
+            running[server] = -1
+            until[server] = np.inf
+            slot = slot_of[sample]
+            for at in range(tables.next_ptr[task], tables.next_ptr[task + 1]):
+                follower = tables.next_tasks[at]
+                needed[slot, follower] -= 1
+                if needed[slot, follower] == 0:
+                    _push(tables, sample, follower, waiting, size, first)
+            left[slot] -= 1
+            if left[slot] == 0 and entered < n_samples:
+                _enter(tables, entered, slot, now, entry, slot_of, needed, left)
+                _offer_first(tables, entered, waiting, size, first)
+                entered += 1
+
+
+@compiled
+def _next(
+    tables: TaskTables,
+    last: int,
+    running: IntArray,
+    waiting: IntArray,
+    size: IntArray,
+    first: IntArray,
+) -> int:
+    """The server that begins a task after server `last` did, -1 if none can.
+
+    Those that work beside all others come first, in turn.
+    """
+    n_rivals = len(tables.rivals)
+    is_over = last >= 0 and n_rivals > 0 and (tables.rivals == last).any()
+    for server in range(tables.n_servers if is_over else last + 1, tables.n_servers):
+        if running[server] >= 0 or size[server] == 0:
+            continue
+        if n_rivals == 0 or not (tables.rivals == server).any():
+            return server
+    found, oldest = -1, -1
+    for at in range(n_rivals):
+        server = tables.rivals[at]
+        if running[server] >= 0 or size[server] == 0:
+            continue
+        is_free = True
+        for other in range(n_rivals):
+            if tables.excludes[at, other] and running[tables.rivals[other]] >= 0:
+                is_free = False
+        key = waiting[first[server]]
+        if is_free and (found < 0 or key < oldest):
+            found, oldest = server, key
+    return found
+
+
+@compiled
+def _enter(
+    tables: TaskTables,
+    sample: int,
+    slot: int,
+    now: float,
+    entry: FloatArray,
+    slot_of: IntArray,
+    needed: IntArray,
+    left: IntArray,
+) -> None:
+    entry[sample] = now
+    slot_of[sample] = slot
+    needed[slot] = tables.n_needed
+    left[slot] = len(tables.seconds)
+
+
+@compiled
+def _offer_first(
+    tables: TaskTables, sample: int, waiting: IntArray, size: IntArray, first: IntArray
+) -> None:
+    for task in range(len(tables.seconds)):
+        if tables.n_needed[task] == 0:
+            _push(tables, sample, task, waiting, size, first)
+
+
+@compiled
+def _heaps(tables: TaskTables, slots: int) -> tuple[IntArray, IntArray, IntArray]:
+    """A heap for each server: keys (sample, task) as one number, sizes, where each heap begins."""
+    room = np.zeros(tables.n_servers + 1, np.int64)
+    for task in range(len(tables.seconds)):
+        for member in range(tables.n_members[task]):
+            room[tables.first_server[task] + member + 1] += slots
+    for server in range(tables.n_servers):
+        room[server + 1] += room[server]
+    return np.empty(room[-1], np.int64), np.zeros(tables.n_servers, np.int64), room
+
+
+@compiled
+def _push(
+    tables: TaskTables,
+    sample: int,
+    task: int,
+    waiting: IntArray,
+    size: IntArray,
+    first: IntArray,
+) -> None:
+    server = tables.first_server[task] + sample % tables.n_members[task]
+    base, at = first[server], size[server]
+    size[server] += 1
+    key = sample * len(tables.seconds) + task
+    while at > 0:
+        parent = (at - 1) // 2
+        if waiting[base + parent] <= key:
+            break
+        waiting[base + at] = waiting[base + parent]
+        at = parent
+    waiting[base + at] = key
+
+
+@compiled
+def _pop(waiting: IntArray, base: int, size: IntArray, server: int) -> int:
+    """Take the smallest key off a heap."""
+    smallest = waiting[base]
+    size[server] -= 1
+    last, stop, at = waiting[base + size[server]], size[server], 0
+    while True:
+        child = 2 * at + 1
+        if child >= stop:
+            break
+        if child + 1 < stop and waiting[base + child + 1] < waiting[base + child]:
+            child += 1
+        if waiting[base + child] >= last:
+            break
+        waiting[base + at] = waiting[base + child]
+        at = child
+    waiting[base + at] = last
+    return int(smallest)
+
+
+_Copies = tuple[list[int], list[FloatArray], list[FloatArray], list[float]]
+
+
+def stream_peaks(
+    problem: Problem,
+    tasks: SampleTasks,
+    device_of: IntArray,
+    resident: FloatArray,
+    entry: FloatArray,
+    begin: FloatArray,
+) -> FloatArray:
+    """Peak bytes of each device; of a group of devices, those of its fullest member.
+
+    A tensor is kept where it is made from the begin of its unit, elsewhere from the begin of its
+    way there, until its last reader there has ended and it has been sent on. Graph inputs are kept
+    from their sample's entry where the host is a device, graph outputs until their sample is done.
+    Tensors that end and begin at one instant do not count together.
+
+    Args:
+        device_of: device of each unit, shape (n_units,).
+        resident: bytes that stay, shape (n_devices,).
+        entry: when each sample enters, shape (n_samples,).
+        begin: when each task begins, shape (n_samples, n_tasks).
+
+    Returns:
+        Shape (n_devices,).
+    """
+    end = begin + tasks.tables.seconds
+    copies = _Lifetimes(problem, tasks, device_of, entry, begin, end).copies()
+    peaks = resident.copy()
+    members = problem.cluster.replicas
+    samples = np.arange(len(entry))
+    for device in range(problem.n_devices):
+        rows = [at for at, where in enumerate(copies[0]) if where == device]
+        if not rows:
+            continue
+        for member in range(int(members[device])):
+            mine = samples[samples % members[device] == member]
+            starts = np.concatenate([copies[1][at][mine] for at in rows])
+            stops = np.concatenate([copies[2][at][mine] for at in rows])
+            sizes = np.repeat([copies[3][at] for at in rows], len(mine))
+            peaks[device] = max(peaks[device], resident[device] + _peak(starts, stops, sizes))
+    return peaks
+
+
+def _peak(starts: FloatArray, stops: FloatArray, sizes: FloatArray) -> float:
+    times = np.concatenate([stops, starts])
+    changes = np.concatenate([-sizes, sizes])
+    # What lasts no time still counts where it begins: it must not end before that.
+    is_start = np.concatenate([np.zeros(len(stops)), np.ones(len(starts))])
+    is_start[: len(stops)][stops == starts] = 2.0
+    order = np.lexsort((is_start, times))
+    return float(np.cumsum(changes[order]).max(initial=0.0))
+
+
+class _Lifetimes:
+    """Begin and end of each copy of each tensor, for all samples at once."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        tasks: SampleTasks,
+        device_of: IntArray,
+        entry: FloatArray,
+        begin: FloatArray,
+        end: FloatArray,
+    ) -> None:
+        self.graph, self.device_of = problem.unit_graph, device_of
+        self.n_devices, self.host = problem.n_devices, problem.cluster.host_endpoint
+        self.tasks, self.entry, self.begin, self.end = tasks, entry, begin, end
+        self.done = end.max(axis=1)
+        self.place: dict[int, tuple[int, int]] = {
+            unit: (index, at)
+            for index, segment in enumerate(tasks.segments)
+            for at, unit in enumerate(segment.units)
+        }
+
+    def copies(self) -> _Copies:
+        """Devices, begins and ends (n_samples,) each, and bytes of all copies."""
+        found: _Copies = ([], [], [], [])
+        for tensor in range(self.graph.n_tensors):
+            size = float(self.graph.tensor_bytes[tensor])
+            for device, start, stop in self._of_tensor(tensor):
+                if device < self.n_devices and size > 0:
+                    found[0].append(device)
+                    found[1].append(start)
+                    found[2].append(stop)
+                    found[3].append(size)
+        return found
+
+    def _of_tensor(self, tensor: int) -> list[tuple[int, FloatArray, FloatArray]]:
+        readers = self.graph.tensor_consumers.row(tensor).tolist()
+        producer = int(self.graph.tensor_producers[tensor])
+        targets = list(dict.fromkeys(int(self.device_of[reader]) for reader in readers))
+        if self.graph.tensor_is_output[tensor] and self.host not in targets:
+            targets.append(self.host)
+        if producer < 0:
+            source, start, sent = self.host, self.entry, self._sent_by_host()
+            stop = self.entry
+        else:
+            source = int(self.device_of[producer])
+            start, stop = self._unit(producer)
+            sent = self._sent(producer)
+        goes_on = False
+        for target in targets:
+            if target != source:
+                goes_on = True
+                for hop in self.tasks.hops.get((tensor, target), ())[:1]:
+                    stop = np.maximum(stop, self.end[:, hop])
+        if goes_on:
+            stop = np.maximum(stop, sent)
+        if self.graph.tensor_is_output[tensor]:
+            stop = self.done
+        rows = [(source, start, self._read_until(readers, source, stop))]
+        for target in targets:
+            if target != source:
+                rows.append(self._arriving(tensor, readers, target))
+        return rows
+
+    def _arriving(
+        self, tensor: int, readers: list[int], target: int
+    ) -> tuple[int, FloatArray, FloatArray]:
+        """The copy at another device, from the begin of its last hop or of the receiving task."""
+        here = [reader for reader in readers if self.device_of[reader] == target]
+        if here:
+            first = min(self.place[reader][0] for reader in here)
+            tasks = self.tasks.of_segment[first]
+            task = tasks.compute if tasks.receive == NO_TASK else tasks.receive
+            start = self.begin[:, task]
+        elif self.tasks.exit != NO_TASK:
+            start = self.begin[:, self.tasks.exit]
+        else:
+            start = self.done
+        hops = self.tasks.hops.get((tensor, target), ())
+        if hops:
+            start = np.minimum(start, self.begin[:, hops[-1]])
+        stop = self.done if self.graph.tensor_is_output[tensor] and target == self.host else start
+        return target, start, self._read_until(readers, target, stop)
+
+    def _read_until(self, readers: list[int], device: int, stop: FloatArray) -> FloatArray:
+        for reader in readers:
+            if self.device_of[reader] == device:
+                stop = np.maximum(stop, self._unit(reader)[1])
+        return stop
+
+    def _unit(self, unit: int) -> tuple[FloatArray, FloatArray]:
+        """Start and end of a unit in each sample."""
+        index, at = self.place[unit]
+        tasks = self.tasks.of_segment[index]
+        start = self.begin[:, tasks.compute]
+        before = tasks.begins if at == 0 else float(tasks.unit_ends[at - 1])
+        return start + before, start + float(tasks.unit_ends[at])
+
+    def _sent(self, producer: int) -> FloatArray:
+        tasks = self.tasks.of_segment[self.place[producer][0]]
+        return np.asarray(self.end[:, tasks.compute if tasks.send == NO_TASK else tasks.send])
+
+    def _sent_by_host(self) -> FloatArray:
+        return self.entry if self.tasks.entry == NO_TASK else self.end[:, self.tasks.entry]

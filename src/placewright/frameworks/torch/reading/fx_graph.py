@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import FORWARD
-from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
+from placewright.core.source import NO_TENSOR, Port, Signature, distinct
 from placewright.execution.exported_program import module_of
 from placewright.frameworks import flops
 from placewright.frameworks.torch.reading.calls import (

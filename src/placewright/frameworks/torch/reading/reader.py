@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import NO_TENSOR, Port, Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
 from placewright.execution.state_pairs import Pairs, option_of, state_pairs

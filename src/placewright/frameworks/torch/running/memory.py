@@ -23,8 +23,14 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.execution.routes import Routes, routes_of
 from placewright.execution.runtime import OpSegment, graph_inputs
-from placewright.frameworks.torch.running.instances import DeviceState, TorchInstance, TorchSegment
-from placewright.frameworks.torch.running.lanes import Lane, moved, on_host
+from placewright.frameworks.torch.running.instances import (
+    DeviceState,
+    Lane,
+    TorchInstance,
+    TorchSegment,
+    moved,
+    on_host,
+)
 from placewright.frameworks.torch.running.profile import OpTimer
 from placewright.frameworks.torch.running.script import without_optimization
 

@@ -17,8 +17,7 @@ from placewright.frameworks.torch.running.functions import (
     SegmentFunction,
     segment_function,
 )
-from placewright.frameworks.torch.running.instances import DeviceState
-from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved
+from placewright.frameworks.torch.running.instances import Arriving, DeviceState, Lane, moved
 from placewright.frameworks.torch.running.nodes import NodeMap
 from placewright.frameworks.torch.running.segments import (
     SegmentModule,

@@ -21,8 +21,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.signature import Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, with_fixed_values
@@ -51,9 +50,20 @@ from placewright.frameworks.torch.running.devices import (
     prepared_caller,
     worker_setup,
 )
-from placewright.frameworks.torch.running.functions import Draws, SegmentFunction, segment_function
-from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
-from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
+from placewright.frameworks.torch.running.functions import (
+    Draws,
+    SegmentFunction,
+    TorchStepState,
+    segment_function,
+)
+from placewright.frameworks.torch.running.instances import (
+    Arriving,
+    DeviceState,
+    Lane,
+    TorchSegment,
+    moved,
+    on_host,
+)
 from placewright.frameworks.torch.running.memory import (
     bytes_beside_outputs,
     peaks_in_use,
@@ -66,7 +76,6 @@ from placewright.frameworks.torch.running.segments import (
     planned_writes,
     segment_module,
 )
-from placewright.frameworks.torch.running.step_state import TorchStepState
 
 # Functions of segments and the names of the state that they take. A program keeps its own between
 # the calls of `pw.run`, which load a model each: generating code again takes longer than a run.

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
-from placewright.core.signature import Signature
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, MissingExtraError
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,

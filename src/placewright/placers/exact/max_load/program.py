@@ -22,7 +22,7 @@ from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.charges import LIMIT_ROUNDING, Charges
 from placewright.core.execution_models import splits_phases
 from placewright.core.problem import Problem
-from placewright.placers.exact.integer_program.program import IntegerProgram, Narrowing, Rows
+from placewright.placers.exact.integer_program import IntegerProgram, Narrowing, Rows
 from placewright.placers.pipelines.ideals.load_model import (
     AT_HOST,
     FROM_HOST,

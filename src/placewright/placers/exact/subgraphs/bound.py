@@ -40,7 +40,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.exact.integer_program.program import IntegerProgram, Narrowing, Rows
+from placewright.placers.exact.integer_program import IntegerProgram, Narrowing, Rows
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays

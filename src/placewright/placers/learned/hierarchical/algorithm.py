@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
-from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.hierarchical.placer import Hierarchical
 from placewright.placers.learned.shared.encoders import (
     AttentionalDecoder,
@@ -20,9 +20,12 @@ from placewright.placers.learned.shared.encoders import (
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
+    as_array,
+    chosen,
     clipped_step,
     joint_bonus,
     learning_scope,
+    sample,
 )
 from placewright.placers.learned.shared.returns import (
     FAILING_TIMES,
@@ -32,7 +35,6 @@ from placewright.placers.learned.shared.returns import (
     reference_value,
     relative_times,
 )
-from placewright.placers.learned.shared.sampling import as_array, chosen, sample
 from placewright.simulation.evaluator import Evaluator
 
 

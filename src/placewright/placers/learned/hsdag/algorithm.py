@@ -16,7 +16,7 @@ from torch import Tensor
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError
-from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.hsdag.graph import (
     CoarseGraph,
     coarsened,
@@ -28,8 +28,13 @@ from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
+    as_array,
+    chosen,
     clipped_step,
+    entropy,
     learning_scope,
+    masked_log_softmax,
+    sample,
 )
 from placewright.placers.learned.shared.returns import (
     FAILING_TIMES,
@@ -37,13 +42,6 @@ from placewright.placers.learned.shared.returns import (
     discounted,
     reference_value,
     released_hsdag_return,
-)
-from placewright.placers.learned.shared.sampling import (
-    as_array,
-    chosen,
-    entropy,
-    masked_log_softmax,
-    sample,
 )
 from placewright.placers.learned.shared.training_episodes import (
     EpisodeResult,

@@ -19,7 +19,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError
-from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
 from placewright.placers.learned.shared.encoders import perceptron
@@ -32,8 +32,12 @@ from placewright.placers.learned.shared.group_inputs import (
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
+    chosen,
     clipped_step,
+    entropy,
     learning_scope,
+    masked_log_softmax,
+    sample,
 )
 from placewright.placers.learned.shared.returns import (
     FAILING_TIMES,
@@ -41,12 +45,6 @@ from placewright.placers.learned.shared.returns import (
     discounted,
     reference_value,
     relative_times,
-)
-from placewright.placers.learned.shared.sampling import (
-    chosen,
-    entropy,
-    masked_log_softmax,
-    sample,
 )
 from placewright.placers.learned.shared.training_episodes import (
     EpisodeResult,

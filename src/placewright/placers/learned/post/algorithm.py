@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.post.placer import Post
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.seq2seq.placer import Seq2Seq
 from placewright.placers.learned.shared.encoders import AttentionalDecoder, Logits
 from placewright.placers.learned.shared.group_inputs import (
@@ -18,6 +18,7 @@ from placewright.placers.learned.shared.group_inputs import (
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
+    as_array,
     clipped_step,
     learning_scope,
 )
@@ -28,7 +29,6 @@ from placewright.placers.learned.shared.returns import (
     reference_value,
     relative_times,
 )
-from placewright.placers.learned.shared.sampling import as_array
 from placewright.simulation.evaluator import Evaluator
 
 WARM_UP_FACTOR = 5.0  # on the temperature, in the first updates

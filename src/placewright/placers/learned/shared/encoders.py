@@ -17,7 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placewright.placers.learned.shared.sampling import chosen, entropy, masked_log_softmax, sample
+from placewright.placers.learned.shared.learning_scope import (
+    chosen,
+    entropy,
+    masked_log_softmax,
+    sample,
+)
 
 _PIECE = 2**17  # elements: half a megabyte
 

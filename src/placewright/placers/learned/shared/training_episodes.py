@@ -161,7 +161,7 @@ def learned_in(job: Job, known: Known, episode: Episode) -> Learned:
     """Run one episode of a round, from the state at the start of the round."""
     import torch
 
-    from placewright.placers.learned.shared.sampling import torch_scope
+    from placewright.placers.learned.shared.learning_scope import torch_scope
 
     with torch_scope(np.random.default_rng(episode.seed)) as generator:
         trainee = job.trainee

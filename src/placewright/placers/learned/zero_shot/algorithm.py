@@ -8,12 +8,16 @@ import numpy as np
 import torch
 
 from placewright.core.problem import Problem
+from placewright.placers.learned.shared.learning_scope import chosen, masked_log_softmax
 from placewright.placers.learned.shared.returns import reference_value, relative_times
-from placewright.placers.learned.shared.sampling import chosen, masked_log_softmax
 from placewright.placers.learned.shared.training_episodes import EpisodeResult, Trainee
-from placewright.placers.learned.zero_shot.list_state import ListProblem
 from placewright.placers.learned.zero_shot.placer import ZeroShot
-from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, policy_inputs
+from placewright.placers.learned.zero_shot.policy import (
+    ListProblem,
+    ZeroShotPolicy,
+    decode,
+    policy_inputs,
+)
 from placewright.simulation.evaluator import Evaluator
 
 

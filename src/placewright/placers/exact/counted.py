@@ -16,7 +16,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.layout import problem_arrays
-from placewright.simulation.sequential.model import Ways, messages_of, ways_of
+from placewright.simulation.sequential import Ways, messages_of, ways_of
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""The integer program of `sequential-ip`, which counts items that are alike."""

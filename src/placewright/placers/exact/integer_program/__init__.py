@@ -1,1 +1,0 @@
-"""Mixed-integer programs: rows and columns, HiGHS, and proofs by CP-SAT under a fixed limit."""
