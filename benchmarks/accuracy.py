@@ -38,7 +38,7 @@ from placewright.execution.placements import call_runner, whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.results import read_rows, write_rows
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import make_placer
 from placewright.profiling.evidence import wandering_placement
 from placewright.profiling.hardware import warm_time
@@ -272,9 +272,9 @@ def accuracy(
     """Compare predicted and measured latency of random, heuristic and near-best placements."""
     from benchmarks.accuracy_report import VISITS, summaries
     from benchmarks.pictures import draw_accuracy
-    from placewright.report.pictures import pyplot
     from placewright.session.parsing import parse_names
     from placewright.session.session import Session
+    from placewright.suites.suite.pictures import pyplot
 
     if plot is not None:
         pyplot()  # before the long work

@@ -25,7 +25,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.runtime import LoadedModel
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import (
     make_placer,
     placers_that_learn,

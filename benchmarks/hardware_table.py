@@ -20,7 +20,7 @@ from placewright.core.solution import Budget
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import call_runner, placement_segments, taking_turns
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import make_placer, placer_names
 from placewright.profiling.hardware import measure_interleaved
 from placewright.simulation.evaluator import Evaluator

@@ -191,7 +191,7 @@ def kernel(
 ) -> None:
     """Time the event kernel on one core, beside a plain-Python simulator of the same rules."""
     from benchmarks.pictures import draw_kernel_rates
-    from placewright.report.pictures import pyplot
+    from placewright.suites.suite.pictures import pyplot
 
     if plot is not None:
         pyplot()  # before the long work

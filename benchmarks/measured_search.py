@@ -43,7 +43,7 @@ from placewright.execution.placements import call_runner, taking_turns
 from placewright.execution.processor import processor_text
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.files.results import ResultsFile
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.learned.placeto.placer import ordered_space
 from placewright.profiling.hardware import measured_ratios, warm_time
 from placewright.report.time_left import rough_duration

@@ -37,7 +37,7 @@ from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import ResultsFile, read_rows
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import make_placer
 from placewright.session.problems import constrained
 from placewright.session.request import Request

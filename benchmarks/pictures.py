@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.accuracy import read_accuracy
 from benchmarks.accuracy_report import KINDS, AccuracyRow
 from benchmarks.kernel import read_results
-from placewright.report.pictures import write_picture
 from placewright.suites.learned import read_runs
 from placewright.suites.papers.report import draw_suite
 from placewright.suites.papers.suite import PAPERS, paper_suite
+from placewright.suites.suite.pictures import write_picture
 
 _MARKERS = {"random": "o", "heuristic": "s", "near-best": "^", "replicated": "D"}
 

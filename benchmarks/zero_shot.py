@@ -22,7 +22,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.learned.training import train
 from placewright.placers.registry import make_placer
 from placewright.profiling.roofline import roofline_problem

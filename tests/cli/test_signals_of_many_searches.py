@@ -13,7 +13,7 @@ from support.warm import run_warm
 WITHIN_A_SEARCH = """
 import os, signal
 from placewright.cli import main
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.search.local_search import LocalSearch
 

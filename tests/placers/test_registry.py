@@ -10,7 +10,7 @@ import pytest
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem

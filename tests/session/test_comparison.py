@@ -11,7 +11,7 @@ import pytest
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.session import comparison
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator

@@ -68,7 +68,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import BudgetSpent
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.simulation import evaluator as module
 from placewright.simulation.evaluator import Evaluator, compile_kernels
 from placewright.testing.problems import random_problem

@@ -156,10 +156,9 @@ def suite(
 
     The table has performance profiles. An interrupted suite can be resumed.
     """
-    from placewright.report.pictures import pyplot
     from placewright.report.tables import profiles_table
     from placewright.session.parsing import parse_names
-    from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles
+    from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles, pyplot
     from placewright.suites.suite.runs import chosen_problems, run_suite, suite_problems
     from placewright.suites.tarnawski import untrained_methods
 

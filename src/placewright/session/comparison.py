@@ -24,7 +24,7 @@ from placewright.errors import FieldError, FileFormatError, InfeasibleError, Inp
 from placewright.files.problem_file import content_sha256
 from placewright.io.json_text import finite, read_json_object
 from placewright.io.written import write_text
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
 from placewright.placers.registry import (

@@ -16,7 +16,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import AnswerError, FieldError, InputError, UnknownNameError
 from placewright.frameworks.runtimes import default_runtime_name
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.placers.learned.shared.training_episodes import (
     Episode,
     Job,

@@ -54,7 +54,7 @@ class Evaluator:
     """Values placements of one problem within one budget.
 
     Every query counts, intermediate ones included. The incumbent is the best placement ever
-    evaluated. Placers let `BudgetSpent` end their search (see `placers.anytime`).
+    evaluated. Placers let `BudgetSpent` end their search (see `placers.bases`).
 
     >>> evaluator = pw.Evaluator(pw.read_problem("problem.json"), pw.Budget(evaluations=2))
     >>> evaluator.evaluate([0, 0, 0, 0])

@@ -21,8 +21,8 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import ResultsFile, read_rows, write_rows
-from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.baselines.simple import homogeneous_placements
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import (
     placer_class,
     placers_that_learn,

@@ -30,7 +30,7 @@ from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
 from placewright.io.written import write_files
 from placewright.isolation.confined import end_with_parent
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.pipelines.ideals.program import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
 from placewright.simulation.bounds.lower import balanced_load_bound

@@ -11,7 +11,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import homogeneous_placements
-from placewright.placers.learned.cooling import Cooling, moved_away
+from placewright.placers.learned.controls import Cooling, moved_away
 from placewright.simulation.evaluator import Evaluator
 
 

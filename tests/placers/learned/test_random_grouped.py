@@ -8,7 +8,7 @@ from support import toys
 
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import homogeneous_placements
-from placewright.placers.learned.random_grouped import HasActions
+from placewright.placers.learned.controls import HasActions
 from placewright.placers.registry import make_placer
 
 LEARNERS = ("cem", "post", "seq2seq", "grouper-placer", "hierarchical", "placeto", "hsdag")

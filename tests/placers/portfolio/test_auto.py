@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import MissingExtraError
-from placewright.placers.anytime import anytime, found_none
+from placewright.placers.bases import anytime, found_none
 from placewright.placers.portfolio import auto, schedule, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.schedule import SEARCHES

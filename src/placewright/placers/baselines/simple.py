@@ -16,8 +16,7 @@ from placewright.core.problem import Problem
 from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
 from placewright.errors import InputError, UnknownNameError
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import (
     Proposal,
     ResidentMemory,

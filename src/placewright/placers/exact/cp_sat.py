@@ -26,8 +26,13 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
-from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
-from placewright.placers.conditions import ForEveryProblem, why_not_time_alone
+from placewright.placers.bases import (
+    ForEveryProblem,
+    anytime,
+    found_none,
+    pass_interrupt_on,
+    why_not_time_alone,
+)
 from placewright.placers.exact.max_load.program import max_load_limits
 from placewright.placers.exact.schedule_program.model import (
     ScheduleProgram,

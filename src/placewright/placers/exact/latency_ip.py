@@ -32,8 +32,7 @@ from placewright.core.execution_models import MaxLoad, Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime, found_none
-from placewright.placers.conditions import why_not_time_alone
+from placewright.placers.bases import anytime, found_none, why_not_time_alone
 from placewright.placers.exact.integer_program import IntegerProgram, Rows, solve
 from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
 from placewright.placers.exact.subgraphs.bound import all_in_turn, bound_program, program_size

@@ -25,7 +25,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime, found_none
+from placewright.placers.bases import anytime, found_none
 from placewright.placers.exact.integer_program import MipResult, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, max_load_program, relabelled

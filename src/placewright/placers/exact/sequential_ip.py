@@ -41,8 +41,7 @@ from placewright.core.grouping import DisjointSets
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime, found_none
-from placewright.placers.conditions import why_not_time_alone
+from placewright.placers.bases import anytime, found_none, why_not_time_alone
 from placewright.placers.exact.counted import Symmetry, TensorType, symmetry_of
 from placewright.placers.exact.integer_program import IntegerProgram, MipResult, Rows, solve
 from placewright.simulation.evaluator import Evaluator

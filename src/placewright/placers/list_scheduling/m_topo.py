@@ -21,8 +21,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_limits
 from placewright.placers.list_scheduling.free_memory import FreeMemory, fits, new_free_memory, take
 from placewright.simulation.compiled import compiled

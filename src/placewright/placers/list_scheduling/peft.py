@@ -16,8 +16,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForLatency
+from placewright.placers.bases import ForLatency, anytime
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
 from placewright.placers.list_scheduling.ranks import optimistic_costs, ready_by_rank

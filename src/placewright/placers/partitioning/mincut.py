@@ -15,8 +15,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.partitioning.scotch import scotch_partition
 from placewright.placers.partitioning.weighted_graph import place_by_partition
 from placewright.simulation.evaluator import Evaluator

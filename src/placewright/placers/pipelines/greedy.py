@@ -20,8 +20,7 @@ from placewright.core.arrays import Csr, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.pipelines.ideals.items import (
     components_fused,
     depth_first_order,

@@ -23,7 +23,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.placers.pipelines.ideals.items import Items, enumerate_in_time, items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import (

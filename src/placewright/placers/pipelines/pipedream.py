@@ -24,7 +24,7 @@ from placewright.core.grouping import DisjointSets, Grouping
 from placewright.core.op_patterns import op_named
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.placers.pipelines.ideals.items import items_of, precedence_pairs
 from placewright.placers.pipelines.ideals.load_model import (
     load_model_of,

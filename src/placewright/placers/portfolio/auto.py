@@ -22,8 +22,7 @@ from placewright.core.execution_models import Event, Sequential, Subgraph, Subgr
 from placewright.core.problem import Problem, timed_objective
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.schedule import SEARCHES, Portfolio, PortfolioMembers
 from placewright.placers.portfolio.turn import (

@@ -19,7 +19,7 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Sequential
 from placewright.core.problem import Objective, Problem, timed_objective
 from placewright.core.solution import Budget
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.exact.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.lower import quick_bounds, relaxed_bounds

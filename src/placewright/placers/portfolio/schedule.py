@@ -22,8 +22,8 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.anytime import FOUND_NOTHING, pass_interrupt_on, says_none_exists
 from placewright.placers.baselines.simple import contiguous_split
+from placewright.placers.bases import FOUND_NOTHING, pass_interrupt_on, says_none_exists
 from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.placers.portfolio.turn import BOUND, LIMITS, PARTS, Takers, Turn, TurnOutcome
 from placewright.simulation.bounds.lower import quick_bounds

@@ -23,9 +23,8 @@ from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.baselines.simple import contiguous_split, random_placements
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime, pass_interrupt_on
 from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired

@@ -31,8 +31,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent
-from placewright.placers.anytime import FOUND_NOTHING
 from placewright.placers.baselines.simple import contiguous_split, random_placements
+from placewright.placers.bases import FOUND_NOTHING
 from placewright.placers.packing import packings
 from placewright.placers.repair import repaired
 from placewright.placers.search.neighbourhood import (

@@ -20,7 +20,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.anytime import anytime, pass_interrupt_on
+from placewright.placers.bases import anytime, pass_interrupt_on
 from placewright.placers.exact.lagrangian import ROUNDING, Chain, best_in_beam
 from placewright.placers.exact.sequential_ip import SequentialIp
 from placewright.profiling.token_costs import is_streamed

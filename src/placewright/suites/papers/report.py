@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from placewright.report.learned_statistics import LearnedRun, settings_section
-from placewright.report.pictures import write_picture
 from placewright.report.tables import markdown_table
 from placewright.session.comparison import settings_by_placer
 from placewright.suites.papers.generalisation import LABELS, TRANSFERRED
 from placewright.suites.papers.suite import BOUND, CERTAINTIES, PaperSuite, Published, Stage
+from placewright.suites.suite.pictures import write_picture
 
 Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
 PUBLISHED, MOST = "published", "bound"

@@ -36,7 +36,7 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError, UnknownNameError
 from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
-from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.bases import pass_interrupt_on
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import zoo_cases

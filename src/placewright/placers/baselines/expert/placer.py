@@ -44,7 +44,6 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.io.json_text import read_json_object
-from placewright.placers.anytime import anytime
 from placewright.placers.baselines.expert import kinds
 from placewright.placers.baselines.expert.families import (
     contiguous,
@@ -53,7 +52,7 @@ from placewright.placers.baselines.expert.families import (
     place_transformer,
 )
 from placewright.placers.baselines.expert.forward import ForwardGraph
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import evaluate_within_limits, failure
 from placewright.placers.pipelines.ideals.items import components_fused
 from placewright.placers.repair import repaired

@@ -11,7 +11,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, Requires
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.placers.learned.hsdag.graph import coarsened
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import (

@@ -13,8 +13,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
-from placewright.placers.anytime import anytime
-from placewright.placers.conditions import ForEveryProblem
+from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.simulation.evaluator import Evaluator
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, Requires
-from placewright.placers.anytime import anytime
+from placewright.placers.bases import anytime
 from placewright.placers.learned.shared.searching import require_packages
 from placewright.simulation.evaluator import Evaluator
 

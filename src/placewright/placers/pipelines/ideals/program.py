@@ -23,7 +23,7 @@ from placewright.core.execution_models import MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped, one_group_per_size
 from placewright.errors import InputError
-from placewright.placers.conditions import why_not_time_alone
+from placewright.placers.bases import why_not_time_alone
 from placewright.placers.pipelines.ideals import kernel
 from placewright.placers.pipelines.ideals.items import (
     IdealLattice,
