@@ -12,9 +12,23 @@ from torch import nn
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
+from placewright.execution.exported_program import OwnClasses
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
 from placewright.frameworks.torch.reading.fx_program import FxProgram, plain_call
-from placewright.frameworks.torch.reading.reader import functional_program, read_torch
+from placewright.frameworks.torch.reading.reader import _exported, _functional, read_inference
+
+
+def read_torch(
+    model: Any, examples: Sequence[torch.Tensor] = (), **options: Any
+) -> tuple[ComputationGraph, ModelSource]:
+    """Graph and source of a module or a ``.pt2`` file."""
+    read = read_inference(model, examples, **options)
+    return read.graph, read.source
+
+
+def functional_program(model: Any, examples: Sequence[torch.Tensor] = ()) -> Any:
+    """A module as `read_inference` exports it: without in-place operators."""
+    return _functional(_exported(model, examples, OwnClasses()))
 
 
 def inference_program(

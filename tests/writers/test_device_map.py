@@ -136,9 +136,9 @@ def test_accelerate_runs_a_split_bert(tmp_path: Path) -> None:
     import accelerate
     import torch
     from accelerate.utils.modeling import check_device_map
+    from torch_programs import read_torch
 
     from placewright import zoo
-    from placewright.frameworks.torch.reading.reader import read_torch
 
     built = zoo.build("bert_base", variant="tiny")
     graph, _ = read_torch(built.module, built.example_inputs)

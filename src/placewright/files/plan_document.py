@@ -106,14 +106,9 @@ class SearchedEntry(Strict):
     value: float
 
 
-class PlanDocument(Strict):
-    """The whole file; `placement` and `order` name every op of the graph.
+class _AnyPlan(Strict):
+    """Fields of both versions."""
 
-    `placement`, `order`, `segments`, `predicted` and `measured` belong to the recommended
-    placement. `searched` is null if the search found that placement.
-    """
-
-    format: Literal["placewright.plan/2"]
     unit: str
     model: ModelEntry
     problem: ProblemEntry
@@ -123,11 +118,21 @@ class PlanDocument(Strict):
     cluster: ClusterDocument
     placement: dict[str, str]
     order: list[str] | None
-    resident_inputs: list[str] = Field(default_factory=list)
-    searched: SearchedEntry | None
     segments: list[SegmentEntry] | None
     predicted: PredictedEntry
     measured: MeasuredEntry | None
+
+
+class PlanDocument(_AnyPlan):
+    """The whole file; `placement` and `order` name every op of the graph.
+
+    `placement`, `order`, `segments`, `predicted` and `measured` belong to the recommended
+    placement. `searched` is null if the search found that placement.
+    """
+
+    format: Literal["placewright.plan/2"]
+    resident_inputs: list[str] = Field(default_factory=list)
+    searched: SearchedEntry | None
     placer: PlacerEntry
     left_out: list[str] = Field(default_factory=list)
     in_flight: int | None = Field(None, ge=1)
@@ -144,22 +149,10 @@ class PlacerEntry1(Strict):
     history: list[tuple[int, float, float]]
 
 
-class PlanDocument1(Strict):
+class PlanDocument1(_AnyPlan):
     """Version 1; `placement` is always the placement of the search."""
 
     format: Literal["placewright.plan/1"]
-    unit: str
-    model: ModelEntry
-    problem: ProblemEntry
-    objective: Objective
-    execution_model: ModelName
-    runtime: str
-    cluster: ClusterDocument
-    placement: dict[str, str]
-    order: list[str] | None
-    segments: list[SegmentEntry] | None
-    predicted: PredictedEntry
-    measured: MeasuredEntry | None
     placer: PlacerEntry1
 
 

@@ -111,7 +111,7 @@ class TestFx:
 
     def counts(self, function: Any, *shapes: tuple[int, ...]) -> dict[str, float]:
         """Kind -> operations of the exported `function`."""
-        from placewright.frameworks.torch.reading.reader import read_torch
+        from torch_programs import read_torch
 
         class Module(self.torch.nn.Module):  # type: ignore[name-defined, misc]
             def forward(self, *inputs: Any) -> Any:
@@ -152,7 +152,7 @@ class TestFx:
         assert self.counts(lambda x: x.transpose(1, 2) + 1, image) == {"transpose": 0, "add": 200}
 
     def test_recurrent_layers(self) -> None:
-        from placewright.frameworks.torch.reading.reader import read_torch
+        from torch_programs import read_torch
 
         nn = self.torch.nn
         cases = [  # the first layer reads 3 values, the second both directions of the first

@@ -10,13 +10,13 @@ import openvino as ov
 import pytest
 import torch
 from support.zoo_families import FAMILY_OF
+from torch_programs import read_torch
 
 from placewright import zoo
 from placewright.errors import FileFormatError
 from placewright.frameworks.openvino.conversion import OpenVinoConverter
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.torch.programs import program_file
-from placewright.frameworks.torch.reading.reader import read_torch
 from placewright.placers.baselines.expert.placer import family_of
 
 

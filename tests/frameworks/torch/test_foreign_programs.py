@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch_programs import read_torch
 
 from placewright.errors import FileFormatError
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.registry import make_runtime
 from placewright.frameworks.torch.pt2.grammar import expression
-from placewright.frameworks.torch.reading.reader import read_torch
 
 
 class Item(nn.Module):

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch_programs import functional_program, read_torch
+from torch_programs import read_torch as read
 
 from placewright.core.builder import GraphBuilder
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
-from placewright.frameworks.torch.reading.reader import functional_program, read_torch
-from placewright.frameworks.torch.reading.reader import read_torch as read
 
 
 class Small(torch.nn.Module):

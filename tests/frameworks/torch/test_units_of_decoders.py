@@ -7,11 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch_programs import read_torch  # noqa: E402
+
 from placewright.core.cluster import Cluster, Device, Link  # noqa: E402
 from placewright.core.costs import CostTable  # noqa: E402
 from placewright.core.graph import ComputationGraph  # noqa: E402
 from placewright.core.problem import Problem  # noqa: E402
-from placewright.frameworks.torch.reading.reader import read_torch  # noqa: E402
 from placewright.profiling.units import (  # noqa: E402
     LARGE_WEIGHT_BYTES,
     largest_weight,

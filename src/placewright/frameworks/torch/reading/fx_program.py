@@ -97,7 +97,7 @@ def inference_program(
     Buffers that the model changes, and inputs that stay, are state. Inputs that stay start at zero.
 
     Args:
-        program: from `frameworks.torch.reading.reader.functional_program`.
+        program: without in-place operators, from ``torch.export``.
         examples: arguments with one tensor per input; without any the program's own examples are
             taken, else made-up ones.
         original: the program before it was made functional.

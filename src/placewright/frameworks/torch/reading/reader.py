@@ -43,33 +43,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def read_torch(
-    model: torch.nn.Module | Path | str,
-    example_inputs: Sequence[torch.Tensor] = (),
-    *,
-    name: str = "",
-    fold_constants: bool = True,
-) -> tuple[ComputationGraph, ModelSource]:
-    """Read a module with its example inputs, or a ``.pt2`` file.
-
-    Parameters and buffers are weights; tied ones are one weight. Op names are the names of the
-    nodes of ``functional_program(model, example_inputs)``.
-
-    Args:
-        model: a module in evaluation mode, or the path of a file that ``torch.export.save`` wrote.
-        example_inputs: positional inputs of the module; a file holds its own.
-        name: what the source calls a module; empty takes its class.
-        fold_constants: ops that depend only on weights become weights.
-
-    Raises:
-        InputError: the module cannot be exported, or there is no such file.
-        FileFormatError: the file is damaged, or holds more than data.
-        MissingExtraError: torch is not installed.
-    """
-    read = read_inference(model, example_inputs, name=name, fold_constants=fold_constants)
-    return read.graph, read.source
-
-
 def read_inference(
     model: torch.nn.Module | Path | str,
     example_inputs: Sequence[torch.Tensor] = (),
@@ -79,11 +52,24 @@ def read_inference(
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     state: Mapping[str, str] = MappingProxyType({}),
 ) -> ReadProgram:
-    """Read as `read_torch` does, with the program that the PyTorch runtime executes.
+    """Read a module with its example inputs, or a ``.pt2`` file: its graph, source and program.
 
-    `shapes` fixes open dimensions of a file's program, and changes shapes of a module's example
-    inputs; others are those of the example inputs.
-    `state` has output name -> input name of values that stay from call to call.
+    Parameters and buffers are weights; tied ones are one weight. Op names are the names of the
+    nodes of the exported program without in-place operators.
+
+    Args:
+        model: a module in evaluation mode, or the path of a file that ``torch.export.save`` wrote.
+        example_inputs: positional inputs of the module; a file holds its own.
+        name: what the source calls a module; empty takes its class.
+        fold_constants: ops that depend only on weights become weights.
+        shapes: fixes open dimensions of a file's program, and changes shapes of a module's example
+            inputs; others are those of the example inputs.
+        state: output name -> input name of values that stay from call to call.
+
+    Raises:
+        InputError: the module cannot be exported, or there is no such file.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch is not installed.
     """
     torch = _torch()
     own = OwnClasses()
@@ -159,18 +145,6 @@ def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str
     return state_pairs(
         state, ports(named.input_names, own.inputs), ports(named.output_names, own.outputs)
     )
-
-
-def functional_program(
-    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor] = ()
-) -> ExportedProgram:
-    """Export a program without in-place operators; composite operators stay whole.
-
-    Raises:
-        InputError: the module cannot be exported.
-        FileFormatError: the file is damaged, or holds more than data.
-    """
-    return _functional(_exported(model, example_inputs, OwnClasses()))
 
 
 def _exported(
