@@ -1,4 +1,4 @@
-"""Partitions of a graph's nodes, and the coarser graph that a convex one makes."""
+"""Partitions of a graph's nodes, the coarser graph of a convex one, and texts for units."""
 
 from __future__ import annotations
 

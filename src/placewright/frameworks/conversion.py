@@ -1,4 +1,4 @@
-"""Conversion of PyTorch models to files of a framework's own format, each once."""
+"""Frameworks that read files of their own, to which PyTorch models are converted, each once."""
 
 from __future__ import annotations
 

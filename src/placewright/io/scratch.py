@@ -1,4 +1,7 @@
-"""Temporary folders, removed after use; after a kill, the next user removes them."""
+"""Temporary folders, also in place of a cache that cannot be written to.
+
+They are removed after use; after a kill, the next user removes them.
+"""
 
 from __future__ import annotations
 

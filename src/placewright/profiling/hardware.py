@@ -1,4 +1,4 @@
-"""Timing of placements on the hardware: values for a search, and contenders in turns."""
+"""Timing of placements on the hardware, and the deadline that several steps share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a comparison of placers: statistics over seeds beside a lower bound."""
+"""Results of a comparison of placers, and the table of a plan beside simpler ways to run it."""
 
 from __future__ import annotations
 

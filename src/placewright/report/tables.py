@@ -1,4 +1,4 @@
-"""Tables that commands print: what a table is, its Markdown, and the tables of the suites."""
+"""Values, counts and tables as text: those that commands print, and those of the suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Devices of the hosts of a Ray cluster: each host lists and measures its own."""
+"""Work on other processes and hosts.
+
+Each host of a Ray cluster lists and measures its own devices. In a search with workers, turns of
+the members of `auto` are tasks, and so are training episodes.
+"""
 
 from __future__ import annotations
 

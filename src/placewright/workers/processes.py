@@ -1,4 +1,4 @@
-"""Worker processes of this machine."""
+"""Worker processes of this machine, and the way to open whichever workers a request names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Executors of a segment: TorchScript's interpreter, Python step by step, or compiled code."""
+"""Executors of a segment, and the state of a training step that is loaded.
+
+A segment runs in TorchScript's interpreter, in Python step by step, or as compiled code.
+"""
 
 from __future__ import annotations
 

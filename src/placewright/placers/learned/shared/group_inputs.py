@@ -1,4 +1,4 @@
-"""Features and actions of a jointly trained grouper and placer, per op and per sampled group."""
+"""Features of graphs for policies, and features and actions of a grouper with its placer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search that learns: random state and scalars, a step down the gradient, an entropy bonus."""
+"""A search that learns: random state, samples, a step down the gradient, an entropy bonus."""
 
 from __future__ import annotations
 
