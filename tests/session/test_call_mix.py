@@ -10,10 +10,9 @@ import pytest
 import placewright as pw
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
-from placewright.core.calls import Call, calls_option
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
-from placewright.core.source import ModelSource
+from placewright.core.source import Call, ModelSource, calls_option
 from placewright.session.call_mix import checked_calls
 from placewright.session.models import ModelOfRequest
 from placewright.session.request import Request

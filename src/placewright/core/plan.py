@@ -14,12 +14,12 @@ from textwrap import wrap
 
 import numpy as np
 
-from placewright.core.calls import calls_of, calls_text
 from placewright.core.charges import CHARGED, amounts_text
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.core.solution import HistoryPoint, Solution, Status, Stop
+from placewright.core.source import calls_of, calls_text
 
 PLAN = "plan"  # the placement that the search found, or that a plan holds
 SEARCHED = "searched"  # the placement that the search found, if a plan holds another

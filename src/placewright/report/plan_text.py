@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from placewright.core.calls import calls_of, calls_text
 from placewright.core.charges import amounts_text
 from placewright.core.execution_models import EVENT, Event, MaxLoad
 from placewright.core.plan import (
@@ -25,7 +24,7 @@ from placewright.core.plan import (
 )
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, calls_of, calls_text
 from placewright.report.tables import counted, value_text
 from placewright.simulation.model import Simulator
 

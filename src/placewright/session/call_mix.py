@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from placewright.core.arrays import FloatArray, frozen_floats
-from placewright.core.calls import Call, calls_of, calls_option
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
@@ -20,6 +19,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.core.source import Call, calls_of, calls_option
 from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.inputs import GivenInputs, flattened, given_inputs

@@ -13,13 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from placewright.core.calls import Call
 from placewright.core.charges import check_limits
 from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
-from placewright.core.source import Number
+from placewright.core.source import Call, Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
 from placewright.io.written import written_place
 from placewright.profiling.units import GRANULARITIES

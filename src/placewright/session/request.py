@@ -20,11 +20,11 @@ from placewright.errors import FieldError, InputError, near_names
 from placewright.workers.processes import require_processes
 
 if TYPE_CHECKING:
-    from placewright.core.calls import Call
     from placewright.core.cluster import Cluster
     from placewright.core.execution_models import Dispatch, ExecutionModel
     from placewright.core.problem import Objective, Samples
     from placewright.core.solution import Budget
+    from placewright.core.source import Call
     from placewright.placers.registry import Placer
 
 Checked = Callable[[Any], Any]

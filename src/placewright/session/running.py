@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.calls import calls_of, calls_text
 from placewright.core.execution_models import Event
 from placewright.core.plan import PLAN, Measurement, Plan
 from placewright.core.problem import Problem
+from placewright.core.source import calls_of, calls_text
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.inputs import GivenInputs, checked_inputs

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from placewright.core.calls import calls_of
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.core.source import calls_of
 from placewright.errors import FieldError
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, Outputs

@@ -22,9 +22,9 @@ from benchmarks.own_decoders import (
     own_decoder,
     tokens_of,
 )
-from placewright.core.calls import calls_of
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
+from placewright.core.source import calls_of
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.placements import placement_segments
 from placewright.frameworks.torch.decoders import cached_decoder
