@@ -106,9 +106,14 @@ class SearchedEntry(Strict):
     value: float
 
 
-class _AnyPlan(Strict):
-    """Fields of both versions."""
+class PlanDocument(Strict):
+    """The whole file; `placement` and `order` name every op of the graph.
 
+    `placement`, `order`, `segments`, `predicted` and `measured` belong to the recommended
+    placement. `searched` is null if the search found that placement.
+    """
+
+    format: Literal["placewright.plan/2"]
     unit: str
     model: ModelEntry
     problem: ProblemEntry
@@ -118,21 +123,11 @@ class _AnyPlan(Strict):
     cluster: ClusterDocument
     placement: dict[str, str]
     order: list[str] | None
+    resident_inputs: list[str] = Field(default_factory=list)
+    searched: SearchedEntry | None
     segments: list[SegmentEntry] | None
     predicted: PredictedEntry
     measured: MeasuredEntry | None
-
-
-class PlanDocument(_AnyPlan):
-    """The whole file; `placement` and `order` name every op of the graph.
-
-    `placement`, `order`, `segments`, `predicted` and `measured` belong to the recommended
-    placement. `searched` is null if the search found that placement.
-    """
-
-    format: Literal["placewright.plan/2"]
-    resident_inputs: list[str] = Field(default_factory=list)
-    searched: SearchedEntry | None
     placer: PlacerEntry
     left_out: list[str] = Field(default_factory=list)
     in_flight: int | None = Field(None, ge=1)
@@ -149,10 +144,22 @@ class PlacerEntry1(Strict):
     history: list[tuple[int, float, float]]
 
 
-class PlanDocument1(_AnyPlan):
+class PlanDocument1(Strict):
     """Version 1; `placement` is always the placement of the search."""
 
     format: Literal["placewright.plan/1"]
+    unit: str
+    model: ModelEntry
+    problem: ProblemEntry
+    objective: Objective
+    execution_model: ModelName
+    runtime: str
+    cluster: ClusterDocument
+    placement: dict[str, str]
+    order: list[str] | None
+    segments: list[SegmentEntry] | None
+    predicted: PredictedEntry
+    measured: MeasuredEntry | None
     placer: PlacerEntry1
 
 
