@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from placewright.frameworks.registry import (
 )
 from placewright.io.opened import shown_name
 
-_LOG = logging.getLogger(__name__)
-
 ZOO_PREFIX = "zoo:"
 MODULE_PREFIX = "module:"
 IN_MEMORY = (ZOO_PREFIX, MODULE_PREFIX)
@@ -34,22 +31,10 @@ def default_runtime_name(objective: Objective = "latency", model: str = "") -> s
     Args:
         model: a name; empty is any.
     """
-    return _choice(objective, model)[0].name
+    return default_choice(objective, model)[0].name
 
 
-def tell_default_runtime(objective: Objective, model: str) -> None:
-    """Log which runtime stands in for one that is not installed, if there is such."""
-    chosen, absent = _choice(objective, model)
-    if absent and is_installed(chosen):
-        names = " and ".join(framework.name for framework in absent)
-        verb = "is" if len(absent) == 1 else "are"
-        _LOG.info(
-            "runtime %s, since %s %s not installed; argument `runtime` names another",
-            *(chosen.name, names, verb),
-        )
-
-
-def _choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Framework]]:
+def default_choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Framework]]:
     """The framework for a model by default, and those before it, which are not installed."""
     able = _able(timed_objective(objective))
     readers = [framework for framework in able if _reads(framework, model)] or able

@@ -6,6 +6,7 @@ A name is a path, ``zoo:NAME``, or a PyTorch module in the memory of this proces
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -47,6 +48,7 @@ from placewright.frameworks.registry import (
     framework_named,
     framework_of,
     frameworks,
+    is_installed,
     make_runtime,
     path_in,
     reader_of_file,
@@ -54,19 +56,20 @@ from placewright.frameworks.registry import (
 from placewright.frameworks.runtimes import (
     MODULE_PREFIX,
     ZOO_PREFIX,
+    default_choice,
     default_runtime,
     default_runtime_name,
     module_runtime_name,
     require_known_format,
     require_known_runtime,
     require_training_runtime,
-    tell_default_runtime,
 )
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing, shown_name
 from placewright.profiling.units import light_ops_joined
 from placewright.session.request import Request
 
+_LOG = logging.getLogger(__name__)
 _MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
 
 _modules: dict[str, tuple[Any, Any]] = {}
@@ -542,3 +545,15 @@ def require_model(problem: Problem) -> ModelSource:
     if problem.source is None:
         raise InputError("this plan has no model to run; place a model file to get one that has")
     return problem.source
+
+
+def tell_default_runtime(objective: Objective, model: str) -> None:
+    """Log which runtime stands in for one that is not installed, if there is such."""
+    chosen, absent = default_choice(objective, model)
+    if absent and is_installed(chosen):
+        names = " and ".join(framework.name for framework in absent)
+        verb = "is" if len(absent) == 1 else "are"
+        _LOG.info(
+            "runtime %s, since %s %s not installed; argument `runtime` names another",
+            *(chosen.name, names, verb),
+        )
