@@ -12,7 +12,7 @@ from placewright.errors import InputError
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.profiling.store import CostStore
 
-_KEY = "token rates"  # of the store
+_KEY = "token rates of random weights"  # of the store
 
 
 def keep_engine_cluster(cluster: Cluster, how: str) -> Cluster:
