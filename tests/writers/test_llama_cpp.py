@@ -178,6 +178,14 @@ def test_the_command_prints_one_line(tmp_path: Path, cli: InProcess) -> None:
     assert "--output is needed" in the_line(refused, 2)
 
 
+def test_a_card_that_the_engine_has_no_name_for_is_refused(tmp_path: Path, cli: InProcess) -> None:
+    engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    words = ("place", "m.gguf", "--devices", "npu-lunar-lake,cpu", "--context", "2k")
+    assert cli(*words, cwd=tmp_path).returncode == 0
+    refused = cli("export", "plan.json", "--to", "llama.cpp", cwd=tmp_path)
+    assert "(npu) has no name in llama.cpp" in the_line(refused, 1)
+
+
 @pytest.mark.skipif(program("llama-bench") is None, reason=NO_ENGINE)
 @pytest.mark.skipif(program("ggml-rpc-server") is None, reason=NO_ENGINE)
 @pytest.mark.parametrize("has_experts", [False, True])

@@ -276,6 +276,11 @@ def _engine_names(cards: Sequence[Device]) -> list[str]:
     for card in cards:
         if NAME not in card.options:
             kind = card.fingerprint.removeprefix("catalogue:")
+            if card.kind != "gpu" and kind != card.fingerprint:
+                raise InexpressibleError(
+                    f"device '{card.name}' ({card.kind}) has no name in llama.cpp; give it one "
+                    f"with option {NAME} in a cluster file, such as that of a server"
+                )
             backend = next((name for mark, name in _MARKS.items() if kind.startswith(mark)), "CUDA")
             of_backend.setdefault(backend, []).append(card)
     names = {

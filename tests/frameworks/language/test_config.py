@@ -44,6 +44,16 @@ def library_model(folder: Path, fields: Mapping[str, Any]) -> LibraryModel:
     return built(ConfigFile(folder_of(folder, fields)), tuple(ARCHITECTURES))
 
 
+def test_infinity_is_read_as_the_library_writes_it(tmp_path: Path) -> None:
+    """Its configurations hold floats that JSON lacks as objects."""
+    config = AutoConfig.for_model("mamba2", num_hidden_layers=2, hidden_size=64, num_heads=8,
+                                  head_dim=16, vocab_size=320)  # fmt: skip
+    config.save_pretrained(tmp_path)
+    assert "__float__" in (tmp_path / "config.json").read_text()
+    module = AutoModelForCausalLM.from_config(config)
+    assert read_config(tmp_path, None)[0].n_parameters == module.num_parameters()
+
+
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_parameters_and_caches_are_those_of_a_real_instance(name: str, tmp_path: Path) -> None:
     """The instance has weights, and its cache was allocated and filled for the whole context."""

@@ -109,6 +109,51 @@ def test_what_tracing_leaves_out_is_refused(body: Callable[[], nn.Module], what:
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
+class Complex(nn.Module):
+    """A layer whose weight is complex, behind one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.turn = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) * self.turn).real
+
+
+def test_complex_parameters_are_refused() -> None:
+    with pytest.raises(InputError, match=r"parameter 'body\.turn' is torch\.complex64"):
+        read_training(Loss(Complex()), batch_of())
+
+
+class LossLast(Loss):
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+        scores = self.body(x)
+        return scores, nn.functional.cross_entropy(scores, labels)
+
+
+def test_a_loss_that_comes_second_is_refused() -> None:
+    """It would train on the loss and the mean of the scores."""
+    with pytest.raises(InputError, match="its output 'output_1' is: return the loss first"):
+        read_training(LossLast(nn.Linear(6, 4)), batch_of())
+
+
+def test_a_buffer_that_a_part_replaces_is_refused_in_inference() -> None:
+    module = nn.Sequential(Counting()).eval()
+    with pytest.raises(InputError, match="a part of the module replaces buffer"):
+        pw.place(module, example_inputs=batch_of()[:1], devices="cpu:0", quick=True, evaluations=1)
+
+
+def test_the_reason_of_a_failed_export_is_told() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if float(x.sum()) > 0 else -x
+
+    with pytest.raises(InputError, match="cannot be exported") as caught:
+        pw.place(Branching(), example_inputs=batch_of()[:1], devices="cpu:0", quick=True)
+    assert "error above" not in str(caught.value)
+
+
 def frozen() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5).eval(), nn.Linear(5, 4))
 

@@ -174,6 +174,17 @@ def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
             ) from None
 
 
+def _numbers(value: Any) -> Any:
+    """A field with numbers in place of ``{"__float__": "Infinity"}``, as transformers writes it."""
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
+        return float(value["__float__"])
+    return {key: _numbers(part) for key, part in value.items()}
+
+
 def _config(file: ConfigFile, known: tuple[str, ...]) -> Any:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -182,7 +193,7 @@ def _config(file: ConfigFile, known: tuple[str, ...]) -> Any:
     except KeyError:
         raise UnknownNameError("model type", file.model_type, known) from None
     try:
-        return kind.from_dict(dict(file.fields)).get_text_config(decoder=True)
+        return kind.from_dict(_numbers(dict(file.fields))).get_text_config(decoder=True)
     except Exception as error:
         raise file.fault(f"transformers takes no such fields: {_first_line(error)}") from None
 

@@ -6,7 +6,8 @@ import hashlib
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -166,7 +167,7 @@ def _exported(
                 "devices with `placewright.frameworks.torch.decoders.cached_decoder`"
             )
         raise InputError(
-            f"module {type(model).__name__} cannot be exported: {one_line(error)}{hint}"
+            f"module {type(model).__name__} cannot be exported: {export_reason(error)}{hint}"
         ) from error
 
 
@@ -189,8 +190,49 @@ def exported_module(model: torch.nn.Module, examples: Any) -> ExportedProgram:
         examples = tree_map(torch.Tensor, lambda tensor: tensor.to("meta"), examples)
     by_name = isinstance(examples, Mapping)
     positional, named = ((), dict(examples)) if by_name else (tuple(examples), {})
-    exported: ExportedProgram = torch.export.export(model, positional, named)
+    with _replaced_buffers(model) as replaced:
+        exported: ExportedProgram = torch.export.export(model, positional, named)
+    lost = replaced.keys() - set(exported.graph_signature.buffers_to_mutate.values())
+    if lost:
+        raise InputError(
+            f"a part of the module replaces buffer '{min(lost)}', which PyTorch's export does not "
+            "follow, so that it would keep its first value; change it in place"
+        )
     return exported
+
+
+def export_reason(error: BaseException) -> str:
+    """The reason of a failed export in one line; PyTorch's last line may refer to those above."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[0] if lines and "error above" in lines[-1].lower() else error)
+
+
+@contextmanager
+def _replaced_buffers(model: torch.nn.Module) -> Iterator[dict[str, None]]:
+    """Collect the paths of buffers to which the module's own code assigns another tensor."""
+    import torch
+
+    path_of = {(id(part), name): path for path, part, name in _buffers(model)}
+    replaced: dict[str, None] = {}
+    plain = torch.nn.Module.__setattr__
+
+    def noted(part: Any, name: str, value: Any) -> None:
+        path = path_of.get((id(part), name))
+        if path is not None and value is not part._buffers.get(name):
+            replaced[path] = None
+        plain(part, name, value)
+
+    torch.nn.Module.__setattr__ = noted  # type: ignore[method-assign, assignment]
+    try:
+        yield replaced
+    finally:
+        torch.nn.Module.__setattr__ = plain  # type: ignore[method-assign]
+
+
+def _buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
+    for prefix, part in model.named_modules():
+        for name in part._buffers:
+            yield f"{prefix}.{name}" if prefix else name, part, name
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from placewright.errors import InputError
 from placewright.frameworks.torch.pt2.file import load_program
 from placewright.frameworks.torch.reading.calls import draws_random_numbers
-from placewright.frameworks.torch.reading.reader import exported_module
+from placewright.frameworks.torch.reading.reader import export_reason, exported_module
 from placewright.frameworks.torch.training.eager import EagerStep, eager_step
-from placewright.io.content import existing_path, one_line
+from placewright.io.content import existing_path
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ def exported_step(
         return exported, eager_step(model, example_inputs)
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
-            f"module {type(model).__name__} cannot be exported: {one_line(error)}"
+            f"module {type(model).__name__} cannot be exported: {export_reason(error)}"
         ) from error
     finally:
         for part, mode in modes.items():

@@ -80,6 +80,12 @@ def _trainable(exported: ExportedProgram, stands_for: dict[str, str]) -> dict[st
     """Placeholders of the parameters that require a gradient."""
     held = exported.state_dict
     parameters = exported.graph_signature.inputs_to_parameters
+    for target in parameters.values():
+        if held[target].requires_grad and held[target].dtype.is_complex:
+            raise InputError(
+                f"parameter '{target}' is {held[target].dtype}, which training steps do not "
+                "update; hold its real and imaginary parts, and join them by torch.complex"
+            )
     return {
         stands_for[name]: None
         for name, target in parameters.items()

@@ -387,6 +387,13 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
     first = outputs[0] if outputs else None
     if first is not None and hasattr(first, "numel") and first.numel() == 1:
         return exported
+    later = [hasattr(v, "dtype") and v.dtype.is_floating_point and v.numel() == 1 for v in outputs]
+    if any(later):
+        name = FxInterface.of(exported).output_names[later.index(True)]
+        raise InputError(
+            f"the model's first output is no scalar, and its output '{name}' is: return the loss "
+            "first"
+        )
     if not any(hasattr(v, "dtype") and v.dtype.is_floating_point for v in outputs):
         raise InputError("a model without a floating-point output has no loss to train on")
     inner = exported.module()
