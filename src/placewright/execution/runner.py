@@ -42,6 +42,7 @@ from placewright.execution.requests import (
 )
 from placewright.execution.routes import dependencies, turns_of
 from placewright.execution.runtime import (
+    ChangesCallers,
     ChangesState,
     CompiledSegment,
     HostArray,
@@ -109,6 +110,7 @@ class ConcurrentRunner:
         ]
         self._numbers = itertools.count()
         self._limit, self._is_stuck = current_limit(), False
+        self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
         self._last_spans: tuple[tuple[float, float], ...] = ()
         self._workers = [
@@ -282,6 +284,8 @@ class ConcurrentRunner:
             except Empty:
                 self._require_progress(finished, is_over=left <= 0.0)
         self._under_way.pop(done.number, None)
+        if self._changes_callers is not None and not self._under_way:
+            self._changes_callers.restore_caller()
         if done.error is None:
             self._tensors.settle(done)
         return done

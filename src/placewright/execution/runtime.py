@@ -235,6 +235,15 @@ class RunsAsynchronously(Protocol):
 
 
 @runtime_checkable
+class ChangesCallers(Protocol):
+    """A loaded model whose workers change settings of the whole process."""
+
+    def restore_caller(self) -> None:
+        """Apply the calling thread's own settings to the process again."""
+        ...
+
+
+@runtime_checkable
 class ChangesState(Protocol):
     """A compiled segment that changes parameters or other state as it runs."""
 

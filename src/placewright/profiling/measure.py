@@ -25,6 +25,7 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
 from placewright.core.grouping import Grouping
 from placewright.execution.runtime import (
+    ChangesCallers,
     LoadedModel,
     NativeTensor,
     RunsAsynchronously,
@@ -262,6 +263,8 @@ def measure_costs(
                 missing.append(_session(model, units, device, keys[fingerprint], partial))
         measured.append(device)
     _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
+    if isinstance(model, ChangesCallers):
+        model.restore_caller()
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -134,6 +136,30 @@ def test_a_single_input_may_stand_alone_in_a_run() -> None:
     torch.testing.assert_close(pw.run(plan, x), module(x).detach())
     assert "only one placement exists" in str(plan)
     assert "gap" not in str(plan)
+
+
+def test_the_threads_of_the_user_stay() -> None:
+    """MKL has one number of threads for the process, and workers set it to that of a core."""
+
+    def threads() -> list[str]:
+        return re.findall(r"get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        expected, x = threads(), torch.randn(3, 8)
+        plan = pw.place(
+            torch.nn.Linear(8, 4), example_inputs=x, devices="cpu:0,cpu:1", runtime="torch",
+            check=False, calibrate=False, placer="single",
+        )  # fmt: skip
+        assert threads() == expected
+        pw.run(plan, x)
+        assert threads() == expected
+        with pw.load(plan_of_step(made(Residual), next(batches(Residual, 1)), seed=1)) as step:
+            step(*next(batches(Residual, 1)))
+            assert threads() == expected
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_module_without_example_inputs_is_told_to_bring_them() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.decoders import plan_on_cores
 from torch import nn
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM
 
 import placewright as pw
 from benchmarks.own_decoders import Decoding, Sizes, llama_decoder, own_decoder, tokens_of
@@ -267,3 +267,10 @@ def test_a_window_shorter_than_the_context_is_refused() -> None:
     with torch.no_grad():
         found = module(tokens, torch.arange(3), *caches)["scores"]
         torch.testing.assert_close(found, model(tokens).logits)
+
+
+def test_attention_that_takes_no_such_cache_is_refused() -> None:
+    """The positions of BLOOM are in its mask, which it computes itself."""
+    config = BloomConfig(vocab_size=9, hidden_size=32, n_layer=1, n_head=2)
+    with pytest.raises(InputError, match=r"BloomForCausalLM does not run with keys and values of"):
+        cached_decoder(BloomForCausalLM(config).eval(), context=8)

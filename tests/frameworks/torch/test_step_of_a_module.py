@@ -109,6 +109,40 @@ def test_what_tracing_leaves_out_is_refused(body: Callable[[], nn.Module], what:
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
+class LayersAtRandom(nn.Module):
+    """In training mode it leaves out its last layer at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first: torch.Tensor = self.first(x)
+        if self.training and torch.rand(()) < 0.5:
+            return first
+        second: torch.Tensor = self.second(first)
+        return second
+
+
+def test_a_module_that_trains_in_evaluation_mode_has_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module = Loss(LayersAtRandom()).train()
+    read_training(module, batch_of())
+    assert "module Loss cannot be exported in training mode" in caplog.text
+    assert module.body.training
+    with pytest.raises(InputError, match="module Loss cannot be exported"):
+        read_training(module, batch_of(), dropout=True)
+
+
+def test_a_module_that_fails_in_every_mode_has_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(InputError, match="module Loss cannot be exported"):
+        read_training(Loss(nn.Linear(5, 4)), batch_of())
+    assert "training mode" not in caplog.text
+
+
 class Complex(nn.Module):
     """A layer whose weight is complex, behind one that is not."""
 

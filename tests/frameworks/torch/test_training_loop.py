@@ -242,6 +242,8 @@ def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
             assert torch.equal(value, before[name]), name
         with pytest.raises(InputError, match="the module has no parameter or buffer"):
             step.write_back(nn.Linear(2, 2))
+        with pytest.raises(InputError, match=r"is torch.float64, that of the step torch.float32"):
+            step.write_back(made(Gpt).double())
     with loaded(Gpt, optimizer="adamw") as again:
         assert losses_of(again, Gpt, 2) == losses  # each load starts from the module's values
 

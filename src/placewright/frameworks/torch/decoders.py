@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from placewright.errors import InputError, MissingExtraError
+from placewright.frameworks.torch.reading.reader import export_reason
 
 STATE = {"new_keys_*": "keys_*", "new_values_*": "values_*"}
 
@@ -104,7 +106,8 @@ def cached_decoder(
 
     Raises:
         InputError: ``tokens`` or ``read`` is no part of the context, or the model has no key and
-            value heads in its configuration, or layers whose window is shorter than the context.
+            value heads in its configuration, or layers whose window is shorter than the context, or
+            its attention takes no such cache or mask.
         MissingExtraError: transformers is not installed.
     """
     try:
@@ -137,7 +140,25 @@ def cached_decoder(
     example = (torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens), *caches)
     if read is not None:
         example = (*example, torch.arange(read))
-    return CachedDecoder(model, context), example, dict(STATE)
+    decoder = CachedDecoder(model, context)
+    _require_callable(decoder, example)
+    return decoder, example, dict(STATE)
+
+
+def _require_callable(decoder: CachedDecoder, example: tuple[Any, ...]) -> None:
+    """Call the decoder on tensors without values, since models differ in what they expect.
+
+    Raises:
+        InputError: the call fails.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        try:
+            decoder(*example)
+        except Exception as error:  # the model runs its own code
+            raise InputError(
+                f"{type(decoder.model).__name__} does not run with keys and values of shape "
+                f"{list(example[2][0].shape)} and a mask over positions: {export_reason(error)}"
+            ) from error
 
 
 def _window(config: Any) -> int:

@@ -142,7 +142,7 @@ class LoadedStep:
         """Copy parameters and buffers into the module that the step was made from.
 
         Raises:
-            InputError: the module lacks one, or has it in another shape.
+            InputError: the module lacks one, or has it in another shape or type.
         """
         with self._lock:
             self._require_whole()

@@ -341,7 +341,7 @@ class TorchStepState:
         """Copy parameters and buffers into a module.
 
         Raises:
-            InputError: the module lacks one, or has it in another shape.
+            InputError: the module lacks one, or has it in another shape or type.
         """
         held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         held = {**module.state_dict(keep_vars=True), **held}
@@ -357,6 +357,11 @@ class TorchStepState:
                 raise InputError(
                     f"'{name}' of the module is {list(held[name].shape)}, that of the step "
                     f"{list(value.shape)}"
+                )
+            if held[name].dtype != value.dtype:
+                raise InputError(
+                    f"'{name}' of the module is {held[name].dtype}, that of the step "
+                    f"{value.dtype}; convert the module first, such as by `module.float()`"
                 )
         with torch.no_grad():
             for name, value in mine.items():

@@ -305,10 +305,9 @@ def bytes_beside_outputs(
         timer: runs the model op by op.
         inputs: of the graph, in the host's memory.
     """
-    timer.prepare(state)
     lane = timer.lane
     queue = contextlib.nullcontext() if lane is None else lane.module.stream(lane.compute)
-    with torch.inference_mode(), queue:
+    with timer.prepared(state), torch.inference_mode(), queue:
         for _, call in timer.calls(timer.entered(inputs)):
             call()  # libraries set up working space that they keep, for each queue
         values = timer.entered(inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -67,19 +68,24 @@ class OpTimer:
 
     def seconds(self, inputs: Sequence[torch.Tensor], state: DeviceState) -> FloatArray:
         """Seconds of each op in one run, shape (n_ops,)."""
-        self.prepare(state)
-        values = self.entered(inputs)
-        with torch.inference_mode():
+        with self.prepared(state), torch.inference_mode():
+            values = self.entered(inputs)
             if self.lane is not None:
                 return self._by_events(self.lane, values)
             return self._by_counter(values)
 
-    def prepare(self, state: DeviceState) -> None:
-        """Bring the state of each op to the device."""
+    @contextmanager
+    def prepared(self, state: DeviceState) -> Iterator[None]:
+        """Bring the state of each op to the device, and set the threads of the device meanwhile."""
         if not self._boxes:
             for function, names in zip(self._functions, self._names, strict=True):
                 self._boxes.append(function.state_box([state.tensor(name) for name in names]))
+        threads = torch.get_num_threads()
         torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
     def entered(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Graph input -> its value on the device."""

@@ -418,6 +418,10 @@ class TorchModel:
         """A function that keeps the worker on its core and sets its number of threads."""
         return worker_setup(device)
 
+    def restore_caller(self) -> None:
+        """See `execution.runtime.ChangesCallers`: MKL has one number of threads for all."""
+        torch.set_num_threads(torch.get_num_threads())
+
     def prepared(self, device: Device) -> AbstractContextManager[None]:
         """See `execution.direct.PreparesCallers`."""
         return prepared_caller(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from placewright.io.content import existing_path
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+_LOG = logging.getLogger(__name__)
 
 
 def exported_step(
@@ -39,18 +42,10 @@ def exported_step(
     modes = {part: part.training for part in model.modules()}
     try:
         _set_modes(model, modes, dropout)
-        try:
-            exported = exported_module(model, example_inputs)
-            for _ in modes if not dropout else ():
-                if not _switch_off(model, exported):
-                    break
-                exported = exported_module(model, example_inputs)
-        except Exception:
-            if dropout:
-                raise
-            _set_evaluation(model)  # training mode may branch on random numbers
-            exported = exported_module(model, example_inputs)
+        exported = _exported(model, example_inputs, dropout)
         return exported, eager_step(model, example_inputs)
+    except InputError:
+        raise
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {export_reason(error)}"
@@ -58,6 +53,29 @@ def exported_step(
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def _exported(model: torch.nn.Module, examples: Any, dropout: bool) -> ExportedProgram:
+    """Export a module in its modes; without dropout, nothing in the program draws numbers."""
+    if dropout:
+        return exported_module(model, examples)
+    try:
+        exported = exported_module(model, examples)
+        while _switch_off(model, exported):
+            exported = exported_module(model, examples)
+        return exported
+    except InputError:
+        raise
+    except Exception as error:  # a branch on random numbers, such as layers left out at random
+        _set_evaluation(model)
+        exported = exported_module(model, examples)
+        _LOG.warning(
+            "module %s cannot be exported in training mode (%s): all of it but batch normalisation "
+            "trains in evaluation mode; with dropout it is refused instead",
+            type(model).__name__,
+            export_reason(error),
+        )
+        return exported
 
 
 def _set_modes(model: torch.nn.Module, modes: Mapping[Any, bool], dropout: bool) -> None:
