@@ -41,9 +41,11 @@ from placewright.placers.pipelines.ideals import load_model
 from placewright.placers.pipelines.ideals.load_model import LoadModel
 from placewright.placers.portfolio import enumeration
 from placewright.simulation.bounds import feasibility, lower
-from placewright.simulation.bounds.relaxation import RelaxedProgram
-from placewright.simulation.event.relaxation import LatencyRelaxation
-from placewright.simulation.max_load.relaxation import LoadRelaxation
+from placewright.simulation.bounds.relaxation import (
+    LatencyRelaxation,
+    LoadRelaxation,
+    RelaxedProgram,
+)
 from placewright.simulation.sequential import Sums
 
 Patch = Callable[[], AbstractContextManager[object]]

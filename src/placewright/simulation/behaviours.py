@@ -31,7 +31,7 @@ BoundsByMethod = Mapping[str, Callable[[Problem], float]]
 # Class of each execution model, under `simulation`: "module:Class", imported when it is needed.
 BEHAVIOURS: Mapping[type[ExecutionModel], str] = {
     Event: "event.model:EventModel",
-    MaxLoad: "max_load.model:Loads",
+    MaxLoad: "max_load:Loads",
     Subgraph: "published.subgraph:Latency",
     SubgraphIP: "published.subgraph:Latency",
     Placeto: "published.placeto:PlacetoModel",

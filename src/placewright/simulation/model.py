@@ -34,7 +34,7 @@ from placewright.simulation.legality import (
     check,
     violation_of,
 )
-from placewright.simulation.max_load.model import Loads
+from placewright.simulation.max_load import Loads
 from placewright.simulation.stream.play import Stream, play_stream
 from placewright.simulation.stream.tasks import why_no_stream
 from placewright.simulation.timeline import Timeline

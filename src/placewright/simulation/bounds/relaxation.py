@@ -5,8 +5,8 @@ x[class, device] of each colocation class. Valid for every placement in every or
 leaves out: that transfers wait for each other, dispatch and cut overheads, contention (factors are
 >= 1), live tensors, and, between two devices, everything but the cheapest transfer of a tensor.
 
-Rows of each execution model bound its value: `event/relaxation.py`, `max_load/relaxation.py`.
-In both:  sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
+Rows of each execution model bound its value: `LatencyRelaxation`, `LoadRelaxation`. In both:
+sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
 
 Energy and price (`core.charges`) are linear in x and the seconds w, but for the sum over used
 devices. Two rows replace it: each used device is there while its own units run, and at least one is
@@ -260,6 +260,132 @@ class RelaxedProgram(ABC):
     def hop_into(self, tensor: int, source: int, target: int) -> float:
         """Seconds of the transfer for which a receiver waits, or that it pays."""
         return self.way(tensor, source, target)
+
+
+class LatencyRelaxation(RelaxedProgram):
+    """Linear program whose value w bounds the makespan under `event` from below.
+
+    Variables: x[u, d], the share of unit u on device d; end[u]; c[u, v], the delay of the edge from
+    u to v. Minimise w subject to
+
+      end[v] >= end[u] + c[u, v] + sum over d of seconds[v, d] x[v, d]   for each edge (u, v);
+      c[u, v] >= transfer(u, v) (x[u, d] - x[v, d])   for each edge and each d;
+      streams[d] w >= sum over u of seconds[u, d] x[u, d]   for each d; over all d of a processor;
+      w >= end[u] + sum over d of home(u, d) x[u, d]   for each producer u of a graph output.
+
+    ``transfer(u, v)`` is the cheapest transfer of the tensor between two devices: in an integral
+    solution, c is this time if the edge is cut, and 0 otherwise. ``home(u, d)`` are the seconds
+    from device d to the host. A unit with a graph input also ends after the input's way from the
+    host.
+    """
+
+    def value(self) -> None:
+        """Add the rows of loads, ends and delays."""
+        for terms in self.load_terms:
+            self.less.add([*terms, (0, -1.0)], 0.0)
+        for users in self.problem.cluster.shared_processors.values():
+            whole = [term for device in users for term in self.load_terms[device]]
+            self.less.add([*whole, (0, -1.0)], 0.0)
+        self._precedence()
+
+    def _precedence(self) -> None:
+        """Add the rows of ends and delays."""
+        arrays, host = self.arrays, self.arrays.host
+        ends = [self.column() for _ in range(self.problem.n_units)]
+        for unit in range(self.problem.n_units):
+            own = [(self.x(unit, d), float(s)) for d, s in enumerate(self.seconds[unit])]
+            self.less.add([*own, (ends[unit], -1.0)], 0.0)
+            self.less.add([(ends[unit], 1.0), (0, -1.0)], 0.0)
+            for tensor in self.problem.unit_graph.op_inputs.row(unit).tolist():
+                producer = int(arrays.producer[tensor])
+                if producer < 0:
+                    late = [
+                        (self.x(unit, d), self.way(tensor, host, d)) for d in range(self.n_devices)
+                    ]
+                    self.less.add([*_summed(own, late), (ends[unit], -1.0)], 0.0)
+                    continue
+                terms = [*own, (ends[producer], 1.0), (ends[unit], -1.0)]
+                self.less.add(terms, 0.0)
+                cheapest = self.cheapest(tensor)
+                if cheapest > 0 and self.group_of[producer] != self.group_of[unit]:
+                    self._delayed(terms, producer, unit, cheapest)
+        for tensor in np.flatnonzero(arrays.is_output & (arrays.producer >= 0)).tolist():
+            unit = int(arrays.producer[tensor])
+            home = [(self.x(unit, d), self.way(tensor, d, host)) for d in range(self.n_devices)]
+            self.less.add([(ends[unit], 1.0), *home, (0, -1.0)], 0.0)
+
+    def _delayed(
+        self, terms: list[tuple[int, float]], producer: int, unit: int, cheapest: float
+    ) -> None:
+        delay = self.column()
+        for device in range(self.n_devices):
+            here, there = self.x(producer, device), self.x(unit, device)
+            self.less.add([(here, cheapest), (there, -cheapest), (delay, -1.0)], 0.0)
+        self.less.add([*terms, (delay, 1.0)], 0.0)
+
+
+class LoadRelaxation(RelaxedProgram):
+    """Linear program whose value w bounds the largest load under `max-load` from below.
+
+    w >= load of d + transfers that d receives + exchanges of its members, for each device d. A
+    tensor t of u is received, r[t, d] >= x[v, d] - x[u, d] for its consumers v, at its cheapest
+    transfer, if d pays transfers. A processor of several devices has the sum of their rows.
+    """
+
+    skips_ample_memory: ClassVar[bool] = True
+
+    def value(self) -> None:
+        """Add rows: w is at least the load and received transfers of each device."""
+        graph, cluster = self.problem.unit_graph, self.problem.cluster
+        devices, share = cluster.devices, cluster.transfer_share
+        receipts = self._exchanges()
+        for tensor in range(graph.n_tensors):
+            producer = int(graph.tensor_producers[tensor])
+            cheapest = self.cheapest(tensor)
+            if producer < 0 or cheapest == 0:
+                continue
+            for device, spec in enumerate(devices):
+                if not spec.pays_transfers:
+                    continue
+                arrives = self.column(1.0)
+                for consumer in graph.tensor_consumers.row(tensor).tolist():
+                    if self.group_of[consumer] != self.group_of[producer]:
+                        there, here = self.x(consumer, device), self.x(producer, device)
+                        self.less.add([(there, 1.0), (here, -1.0), (arrives, -1.0)], 0.0)
+                receipts[device].append((arrives, cheapest * float(share[device])))
+        for spec, load, receipt in zip(devices, self.load_terms, receipts, strict=True):
+            if spec.overlaps_transfers:
+                self.less.add([*load, (0, -1.0)], 0.0)
+                self.less.add([*receipt, (0, -1.0)], 0.0)
+            else:
+                self.less.add([*load, *receipt, (0, -1.0)], 0.0)
+        for users in cluster.shared_processors.values():  # none of which overlaps
+            terms = [term for d in users for term in (*self.load_terms[d], *receipts[d])]
+            self.less.add([*terms, (0, -1.0)], 0.0)
+
+    def _exchanges(self) -> list[list[tuple[int, float]]]:
+        """Seconds in which members of each device exchange gradients, as terms of its row."""
+        exchange = self.problem.exchange_seconds
+        terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
+        for unit, device in np.argwhere(exchange > 0).tolist():
+            terms[device].append((self.x(unit, device), float(exchange[unit, device])))
+        return terms
+
+    def hop_into(self, tensor: int, source: int, target: int) -> float:
+        """Seconds that a receiver pays: the last hop only."""
+        host = self.arrays.host
+        direct = self.problem.cluster.link_channel[source, target] >= 0
+        return self.way(tensor, source if direct else host, target)
+
+
+def _summed(
+    first: list[tuple[int, float]], second: list[tuple[int, float]]
+) -> list[tuple[int, float]]:
+    """Terms of equal columns added up."""
+    total: dict[int, float] = {}
+    for column, value in [*first, *second]:
+        total[column] = total.get(column, 0.0) + value
+    return list(total.items())
 
 
 def safe_dual_bound(

@@ -60,7 +60,7 @@ from placewright.simulation.legality import (
 from placewright.simulation.timeline import Recording, timeline_of
 
 if TYPE_CHECKING:
-    from placewright.simulation.event.relaxation import LatencyRelaxation
+    from placewright.simulation.bounds.relaxation import LatencyRelaxation
 
 _SIGNED = cast(Callable[[Any], int], np.int64)
 
@@ -161,7 +161,7 @@ class EventModel:
     def relaxation(problem: Problem) -> LatencyRelaxation:
         """The relaxation of load, precedence and transfers."""
         # SciPy's solver takes a while to import.
-        from placewright.simulation.event.relaxation import LatencyRelaxation
+        from placewright.simulation.bounds.relaxation import LatencyRelaxation
 
         return LatencyRelaxation(problem)
 

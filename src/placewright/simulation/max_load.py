@@ -36,7 +36,7 @@ from placewright.simulation.layout import (
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 
 if TYPE_CHECKING:
-    from placewright.simulation.max_load.relaxation import LoadRelaxation
+    from placewright.simulation.bounds.relaxation import LoadRelaxation
 
 
 class Loads:
@@ -71,7 +71,7 @@ class Loads:
     def relaxation(problem: Problem) -> LoadRelaxation | None:
         """The relaxation of loads; None if the value adds phases."""
         # SciPy's solver takes a while to import.
-        from placewright.simulation.max_load.relaxation import LoadRelaxation
+        from placewright.simulation.bounds.relaxation import LoadRelaxation
 
         return None if splits_phases(problem.execution_model) else LoadRelaxation(problem)
 

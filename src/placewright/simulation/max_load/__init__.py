@@ -1,1 +1,0 @@
-"""The execution model `max-load`: seconds per sample of a full pipeline."""
