@@ -28,9 +28,13 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
-from placewright.execution.inputs import cannot_compute, with_fixed_values
+from placewright.execution.inputs import (
+    cannot_compute,
+    random_values,
+    whole_numbers,
+    with_fixed_values,
+)
 from placewright.execution.processor import RAM, stay_on
-from placewright.execution.random_inputs import random_values, whole_numbers
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,

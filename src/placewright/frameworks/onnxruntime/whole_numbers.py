@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placewright.execution.random_inputs import Use
+from placewright.execution.inputs import Use
 from placewright.frameworks.onnxruntime.flops import values_read
 
 if TYPE_CHECKING:

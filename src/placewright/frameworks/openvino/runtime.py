@@ -22,9 +22,13 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, RuntimeFailure
-from placewright.execution.inputs import cannot_compute, with_fixed_values
+from placewright.execution.inputs import (
+    cannot_compute,
+    random_values,
+    whole_numbers,
+    with_fixed_values,
+)
 from placewright.execution.processor import stay_on
-from placewright.execution.random_inputs import random_values, whole_numbers
 from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
 from placewright.execution.runtime import (
     CompiledSegment,

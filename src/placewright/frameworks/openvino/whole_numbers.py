@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.execution.random_inputs import Use
+from placewright.execution.inputs import Use
 
 # Kind -> positions of the inputs whose numbers the outputs hold.
 _PASSES = {
