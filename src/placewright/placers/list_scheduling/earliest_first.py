@@ -17,12 +17,6 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
 from placewright.core.problem import Problem
 from placewright.placers.legal import Proposal
-from placewright.placers.list_scheduling.free_memory import (
-    FreeMemory,
-    mark_usable,
-    new_free_memory,
-    take,
-)
 from placewright.placers.list_scheduling.in_order import Planned, in_slices, new_plan, proposal_of
 from placewright.placers.list_scheduling.ranks import (
     ScheduleTables,
@@ -32,7 +26,13 @@ from placewright.placers.list_scheduling.ranks import (
     note_arrivals,
     schedule_tables,
 )
-from placewright.placers.resident import have_common_pool
+from placewright.placers.resident import (
+    FreeMemory,
+    have_common_pool,
+    mark_usable,
+    new_free_memory,
+    take,
+)
 from placewright.simulation.compiled import compiled, inlined
 from placewright.simulation.evaluator import Evaluator
 

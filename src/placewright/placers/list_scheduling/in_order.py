@@ -25,16 +25,16 @@ from placewright.core.arrays import (
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent
 from placewright.placers.legal import Proposal
-from placewright.placers.list_scheduling.free_memory import (
-    FreeMemory,
-    mark_usable,
-    new_free_memory,
-    take,
-)
 from placewright.placers.list_scheduling.ranks import (
     ScheduleTables,
     note_arrivals,
     schedule_tables,
+)
+from placewright.placers.resident import (
+    FreeMemory,
+    mark_usable,
+    new_free_memory,
+    take,
 )
 from placewright.simulation.compiled import compiled, inlined
 from placewright.simulation.evaluator import Evaluator

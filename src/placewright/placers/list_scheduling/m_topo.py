@@ -23,7 +23,7 @@ from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_limits
-from placewright.placers.list_scheduling.free_memory import FreeMemory, fits, new_free_memory, take
+from placewright.placers.resident import FreeMemory, fits, new_free_memory, take
 from placewright.simulation.compiled import compiled
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
