@@ -33,8 +33,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from placewright.core.arrays import IntArray
-from placewright.placers.baselines.expert import kinds
-from placewright.placers.baselines.expert.forward import EXIT, ForwardGraph
+from placewright.placers.baselines.expert.forward import (
+    CONCATENATIONS,
+    CONVOLUTIONS,
+    ELEMENTWISE,
+    EXIT,
+    FUSED_ATTENTION,
+    MOVES,
+    PRODUCTS,
+    SOFTMAXES,
+    SUMS,
+    ForwardGraph,
+)
 
 
 def place_transformer(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
@@ -57,17 +67,19 @@ def attentions(view: ForwardGraph) -> list[int]:
     def passes(op: int) -> bool:
         kind = view.kinds[op]
         weighs = kind in ("mul", "multiply", "where", "dropout", "native_dropout")
-        return weighs or kinds.is_move(kind)
+        return weighs or kind in MOVES
+
+    def is_fused(kind: str) -> bool:
+        return kind in FUSED_ATTENTION or kind.startswith("scaled_dot_product")
 
     def weighs(op: int) -> bool:
         fed = view.after_through(op, passes)
-        return any(kinds.is_product(view.kinds[to]) and not view.weights[to] for to in fed)
+        return any(view.kinds[to] in PRODUCTS and not view.weights[to] for to in fed)
 
     return [
         op
         for op in view.order
-        if kinds.is_fused_attention(view.kinds[op])
-        or (kinds.is_softmax(view.kinds[op]) and weighs(op))
+        if is_fused(view.kinds[op]) or (view.kinds[op] in SOFTMAXES and weighs(op))
     ]
 
 
@@ -92,8 +104,8 @@ def _layer_ends(view: ForwardGraph, heads: Sequence[int]) -> list[int]:
 def place_convolutional(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
     """Run of each forward op, -1 for the others; None unless convolutions dominate."""
     flops = view.graph.op_flops
-    convolutions = [op for op in view.products if kinds.is_convolution(view.kinds[op])]
-    products = [op for op in view.order if kinds.is_product(view.kinds[op])]
+    convolutions = [op for op in view.products if view.kinds[op] in CONVOLUTIONS]
+    products = [op for op in view.order if view.kinds[op] in PRODUCTS]
     if not convolutions or flops[convolutions].sum() < flops[products].sum():
         return None
     piece = _pieces(view, len(shares))
@@ -126,15 +138,13 @@ def _block_ends(view: ForwardGraph) -> tuple[list[int], list[int]]:
         passed.append(step)
         step = view.post_dominator[step]
     cells = [
-        op
-        for op in view.order
-        if kinds.is_concatenation(view.kinds[op]) and len(view.before[op]) >= 3
+        op for op in view.order if view.kinds[op] in CONCATENATIONS and len(view.before[op]) >= 3
     ]
     return passed, cells
 
 
 def _is_residual_sum(view: ForwardGraph, op: int) -> bool:
-    return kinds.is_sum(view.kinds[op]) and len(view.before[op]) >= 2
+    return view.kinds[op] in SUMS and len(view.before[op]) >= 2
 
 
 def _numbered(view: ForwardGraph, number: list[int]) -> list[int]:
@@ -196,7 +206,7 @@ def experts(view: ForwardGraph) -> list[list[list[int]]]:
     gated = _gated_tensors(view)
     alike: dict[tuple[int, float], list[list[int]]] = {}
     for last in view.products:
-        if not kinds.is_product(view.kinds[last]):
+        if view.kinds[last] not in PRODUCTS:
             continue
         first = view.before_through(last, lambda op: not view.is_layer(op) and op not in gated)
         first = [op for op in first if view.is_layer(op)]
@@ -204,7 +214,7 @@ def experts(view: ForwardGraph) -> list[list[list[int]]]:
         if not first or len(read) != 1 or not read <= gated:
             continue
         members = _branch(view, first, last)
-        if any(kinds.is_softmax(view.kinds[op]) for op in members):
+        if any(view.kinds[op] in SOFTMAXES for op in members):
             continue  # attention: query, key and value, then the product that mixes heads
         size = sum(view.weight_bytes(op) for op in (*first, last))
         alike.setdefault((min(read), size), []).append(members)
@@ -215,13 +225,13 @@ def _gated_tensors(view: ForwardGraph) -> set[int]:
     """Ops that feed a gate: a product whose result reaches a softmax (for membership only)."""
 
     def passes(op: int) -> bool:
-        return kinds.is_move(view.kinds[op]) or kinds.is_elementwise(view.kinds[op])
+        return view.kinds[op] in MOVES or view.kinds[op] in ELEMENTWISE
 
     gated: set[int] = set()
     for op in view.products:
         fed = view.after_through(op, passes)
-        leads = [to for to in fed if kinds.is_softmax(view.kinds[to]) or view.kinds[to] == "topk"]
-        if kinds.is_product(view.kinds[op]) and leads:
+        leads = [to for to in fed if view.kinds[to] in SOFTMAXES or view.kinds[to] == "topk"]
+        if view.kinds[op] in PRODUCTS and leads:
             gated.add(_source(view, op))
     return gated
 
@@ -230,7 +240,7 @@ def _source(view: ForwardGraph, op: int) -> int:
     """The op whose values a product reads, behind views of them; -1 for an input of the graph."""
     while view.before[op]:
         op = view.before[op][0]
-        if not kinds.is_move(view.kinds[op]):
+        if view.kinds[op] not in MOVES:
             return op
     return -1
 
@@ -245,14 +255,14 @@ def _branch(view: ForwardGraph, first: Sequence[int], last: int) -> list[int]:
             members[op] = None
     reaches = {last}  # membership only
     for op in reversed(view.order[: view.rank[last]]):
-        moves = kinds.is_move(view.kinds[op]) and bool(view.after[op])
+        moves = view.kinds[op] in MOVES and bool(view.after[op])
         only = moves and all(after in reaches for after in view.after[op])
         if only or (op in members and any(after in reaches for after in view.after[op])):
             reaches.add(op)
     for op in view.order[view.rank[last] + 1 :]:
         kind = view.kinds[op]
         alone = len(view.before[op]) == 1 and view.before[op][0] in reaches
-        if alone and (kinds.is_move(kind) or kinds.is_elementwise(kind)):
+        if alone and (kind in MOVES or kind in ELEMENTWISE):
             reaches.add(op)
     return [op for op in view.order if op in reaches]
 

@@ -6,9 +6,43 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from placewright.core.graph import FORWARD, ComputationGraph
-from placewright.placers.baselines.expert import kinds
 
 EXIT = -1  # the end that every op's paths reach
+
+# Classes of operator kinds by their names in OpenVINO, ONNX and PyTorch, as `plain` returns them.
+PRODUCTS = ("addmm", "baddbmm", "bmm", "einsum", "fullyconnected", "gemm", "linear", "matmul",
+            "matmulinteger", "mm", "qlinearmatmul")  # fmt: skip
+# Transposed ones, too.
+CONVOLUTIONS = ("binaryconvolution", "conv", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+                "conv_transpose2d", "conv_transpose3d", "convinteger", "convolution",
+                "convolutionbackpropdata", "convtranspose", "deformableconvolution",
+                "groupconvolution", "groupconvolutionbackpropdata", "qlinearconv")  # fmt: skip
+SOFTMAXES = ("softmax", "safe_softmax")  # not their logarithms
+# Attention as one operator.
+FUSED_ATTENTION = ("attention", "groupqueryattention", "multiheadattention",
+                   "scaleddotproductattention")  # fmt: skip
+# A recurrent layer, or a step of it, as one operator.
+FUSED_RECURRENCE = ("gru", "grucell", "grusequence", "lstm", "lstmcell", "lstmsequence", "rnn",
+                    "rnncell", "rnnsequence", "rnn_relu", "rnn_tanh",
+                    "tensoriterator")  # fmt: skip
+GATES = ("sigmoid", "hardsigmoid")  # activations that can be the gate of a recurrent cell
+LOOKUPS = ("embedding", "embedding_bag", "embeddingbagoffsets", "embeddingbagpacked", "gather")
+CONCATENATIONS = ("cat", "concat", "stack")
+SUMS = ("add", "sum")  # ONNX calls the sum of several tensors Sum
+# Operators that only move or cast values; a concatenation does not count.
+MOVES = ("broadcast", "cast", "chunk", "clone", "contiguous", "convert", "detach", "expand",
+         "flatten", "gather", "identity", "narrow", "pad", "permute", "reshape", "select", "slice",
+         "split", "split_with_sizes", "squeeze", "stridedslice", "t", "to", "to_copy", "transpose",
+         "unbind", "unsafe_view", "unsqueeze", "variadicsplit", "view")  # fmt: skip
+ELEMENTWISE = ("add", "batch_norm", "clamp", "clip", "div", "divide", "dropout", "elu", "exp",
+               "gelu", "hardsigmoid", "hardswish", "hswish", "leakyrelu", "mul", "multiply",
+               "native_dropout", "neg", "prelu", "relu", "sigmoid", "silu", "sub", "subtract",
+               "swish", "tanh", "where")  # fmt: skip
+
+
+def plain(kind: str) -> str:
+    """Strip a kind of its domain and underscores, in lower case."""
+    return kind.rpartition(".")[2].lower().strip("_")
 
 
 class ForwardGraph:
@@ -20,12 +54,12 @@ class ForwardGraph:
         graph: all ops.
         order: the ops above in topological order.
         before, after: predecessors and successors within `order`; empty for every other op.
-        kinds: plain kind of every op, see `kinds.plain`.
+        kinds: plain kind of every op, see `plain`.
     """
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.graph = graph
-        self.kinds = [kinds.plain(kind) for kind in graph.op_kinds]
+        self.kinds = [plain(kind) for kind in graph.op_kinds]
         forward = (graph.op_phases == FORWARD).tolist()
         depends_on_input = [False] * graph.n_ops
         for tensor in (graph.tensor_producers < 0).nonzero()[0].tolist():
@@ -66,7 +100,7 @@ class ForwardGraph:
     def is_layer(self, op: int) -> bool:
         """True for a product or a convolution with a weight."""
         kind = self.kinds[op]
-        return bool(self.weights[op]) and (kinds.is_product(kind) or kinds.is_convolution(kind))
+        return bool(self.weights[op]) and (kind in PRODUCTS or kind in CONVOLUTIONS)
 
     def weight_bytes(self, op: int) -> float:
         """Bytes of the weights that an op reads."""

@@ -44,14 +44,23 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.io.json_text import read_json_object
-from placewright.placers.baselines.expert import kinds
 from placewright.placers.baselines.expert.families import (
     contiguous,
     place_convolutional,
     place_mixture,
     place_transformer,
 )
-from placewright.placers.baselines.expert.forward import ForwardGraph
+from placewright.placers.baselines.expert.forward import (
+    CONCATENATIONS,
+    ELEMENTWISE,
+    FUSED_RECURRENCE,
+    GATES,
+    LOOKUPS,
+    MOVES,
+    PRODUCTS,
+    SOFTMAXES,
+    ForwardGraph,
+)
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import evaluate_within_limits, failure
 from placewright.placers.pipelines.ideals.items import components_fused
@@ -97,10 +106,10 @@ def _groups(view: ForwardGraph) -> dict[int, int]:
     n_ops = view.graph.n_ops
     sets = DisjointSets(n_ops + len(view.graph.weight_bytes))  # ops, then weights
     steps: set[int] = set()
-    fused = [op for op in view.order if kinds.is_fused_recurrence(view.kinds[op])]
-    for gate in [op for op in view.order if kinds.is_gate(view.kinds[op])]:
+    fused = [op for op in view.order if view.kinds[op] in FUSED_RECURRENCE]
+    for gate in [op for op in view.order if view.kinds[op] in GATES]:
         made_by = [op for op in view.before_through(gate, lambda op: _is_inner(view, op))
-                   if view.is_layer(op) and kinds.is_product(view.kinds[op])]  # fmt: skip
+                   if view.is_layer(op) and view.kinds[op] in PRODUCTS]  # fmt: skip
         for op in made_by:
             largest = max(view.weights[op], key=lambda w: (view.graph.weight_bytes[w], -w))
             sets.join(op, made_by[0])
@@ -118,8 +127,8 @@ def _groups(view: ForwardGraph) -> dict[int, int]:
 def _is_inner(view: ForwardGraph, op: int) -> bool:
     """True for an op that may lie between a product and the gate that it feeds."""
     kind = view.kinds[op]
-    ends = view.is_layer(op) or kinds.is_gate(kind) or kind == "tanh" or kinds.is_lookup(kind)
-    return not ends and not kinds.is_softmax(kind) and not kinds.is_concatenation(kind)
+    ends = view.is_layer(op) or kind in GATES or kind == "tanh" or kind in LOOKUPS
+    return not ends and kind not in SOFTMAXES and kind not in CONCATENATIONS
 
 
 def _ancestors(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
@@ -178,9 +187,9 @@ def _inputs_read(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
     looked_up = [0] * graph.n_ops
     for op in view.order:
         for p in view.before[op]:
-            tokens[op] |= tokens[p] if not view.weights[p] or kinds.is_move(view.kinds[p]) else 0
+            tokens[op] |= tokens[p] if not view.weights[p] or view.kinds[p] in MOVES else 0
             looked_up[op] |= 0 if p in groups else looked_up[p]
-        if kinds.is_lookup(view.kinds[op]) and view.weights[op]:
+        if view.kinds[op] in LOOKUPS and view.weights[op]:
             looked_up[op] |= tokens[op]
     return looked_up
 
@@ -231,7 +240,7 @@ def _cells(view: ForwardGraph, number_of: dict[int, int]) -> list[int]:
         kind = view.kinds[op]
         if op in number_of:
             layer[op] = number_of[op]
-        elif kinds.is_elementwise(kind) or kinds.is_move(kind):
+        elif kind in ELEMENTWISE or kind in MOVES:
             layer[op] = max([layer[p] for p in view.before[op]], default=-1)
     return layer
 
@@ -240,7 +249,7 @@ def _pull(view: ForwardGraph, layer: list[int]) -> None:
     """Add to a layer the ops that only move values into it."""
     for op in reversed(view.order):
         kind = view.kinds[op]
-        moves = kinds.is_concatenation(kind) or (kinds.is_move(kind) and not kinds.is_lookup(kind))
+        moves = kind in CONCATENATIONS or (kind in MOVES and kind not in LOOKUPS)
         read_by = [layer[s] for s in view.after[op]]
         if layer[op] < 0 and moves and read_by and min(read_by) == max(read_by):
             layer[op] = read_by[0]
@@ -250,10 +259,10 @@ def _attending(view: ForwardGraph, layer: list[int]) -> list[bool]:
     """True for ops outside of layers that are before or after a softmax."""
     after, before = [False] * view.graph.n_ops, [False] * view.graph.n_ops
     for op in view.order:
-        here = kinds.is_softmax(view.kinds[op]) or any(after[p] for p in view.before[op])
+        here = view.kinds[op] in SOFTMAXES or any(after[p] for p in view.before[op])
         after[op] = here and layer[op] < 0
     for op in reversed(view.order):
-        here = kinds.is_softmax(view.kinds[op]) or any(before[s] for s in view.after[op])
+        here = view.kinds[op] in SOFTMAXES or any(before[s] for s in view.after[op])
         before[op] = here and layer[op] < 0
     return [one or other for one, other in zip(after, before, strict=True)]
 
