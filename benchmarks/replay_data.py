@@ -30,9 +30,9 @@ from typing import Any
 
 from benchmarks.op_tables import read_layers
 from placewright.errors import FileFormatError, PlacewrightError
-from placewright.files.replay_file import REPLAY_FORMAT, read_replay
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files
+from placewright.suites.replay import REPLAY_FORMAT, read_replay
 
 MODELS = ("inception-v3", "inception-v4", "pnasnet-mobile", "pnasnet-large", "nasnet-mobile",
           "nasnet-large")  # fmt: skip

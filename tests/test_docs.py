@@ -24,9 +24,9 @@ from placewright.files.cluster_file import (
     cluster_of,
 )
 from placewright.files.plan_document import PlanDocument
-from placewright.files.replay_file import ReplayDocument
 from placewright.placers.registry import placer_class, placer_names
 from placewright.session import devices
+from placewright.suites.replay import ReplayDocument
 from tests.prose import FIGURE, Prose, pages_of, prose_of, table_of, words
 
 ROOT = Path(__file__).parents[1]

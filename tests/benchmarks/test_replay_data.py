@@ -12,9 +12,8 @@ import pytest
 from benchmarks.replay_data import main, of_csv, of_hope, of_neusight
 from benchmarks.replays import held_out
 from placewright.errors import FileFormatError
-from placewright.files.replay_file import read_replay
 from placewright.report.replay_text import Replay, ReplayedPlan
-from placewright.suites.replay import replay
+from placewright.suites.replay import read_replay, replay
 
 
 def test_csv_tables(tmp_path: Path) -> None:
