@@ -23,7 +23,7 @@ from placewright.frameworks.onnxruntime.kernels import KernelMap
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.onnxruntime.runtime import OnnxModel, OnnxRuntime
 from placewright.profiling.units import common_units
-from placewright.testing.runtime_contract import check_split, random_segments
+from placewright.testing.framework_contract import check_split, random_segments
 
 AFFINITY = "session.intra_op_thread_affinities"  # wants one entry per thread but the first
 

@@ -10,7 +10,7 @@ from torch_programs import branches, inference_program, step_program
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
-from placewright.testing.runtime_contract import check_runtime, random_segments
+from placewright.testing.framework_contract import check_runtime, random_segments
 
 
 def loaded(made: tuple) -> TorchModel:

@@ -19,7 +19,7 @@ from placewright.errors import RuntimeFailure
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.running.runtime import TorchRuntime
-from placewright.testing.runtime_contract import check_runtime
+from placewright.testing.framework_contract import check_runtime
 
 pytestmark = [
     pytest.mark.gpu,

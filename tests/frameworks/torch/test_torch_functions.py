@@ -17,7 +17,7 @@ from placewright.frameworks.torch.running.functions import ScriptedFunction, Ste
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 from placewright.frameworks.torch.running.segments import SegmentModule
 from placewright.frameworks.torch.training.step import read_training
-from placewright.testing.runtime_contract import random_segments
+from placewright.testing.framework_contract import random_segments
 
 aten = torch.ops.aten
 Called = Callable[[torch.fx.Graph, torch.fx.Node], torch.fx.Node]

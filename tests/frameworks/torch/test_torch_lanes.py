@@ -23,7 +23,7 @@ from placewright.frameworks.torch.running import instances as torch_lanes
 from placewright.frameworks.torch.running import profile as torch_profile
 from placewright.frameworks.torch.running.instances import Arriving, Lane
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
-from placewright.testing.runtime_contract import random_segments
+from placewright.testing.framework_contract import random_segments
 
 
 class FakeStream:
