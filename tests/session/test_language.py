@@ -22,6 +22,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, TokenRequest
+from placewright.profiling.catalogue import engine_rates
 from placewright.session.language import problem as problem_of_request
 from placewright.session.language.answer import largest_context, memory_advice, token_answer
 from placewright.session.language.problem import physical_cluster, tokens_of
@@ -324,6 +325,23 @@ def test_many_sequences_are_streamed_in_decode_too(tmp_path: Path) -> None:
     decode = many.costs.seconds[op, 3] - read.costs.seconds[op, 2]
     copy = 10e-6 + 3 * 512 * 256 / 256 * 144 / (31.51e9 * 0.8)
     assert decode == pytest.approx(20 * (copy + 5 * LAUNCH), rel=0.1)
+
+
+def test_attention_is_computed_by_the_card_that_copies_its_weights(tmp_path: Path) -> None:
+    """What it takes beyond a layer on the card is copies: weights, 64 tokens as f32 and as f16.
+
+    llama.cpp's scheduler gives `FLASH_ATTN` to the card and `SET_ROWS`, which writes the cache, to
+    the CPU: it printed so for a server that asked for products of 32 rows as CUDA does.
+    """
+    problem = problem_of(written(tmp_path), prompt=64, generate=0)
+    assert problem.cluster.device_names[3] == f"cpu+{CARD}"
+    op, card = problem.graph.op_index["layers.1.attention"], problem.cluster.device(CARD)
+    weights = 196_608 / 256 * 144 + 4 * 256  # of four matrices and a norm
+    n_bytes = weights + 64 * 256 * (4 + 2)
+    messages = 3 * 10e-6 + 2 * engine_rates("llama.cpp", "gpu").message_seconds
+    copies = messages + n_bytes / (31.51e9 * 0.8)
+    seconds = problem.costs.seconds[op]
+    assert seconds[3] - seconds[card] == pytest.approx(copies)
 
 
 @pytest.mark.parametrize("change", [{"prompt": "x"}, {"cluster": "{"}, {"cluster": "{}"}])

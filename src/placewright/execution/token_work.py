@@ -108,7 +108,7 @@ class ModuleWork:
     cache_bytes: float = 0.0  # that are read, and of a state also written, in all repeats
     score_flops: float = 0.0  # operations of attention on the cache, in all repeats
     kernels: int = 0  # that an engine starts in each repeat
-    hidden_bytes: float = 0.0  # of the state that enters, in each repeat
+    entry_bytes: float = 0.0  # of new keys and values before they enter the cache, in each repeat
 
 
 @dataclass(frozen=True)

@@ -180,21 +180,23 @@ class _Builder:
         return resident_seconds(module, of, self._entries[device], self._rates[device])
 
     def _streamed(self, module: ModuleWork, of: Pass, kind: str, rests: int, device: int) -> float:
-        """Seconds of a module whose weights are copied in each repeat; its cache stays."""
-        entry, rates = self._entries[device], self._rates[device]
+        """Seconds of a module whose weights are copied in each repeat, and its cache, too.
+
+        llama.cpp computes attention where the product behind it is computed
+        (`ggml_backend_sched_split_graph`). New keys and values go to the cache before that.
+        """
+        entry, rates, measured = self._entries[device], self._rates[device], self._measured[device]
         latency, per_byte = self._way(rests, device)
-        copies = len(module.products) * latency + module.weight_bytes * per_byte
-        measured, at_rest = self._measured[device], self._measured[rests]
+        each, cache = len(module.products) * latency + module.weight_bytes * per_byte, 0.0
+        if module.cache_bytes:
+            back, back_per_byte = self._way(device, rests)
+            each += back + latency + 2 * rates.message_seconds + module.entry_bytes * back_per_byte
+            cache = module.cache_bytes * per_byte
         if measured is None:
-            each = copies + _product_seconds(module, entry, rates)
+            computed = resident_seconds(module, of, entry, rates)
         else:
-            each = copies + _measured_products(module, kind, measured)
-        if module.cache_bytes or module.score_flops:
-            crossing = latency + self._rates[device].message_seconds
-            each += 2 * (crossing + module.hidden_bytes * per_byte)
-        if at_rest is None:
-            return of.repeats * each + _scores(module, self._entries[rests], self._rates[rests])
-        return of.repeats * each + module.score_flops * at_rest.score(of.tokens)
+            computed = _measured_seconds(module, of, kind, measured)
+        return of.repeats * each + cache + computed
 
     def _way(self, source: int, target: int) -> tuple[float, float]:
         """Seconds of latency and per byte between two devices, through the host without a link."""

@@ -145,7 +145,7 @@ def _work(
         read,
         cache.score_flops * looked_at,
         _KERNELS[part],
-        float(_ACTIVATION_BYTES * of.tokens * model.hidden),
+        float(_ACTIVATION_BYTES * of.tokens * cache.elements_per_token),
     )
 
 
