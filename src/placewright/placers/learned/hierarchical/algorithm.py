@@ -89,7 +89,7 @@ def learn(
     stop, update = EarlyStop(settings.patience), 0
     if settings.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
-    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, report):
         policy = HierarchicalPolicy(joint, settings)
         optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         while not stop(evaluator.best_value, evaluator.evaluations):
@@ -115,12 +115,8 @@ def learn(
             loss = loss - joint_bonus(settings, spread, batch.log_groups)
             if settings.updates:
                 clipped_step(policy, optimiser, loss, settings.clip_norm)
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
-                mean_time=float(times.mean()) * reference,
-                loss=loss.item(),
-                entropy=spread.item(),
+            report(
+                mean_time=float(times.mean()) * reference, loss=loss.item(), entropy=spread.item()
             )
     return policy
 

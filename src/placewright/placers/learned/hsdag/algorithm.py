@@ -81,7 +81,7 @@ def learn(
     stop, baseline = EarlyStop(settings.patience), MovingAverage(settings.baseline_decay)
     if settings.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
-    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, report):
         graph = HsdagGraph.of(problem, settings, vocabulary)
         n_features = int(graph.features.shape[1])
         if start is not None:
@@ -101,9 +101,7 @@ def learn(
             loss = episode_loss(settings, steps, weights)
             if settings.updates:
                 clipped_step(policy, optimiser, loss, settings.clip_norm or math.inf)
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
+            report(
                 mean_time=mean_time(evaluator, 20),
                 loss=loss.item(),
                 entropy=steps.entropy.mean().item(),

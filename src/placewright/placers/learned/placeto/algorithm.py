@@ -313,7 +313,7 @@ def learn(
 ) -> PlacetoPolicy:
     """Learn on one problem until the budget is spent (`BudgetSpent`) or `patience` runs out."""
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
-    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, report):
         policy = PlacetoPolicy(space.problem.n_devices, **settings.network)
         graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
@@ -333,13 +333,7 @@ def learn(
             if settings.updates:
                 clipped_step(policy, optimiser, loss, settings.clip_norm)
             episode_number += 1
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
-                gain=float(episode.rewards.sum()),
-                loss=loss.item(),
-                entropy=spread,
-            )
+            report(gain=float(episode.rewards.sum()), loss=loss.item(), entropy=spread)
     return policy
 
 

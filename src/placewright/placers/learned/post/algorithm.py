@@ -10,7 +10,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.post.placer import Post
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to
+from placewright.placers.learned.shared.learning_scope import EarlyStop, reporting
 from placewright.placers.learned.shared.returns import RunningMean, reference_value, relative_times
 from placewright.simulation.evaluator import Evaluator
 
@@ -114,7 +114,7 @@ def learn(
     mean_time, stop = RunningMean(), EarlyStop(settings.patience)
     samples = np.empty((0, space.n_groups), dtype=np.int64)
     times = np.empty(0)
-    with scalars_to(settings.tensorboard, evaluator.record_update) as scalars:
+    with reporting(settings.tensorboard, evaluator) as report:
         while not stop(evaluator.best_value, evaluator.evaluations):
             # Between two steps the distribution does not change: time those samples together.
             batch = f.sample(until_next_step(settings, len(samples)), rng)
@@ -132,13 +132,7 @@ def learn(
             elif step == "ce":
                 f.cross_entropy(samples, times, settings)
                 f.mix(settings.epsilon * max(0.0, 1.0 - len(samples) / horizon))
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
-                mean_time=float(new.mean()) * reference,
-                entropy=f.entropy(),
-                **measured,
-            )
+            report(mean_time=float(new.mean()) * reference, entropy=f.entropy(), **measured)
     return f
 
 

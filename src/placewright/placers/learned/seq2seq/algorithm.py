@@ -74,7 +74,7 @@ def learn(
     baseline, stop = MovingAverage(settings.baseline_decay), EarlyStop(settings.patience)
     if settings.homogeneous_starts:
         evaluate_homogeneous(space.problem, evaluator)
-    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, report):
         policy = Seq2SeqPolicy(space, settings)
         optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         update = 0
@@ -104,12 +104,8 @@ def learn(
             loss = -(weights * scored.log_probability).mean() - settings.entropy_weight * spread
             if settings.updates:
                 clipped_step(policy, optimiser, loss, settings.clip_norm)
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
-                mean_time=float(times.mean()) * reference,
-                loss=loss.item(),
-                entropy=spread.item(),
+            report(
+                mean_time=float(times.mean()) * reference, loss=loss.item(), entropy=spread.item()
             )
     return policy
 

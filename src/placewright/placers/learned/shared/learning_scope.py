@@ -17,20 +17,20 @@ from placewright.simulation.evaluator import Evaluator
 
 
 class Scalars(Protocol):
-    """Function that writes named numbers after so many evaluations."""
+    """Function that writes named numbers after so many steps."""
 
     def __call__(self, step: int, **values: float) -> None: ...
 
 
-class Keep(Protocol):
-    """Function that stores the named numbers of an update, such as `Evaluator.record_update`."""
+class Report(Protocol):
+    """Function that records the named numbers of an update of a policy."""
 
     def __call__(self, **values: float) -> None: ...
 
 
 @contextmanager
-def scalars_to(folder: str, keep: Keep | None = None) -> Iterator[Scalars]:
-    """Write numbers of updates to `keep`, and into `folder` for TensorBoard unless it is "".
+def scalars_to(folder: str) -> Iterator[Scalars]:
+    """Write numbers of updates into a folder for TensorBoard; "" writes none.
 
     All learners use the same names: ``best``, ``mean_time``, ``loss``, ``entropy``, ``kl``.
 
@@ -38,7 +38,7 @@ def scalars_to(folder: str, keep: Keep | None = None) -> Iterator[Scalars]:
         MissingExtraError: a folder is given and TensorBoard is absent.
     """
     if not folder:
-        yield _only(keep)
+        yield lambda step, **values: None
         return
     require_packages("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -46,12 +46,27 @@ def scalars_to(folder: str, keep: Keep | None = None) -> Iterator[Scalars]:
     with SummaryWriter(folder) as writer:
 
         def write(step: int, **values: float) -> None:
-            if keep is not None:
-                keep(**values)
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
 
         yield write
+
+
+@contextmanager
+def reporting(tensorboard: str, evaluator: Evaluator) -> Iterator[Report]:
+    """Record numbers of updates, and the best value so far, in the evaluator and for TensorBoard.
+
+    Args:
+        tensorboard: as `scalars_to` takes it.
+    """
+    with scalars_to(tensorboard) as write:
+
+        def report(**values: float) -> None:
+            values = {"best": evaluator.best_value, **values}
+            evaluator.record_update(**values)
+            write(evaluator.evaluations, **values)
+
+        yield report
 
 
 @dataclass
@@ -69,30 +84,13 @@ class EarlyStop:
         return self.patience > 0 and evaluations - self._since >= self.patience
 
 
-def _only(keep: Keep | None) -> Scalars:
-    def write(step: int, **values: float) -> None:
-        del step
-        if keep is not None:
-            keep(**values)
-
-    return write
-
-
 @contextmanager
 def learning_scope(
     tensorboard: str, evaluator: Evaluator, rng: np.random.Generator
-) -> Iterator[tuple[torch.Generator, Scalars]]:
-    """One thread, a random state that follows from `rng`, and a writer of scalars.
-
-    Args:
-        tensorboard: folder for TensorBoard scalars; "" writes none.
-        evaluator: records the scalars of each update.
-    """
-    with (
-        torch_scope(rng) as generator,
-        scalars_to(tensorboard, evaluator.record_update) as scalars,
-    ):
-        yield generator, scalars
+) -> Iterator[tuple[torch.Generator, Report]]:
+    """One thread, a random state that follows from `rng`, and `reporting`."""
+    with torch_scope(rng) as generator, reporting(tensorboard, evaluator) as report:
+        yield generator, report
 
 
 def clipped_step(
