@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
@@ -137,13 +138,17 @@ class RandomSearch(ForEveryProblem):
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Draw until the budget ends, or `samples` times without a budget."""
-        has_limit = evaluator.budget.is_limited
-        drawn = 0
-        while has_limit or drawn < self.samples:
-            size = self.batch if has_limit else min(self.batch, self.samples - drawn)
+        for size in batches(evaluator, self.samples, self.batch):
             evaluator.evaluate_many(random_placements(problem, rng, size))
-            drawn += size
         return evaluator.solution()
+
+
+def batches(evaluator: Evaluator, samples: int, batch: int) -> Iterator[int]:
+    """Sizes of batches: without end if the budget has a limit, else `samples` in all."""
+    if evaluator.budget.is_limited:
+        yield from repeat(batch)
+    for drawn in range(0, samples, batch):
+        yield min(batch, samples - drawn)
 
 
 def random_placements(problem: Problem, rng: np.random.Generator, size: int) -> np.ndarray:

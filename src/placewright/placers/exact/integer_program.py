@@ -58,6 +58,19 @@ class Rows:
         self.values += values
         self.starts.append(len(self.columns))
 
+    def add_reach(self, reach: tuple[int, int], placed: tuple[int, int]) -> None:
+        """Add the rows of an edge (v, w) for a contiguous part: z[w] <= z[v] and x[w] - x[v] + 1.
+
+        Args:
+            reach: columns z of v and w: the part can be reached from the node.
+            placed: columns x of v and w: the node is in the part; -1 if it cannot be.
+        """
+        (before, after), (here, there) = reach, placed
+        self.add(0.0, math.inf, [before, after], [1.0, -1.0])
+        terms = [(column, value) for column, value in ((here, 1.0), (there, -1.0)) if column >= 0]
+        columns, values = [column for column, _ in terms], [value for _, value in terms]
+        self.add(-math.inf, 1.0, [after, *columns], [1.0, *values])
+
 
 @dataclass(frozen=True, eq=False)
 class IntegerProgram:

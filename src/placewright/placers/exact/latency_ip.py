@@ -444,13 +444,7 @@ class _Builder:
                 self.rows.add(0.0, np.inf, [reach[unit], column], [1.0, -1.0])
         for before, after in self._edges():
             here, there = int(self.placed[before, machine]), int(self.placed[after, machine])
-            self.rows.add(0.0, np.inf, [reach[before], reach[after]], [1.0, -1.0])
-            columns, values = [reach[after]], [1.0]
-            if here >= 0:
-                columns, values = [*columns, here], [*values, 1.0]
-            if there >= 0:
-                columns, values = [*columns, there], [*values, -1.0]
-            self.rows.add(-np.inf, 1.0, columns, values)
+            self.rows.add_reach((reach[before], reach[after]), (here, there))
 
     def _turns(self, times: list[tuple[int, int]]) -> None:
         """The j-th subgraph of an accelerator starts when the previous one is finished."""

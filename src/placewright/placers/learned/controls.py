@@ -11,7 +11,11 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.baselines.simple import evaluate_homogeneous, homogeneous_placements
+from placewright.placers.baselines.simple import (
+    batches,
+    evaluate_homogeneous,
+    homogeneous_placements,
+)
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
@@ -74,12 +78,8 @@ class RandomGrouped(ForEveryProblem):
         actions = self._learner().actions(problem)
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
-        has_limit = evaluator.budget.is_limited
-        drawn = 0
-        while has_limit or drawn < self.samples:
-            size = self.batch if has_limit else min(self.batch, self.samples - drawn)
+        for size in batches(evaluator, self.samples, self.batch):
             evaluator.sample_many(actions.uniform(size, rng))
-            drawn += size
         return evaluator.solution()
 
     def _learner(self) -> HasActions:

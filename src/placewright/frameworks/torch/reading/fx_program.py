@@ -167,6 +167,13 @@ def _changed_buffers(program: ExportedProgram) -> dict[str, str]:
 
 def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Placeholder -> parameter, buffer or constant; tied ones are one tensor object."""
+    of_memory: dict[tuple[object, ...], torch.Tensor] = {}
+    values = {name: tensor.detach() for name, tensor in held_tensors(program).items()}
+    return {name: of_memory.setdefault(memory_of(value), value) for name, value in values.items()}
+
+
+def held_tensors(program: ExportedProgram) -> dict[str, Any]:
+    """Placeholder -> parameter, buffer or constant of a program."""
     signature = program.graph_signature
     held: Mapping[str, Any] = {**program.constants, **program.state_dict}
     targets = {
@@ -174,12 +181,7 @@ def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    of_memory: dict[tuple[object, ...], torch.Tensor] = {}
-    state = {}
-    for placeholder, target in targets.items():
-        value = held[target].detach()
-        state[placeholder] = of_memory.setdefault(memory_of(value), value)
-    return state
+    return {placeholder: held[target] for placeholder, target in targets.items()}
 
 
 def _example_of(value: torch.Tensor) -> torch.Tensor:

@@ -31,6 +31,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     FxInterface,
     FxProgram,
     ReadProgram,
+    held_tensors,
     inference_program,
     tensors_in,
 )
@@ -280,17 +281,9 @@ def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[st
 
     Names whose tensors share memory share one weight.
     """
-    signature = program.graph_signature
-    held: Mapping[str, Any] = {**program.constants, **program.state_dict}
-    targets = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
     weights: dict[str, int] = {}
     of_storage: dict[tuple[int, int], int] = {}
-    for placeholder, target in targets.items():
-        tensor = held[target]
+    for placeholder, tensor in held_tensors(program).items():
         storage = tensor.untyped_storage()
         key = (storage.data_ptr(), storage.nbytes()) if storage.data_ptr() else (-1, id(tensor))
         if key not in of_storage:

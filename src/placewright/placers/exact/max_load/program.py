@@ -270,7 +270,7 @@ class _Builder:
         return columns, values
 
     def _contiguity(self, device: int, successors: Csr) -> None:
-        """z[v] >= x[v]; for an edge (v, w): z[w] <= z[v], z[w] <= x[w] - x[v] + 1."""
+        """z[v] >= x[v] for each item v, and the rows of each edge."""
         reach = [self._column(1.0) for _ in range(self.model.n_items)]
         for item in range(self.model.n_items):
             here = int(self.placed[item, device])
@@ -278,13 +278,7 @@ class _Builder:
                 self.rows.add(0.0, np.inf, [reach[item], here], [1.0, -1.0])
             for target in successors.row(item).tolist():
                 there = int(self.placed[target, device])
-                self.rows.add(0.0, np.inf, [reach[item], reach[target]], [1.0, -1.0])
-                columns, values = [reach[target]], [1.0]
-                if here >= 0:
-                    columns, values = [*columns, here], [*values, 1.0]
-                if there >= 0:
-                    columns, values = [*columns, there], [*values, -1.0]
-                self.rows.add(-np.inf, 1.0, columns, values)
+                self.rows.add_reach((reach[item], reach[target]), (here, there))
 
 
 def first_devices(model: LoadModel) -> BoolArray:

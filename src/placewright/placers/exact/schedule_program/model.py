@@ -466,18 +466,20 @@ def _rests(program: Variables, ways: IntArray, seconds: IntArray) -> IntArray:
 
 def _add_heads(program: Variables, heads: IntArray) -> None:
     for unit, row in enumerate(heads):
-        literals = program.x[int(program.group_of[unit])]
-        terms = [int(row[d]) * x for d, x in literals.items() if 0 < row[d] < _FAR]
-        if terms:
+        if terms := _chosen(program, unit, row):
             program.model.add(program.start[unit] >= sum(terms))
 
 
 def _add_rests(program: Variables, rests: IntArray) -> None:
     for unit, row in enumerate(rests):
-        literals = program.x[int(program.group_of[unit])]
-        terms = [int(row[d]) * x for d, x in literals.items() if 0 < row[d] < _FAR]
-        if terms:
+        if terms := _chosen(program, unit, row):
             program.model.add(program.makespan >= program.end[unit] + sum(terms))
+
+
+def _chosen(program: Variables, unit: int, ticks: IntArray) -> list[Any]:
+    """Terms whose sum is the ticks of a unit on its device, from those on each device."""
+    literals = program.x[int(program.group_of[unit])]
+    return [int(ticks[d]) * x for d, x in literals.items() if 0 < ticks[d] < _FAR]
 
 
 def _add_ways(program: Variables, ways: IntArray) -> None:
