@@ -16,7 +16,6 @@ from placewright.cli import options as opt
 from placewright.cli.command import command, plain_command
 from placewright.cli.help import Application
 from placewright.cli.output import (
-    Report,
     print_json,
     print_line,
     print_note,
@@ -27,7 +26,7 @@ from placewright.cli.output import (
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_tables_report
 from placewright.errors import InputError
-from placewright.report.time_left import Counted
+from placewright.report.time_left import Counted, Report
 from placewright.session.request import SPREAD, Request
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from placewright.cli.command import command
 from placewright.cli.output import (
     print_json,
     print_line,
+    print_lines,
     print_note,
     print_table,
     progress,
@@ -87,7 +88,6 @@ def compare(
         print_table(title, table.columns, table.text_rows())
         if front:
             print_table("Pareto front", FRONT_COLUMNS, front_rows(front))
-        for line in lines:
-            print_line(line)
+        print_lines(lines)
     if not table.has_placement:
         raise typer.Exit(1)

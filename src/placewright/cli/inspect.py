@@ -11,7 +11,14 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import command, plain_command
-from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.cli.output import (
+    print_json,
+    print_line,
+    print_lines,
+    print_note,
+    print_table,
+    progress,
+)
 from placewright.errors import FieldError, InputError
 from placewright.session.request import PROFILED, READ, Request
 
@@ -53,8 +60,7 @@ def print_catalogue(pattern: str, as_json: bool) -> None:
         if rows:
             _print_aligned([list(columns), *rows])
             print_line("")
-    for line in HOW_TO_NAME:
-        print_line(line)
+    print_lines(HOW_TO_NAME)
 
 
 def device_row(device: CatalogueDevice) -> list[str]:
@@ -382,8 +388,7 @@ def graph(
         print_line(largest.text)
     if read.op_phases.any():
         print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
-    for line in (*loaded.lines, *loss_lines(loaded.source)):
-        print_line(line)
+    print_lines((*loaded.lines, *loss_lines(loaded.source)))
     print_line(
         f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights, "
         f"{format_bytes(summary['tensor_bytes'])} of tensors"

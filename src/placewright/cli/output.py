@@ -7,17 +7,19 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from placewright.cli.options import document_with_options, with_options
 from placewright.io.json_text import finite
 from placewright.io.opened import printable
-from placewright.report.time_left import TimeLeft
+from placewright.report.time_left import Report, TimeLeft
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from placewright.report.tables import ShownTable
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
@@ -26,12 +28,6 @@ _recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
 _LONGEST_LINE = 499  # characters of an error message
 _LONGEST_WORD = 40  # characters; a longer one, such as a path, is cut in its middle
 _LONGEST_HINT = 200  # characters behind its last semicolon
-
-
-class Report(Protocol):
-    """Receives the progress of a long task: a fraction in [0, 1] and the current step."""
-
-    def __call__(self, fraction: float, what: str) -> None: ...
 
 
 def keep_standard_output_for_results() -> None:
@@ -112,6 +108,12 @@ def print_line(text: str = "") -> None:
     sys.stdout.write("\n".join(wrapped(text, output_width(sys.stdout))) + "\n")
 
 
+def print_lines(texts: Iterable[str]) -> None:
+    """Print the lines of a result."""
+    for text in texts:
+        print_line(text)
+
+
 def print_command(text: str) -> None:
     """Print a command to paste: one line, however narrow the terminal is."""
     _record(text)
@@ -126,6 +128,16 @@ def print_note(text: str) -> None:
 def _safe(text: str) -> str:
     """Name options instead of arguments, and remove control characters."""
     return printable(with_options(text), "\n\t")
+
+
+def write_noted(path: Path | None, text: Callable[[], str]) -> None:
+    """Write a text to a file, if there is a path, and tell so."""
+    if path is None:
+        return
+    from placewright.io.written import write_text
+
+    write_text(path, text())
+    print_note(f"wrote {path}")
 
 
 def tell_warning(text: str | None) -> None:

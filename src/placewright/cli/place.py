@@ -15,6 +15,7 @@ from placewright.cli.output import (
     print_bars,
     print_json,
     print_line,
+    print_lines,
     print_note,
     print_table,
     progress,
@@ -119,13 +120,11 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     from placewright.session.language.answer import answer_lines, token_answer
 
     if (answer := token_answer(plan)) is not None:
-        for line in answer_lines(plan, answer, model):
-            print_line(line)
+        print_lines(answer_lines(plan, answer, model))
         return
     for line in verdict_lines(plan):
         print_line(line.replace(" PLAN`", f" {shlex.quote(str(file))}`"))
-    for line in plan_lines(plan, model):
-        print_line(line)
+    print_lines(plan_lines(plan, model))
     taken = ", ".join(formats_that_take(plan)) or "none"
     print_line(f"formats of `placewright export` that can express it: {taken}")
     print_bars(plan_bars, plan)
@@ -194,14 +193,11 @@ def advise(
             return
         for title, (base, rows) in found.items():
             print_shown(variants_table(f"{request.name}, {title}", base, rows))
-            for line in refused_lines(rows):
-                print_line(line)
-        for line in [] if reach is None else reach_lines(reach, reached):
-            print_line(line)
+            print_lines(refused_lines(rows))
+        print_lines([] if reach is None else reach_lines(reach, reached))
         if not swept and reach is None:
             without, changed = (rows for _, rows in found.values())
-            for line in advice_lines(base, without, changed):
-                print_line(line)
+            print_lines(advice_lines(base, without, changed))
     write_tables_report(report_file, f"advise {request.name}", shown)
     _end_without_plan(found)
 

@@ -9,7 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import plain_command
-from placewright.cli.output import print_json, print_line, print_table
+from placewright.cli.output import print_json, print_lines, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -41,8 +41,7 @@ def replay(
     if as_json:
         print_json(found.data())
         return
-    for line in found.lines():
-        print_line(line)
+    print_lines(found.lines())
     if found.has_split:
         print_table("Rules about copies", RULE_COLUMNS, found.rule_rows())
     print_table("Errors by group", GROUP_COLUMNS, found.group_rows())

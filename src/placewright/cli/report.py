@@ -9,7 +9,14 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import plain_command
-from placewright.cli.output import print_json, print_line, print_note, print_table
+from placewright.cli.output import (
+    print_json,
+    print_line,
+    print_lines,
+    print_note,
+    print_table,
+    write_noted,
+)
 from placewright.cli.overwriting import Writes
 
 if TYPE_CHECKING:
@@ -29,23 +36,19 @@ def write_plan_report(path: Path | None, title: str, plan: Plan, file: Path) -> 
     """Write the page of a plan if there is a path."""
     if path is None:
         return
-    from placewright.io.written import write_text
     from placewright.report.page import page_text
     from placewright.report.page_document import plans_document
 
-    write_text(path, page_text(plans_document((title, plan), file=str(file))))
-    print_note(f"wrote {path}")
+    write_noted(path, lambda: page_text(plans_document((title, plan), file=str(file))))
 
 
 def write_tables_report(path: Path | None, title: str, shown: Sequence[Any]) -> None:
     """Write a page with the printed lines and tables if there is a path."""
     if path is None:
         return
-    from placewright.io.written import write_text
     from placewright.report.page import tables_page
 
-    write_text(path, tables_page(title, shown))
-    print_note(f"wrote {path}")
+    write_noted(path, lambda: tables_page(title, shown))
 
 
 def register(app: typer.Typer) -> None:
@@ -108,8 +111,7 @@ def explain(
     if as_json:
         print_json(explanation.data())
         return
-    for line in explanation.lines():
-        print_line(line)
+    print_lines(explanation.lines())
     columns = ["device", "own time", "transfers", "plan then takes", "what decides"]
     print_table("Devices", columns, explanation.rows())
 
@@ -130,8 +132,7 @@ def diff(
     if as_json:
         print_json(difference.data())
         return
-    for line in difference.lines():
-        print_line(line)
+    print_lines(difference.lines())
     print_table("Devices", DEVICE_COLUMNS, difference.device_rows())
     if difference.groups:
         print_table("Moved", GROUP_COLUMNS, difference.group_rows()[:30])

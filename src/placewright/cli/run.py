@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,14 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import command, plain_command
-from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.cli.output import (
+    print_json,
+    print_line,
+    print_lines,
+    print_table,
+    progress,
+    write_noted,
+)
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
 from placewright.cli.report import ReportFile, write_plan_report
@@ -79,8 +85,7 @@ def simulate(
     write_plan_report(report_file, plan_file.name, plan, plan_file)
     if not as_json:
         print_plan(plan, str(plan_file), plan_file)
-        for line in recommendation_lines(plan):
-            print_line(line)
+        print_lines(recommendation_lines(plan))
     if pairs and not as_json:
         print_line(f"before the change: {value_text(answer.before, plan.problem.value_unit)}")
     if samples is not None:
@@ -107,8 +112,7 @@ def _print_stream(
     if as_json:
         print_json(stream_data(plan.problem, stream))
         return
-    for line in stream_lines(plan.problem, stream):
-        print_line(line)
+    print_lines(stream_lines(plan.problem, stream))
     print_table("Devices", ["device", "busy", "peak (MiB)"], stream_rows(plan.problem, stream))
 
 
@@ -116,7 +120,7 @@ def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json:
     from placewright.report.timeline_text import timeline_data, timeline_rows
     from placewright.report.trace import trace_text
 
-    _write_text(trace, lambda: trace_text(plan.problem, timeline))
+    write_noted(trace, lambda: trace_text(plan.problem, timeline))
     if as_json:
         print_json(timeline_data(plan, timeline))
         return
@@ -226,7 +230,7 @@ def run(
             result = session.measure(
                 plan, **number, boundaries=boundaries, inputs=values, timeout=allowed
             )
-            _write_text(trace, lambda: session.trace(plan, allowed))
+            write_noted(trace, lambda: session.trace(plan, allowed))
     if is_stream:
         _tell(streamed, as_json, table=streamed.table())
         return
@@ -252,22 +256,12 @@ def _run_on_engine(
     _tell(result, as_json)
 
 
-def _write_text(path: Path | None, text: Callable[[], str]) -> None:
-    if path is None:
-        return
-    from placewright.io.written import write_text
-
-    write_text(path, text())
-    print_note(f"wrote {path}")
-
-
 def _tell(result: RunResult | StreamResult | EngineRun, as_json: bool, table: Any = None) -> None:
     if as_json:
         print_json(result.data())
     else:
         if table is not None:
             print_table("Streams", *table)
-        for line in result.lines():
-            print_line(line)
+        print_lines(result.lines())
     if not result.equal:
         raise typer.Exit(1)

@@ -76,7 +76,7 @@ MACHINE = "costs of this machine"
 KERNELS = "compiling kernels"
 _TRUSTED_SHARE = 0.1  # of a step, done under one name; then its pace predicts the rest
 _log = logging.getLogger(__name__)
-Report = Callable[[float, str], None]
+Report = Callable[[float, str], None]  # of progress: a fraction in [0, 1], and the current step
 
 
 def no_report(fraction: float, what: str) -> None:

@@ -29,6 +29,7 @@ from placewright.placers.registry import (
 )
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import BESIDE, STARTS, LearnedRun, controls_of
+from placewright.report.time_left import Report
 from placewright.session.comparison import named_placer
 from placewright.session.models import load_model
 from placewright.simulation.evaluator import Evaluator
@@ -40,7 +41,6 @@ MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")
 CLUSTERS = ("2gpu", "4gpu", "8gpu", "cpu+gpu")
 FORMAT = "placewright.learned/1"
 PARTS = 10  # parts of a run's samples, each stored as its median
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun
+from placewright.report.time_left import Report
 from placewright.suites.learned import one_run, read_runs, write_runs
 
 CLUSTER = "2gpu"
@@ -38,7 +39,6 @@ SAMPLED = "placeto, updates off, 1,000 evaluations"
 SEARCH = "local search, 1,000 evaluations"
 LABELS = (TRANSFERRED, FINE_TUNED, RETRAINED, SAMPLED, SEARCH)
 BUDGET = 1_000
-Report = Callable[[float, str], None]
 BYTES = 4.0  # of a number
 FAMILIES = ("cifar10", "ptb", "nmt")
 _CELL_OPERATIONS = ["conv3", "conv5", "avgpool", "maxpool", "identity"]

@@ -23,6 +23,7 @@ from placewright.errors import UnknownNameError
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun, controls_of
+from placewright.report.time_left import Report
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import (
@@ -53,7 +54,6 @@ CONTROLS = (
 )
 BOUND = "lower bound"  # name of the placer in the row with a problem's bound
 BOUND_SECONDS = 20.0
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

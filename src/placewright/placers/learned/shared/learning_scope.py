@@ -22,7 +22,7 @@ class Scalars(Protocol):
     def __call__(self, step: int, **values: float) -> None: ...
 
 
-class Report(Protocol):
+class UpdateReport(Protocol):
     """Function that records the named numbers of an update of a policy."""
 
     def __call__(self, **values: float) -> None: ...
@@ -53,7 +53,7 @@ def scalars_to(folder: str) -> Iterator[Scalars]:
 
 
 @contextmanager
-def reporting(tensorboard: str, evaluator: Evaluator) -> Iterator[Report]:
+def reporting(tensorboard: str, evaluator: Evaluator) -> Iterator[UpdateReport]:
     """Record numbers of updates, and the best value so far, in the evaluator and for TensorBoard.
 
     Args:
@@ -87,7 +87,7 @@ class EarlyStop:
 @contextmanager
 def learning_scope(
     tensorboard: str, evaluator: Evaluator, rng: np.random.Generator
-) -> Iterator[tuple[torch.Generator, Report]]:
+) -> Iterator[tuple[torch.Generator, UpdateReport]]:
     """One thread, a random state that follows from `rng`, and `reporting`."""
     with torch_scope(rng) as generator, reporting(tensorboard, evaluator) as report:
         yield generator, report
