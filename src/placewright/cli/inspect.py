@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,12 +115,16 @@ def _data(found: Listing) -> dict[str, Any]:
     }
 
 
-def _print_aligned(rows: list[list[str]]) -> None:
-    """Print a table whose names are never cut, so that users can copy them."""
+def _print_aligned(rows: list[list[str]], first: Callable[[str, int], str] = str.ljust) -> None:
+    """Print a table whose names are never cut, so that users can copy them.
+
+    Args:
+        first: aligns the first column; the last one is printed as it is, others to the right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *middle, last in rows:
+    for head, *middle, last in rows:
         cells = [cell.rjust(width) for cell, width in zip(middle, widths[1:], strict=False)]
-        print_line("  ".join([first.ljust(widths[0]), *cells, last]))
+        print_line("  ".join([first(head, widths[0]), *cells, last]))
 
 
 _MANY_FLOPS = 1e10  # of an op, from which a list has them by the billion
@@ -281,11 +286,8 @@ def _in_pool(device: Device) -> str:
     from placewright.core.quantities import format_bytes
 
     own = "" if math.isinf(device.memory_bytes) else f"{format_bytes(device.memory_bytes)} "
-    return (
-        f"{own}of {pools_text(device.pool)}"
-        if isinstance(device.pool, str)
-        else (f"{own}{pools_text(device.pool)}")
-    )
+    of = "of " if isinstance(device.pool, str) else ""
+    return f"{own}{of}{pools_text(device.pool)}"
 
 
 def _print_cluster(cluster: Cluster, title: str) -> None:
@@ -419,10 +421,7 @@ def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
         ]
         for op in listing.ops
     ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(title, *rows, strict=True)]
-    for row in (title, *rows):  # names come last and are not cut, so that users can copy them
-        cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        print_line("  ".join([*cells, row[-1]]))
+    _print_aligned([title, *rows], str.rjust)
     if listing.devices:
         print_line("Times are those of an op's whole unit; the slowest units come first.")
     else:
@@ -486,8 +485,7 @@ def profile(
     print_line(f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units")
     rows = [[name, format_duration(total)] for name, total in zip(names, totals, strict=True)]
     print_table("Sum of all units", ["device", "time"], rows)
-    for clause in left_out:
-        print_line(f"left out: {clause}")
+    print_lines(f"left out: {clause}" for clause in left_out)
 
 
 def _profile_engine(

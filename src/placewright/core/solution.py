@@ -73,6 +73,12 @@ class Budget:
         """True if a clock limits the search, so that its answer depends on the machine."""
         return self.seconds is not None or self.core_seconds is not None
 
+    @property
+    def least_seconds(self) -> float:
+        """The smaller limit in seconds, of wall-clock or processor time; inf if there is none."""
+        limits = (self.seconds, self.core_seconds)
+        return min((seconds for seconds in limits if seconds is not None), default=math.inf)
+
 
 @dataclass(frozen=True)
 class HistoryPoint:

@@ -208,8 +208,7 @@ def compare(
 
 def _bound(problem: Problem, budget: Budget) -> tuple[float, str]:
     """A lower bound within the seconds of one run, and its method; without seconds, to the end."""
-    limits = [seconds for seconds in (budget.seconds, budget.core_seconds) if seconds is not None]
-    found = lower_bound(problem, min(limits, default=math.inf))
+    found = lower_bound(problem, budget.least_seconds)
     return found.value, found.method
 
 

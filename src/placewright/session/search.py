@@ -185,9 +185,7 @@ def _with_best_bound(problem: Problem, solution: Solution, budget: Budget) -> So
     """
     if solution.placement is None or solution.status == "optimal" or solution.gap <= CLOSED:
         return solution
-    limits = [seconds for seconds in (budget.seconds, budget.core_seconds) if seconds is not None]
-    limit = BOUND_SHARE * min(limits, default=math.inf)
-    best = lower_bound(problem, limit)
+    best = lower_bound(problem, BOUND_SHARE * budget.least_seconds)
     if best.value <= solution.lower_bound:
         return solution
     bound = min(best.value, solution.value)
@@ -299,9 +297,8 @@ def _change_that_fits(problem: Problem, budget: Budget) -> str | None:
     """
     if is_of_tokens(problem):
         return memory_advice(problem)
-    limits = [seconds for seconds in (budget.seconds, budget.core_seconds) if seconds is not None]
-    seconds = max(_LEAST_ADVICE, BOUND_SHARE * min(limits)) if limits else _ADVICE
-    return advice(problem, seconds)
+    limit = max(_LEAST_ADVICE, BOUND_SHARE * budget.least_seconds)
+    return advice(problem, limit if budget.is_timed else _ADVICE)
 
 
 def _plan_found(

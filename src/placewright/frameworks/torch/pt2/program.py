@@ -375,17 +375,23 @@ _EXPRESSION = record(
     {"hint": optional(union({"as_int": integer, "as_bool": flag, "as_float": real}))},
 )
 _SIZE = union({"as_expr": _EXPRESSION, "as_int": integer})
-_TENSOR = record(
-    {
-        "dtype": integer,
-        "sizes": sequence(_SIZE),
-        "requires_grad": flag,
-        "device": _DEVICE,
-        "strides": sequence(_SIZE),
-        "storage_offset": _SIZE,
-        "layout": integer,
-    }
-)
+
+
+def _tensor(size: Check) -> Check:
+    """Make the check of a tensor's record from that of its sizes."""
+    return record(
+        {
+            "dtype": integer,
+            "sizes": sequence(size),
+            "requires_grad": flag,
+            "device": _DEVICE,
+            "strides": sequence(size),
+            "storage_offset": size,
+            "layout": integer,
+        }
+    )
+
+
 _SIZE_ARGUMENT = union({"as_name": identifier, "as_int": integer})
 _REAL_ARGUMENT = union({"as_name": identifier, "as_float": real})
 _FLAG_ARGUMENT = union({"as_name": identifier, "as_bool": flag})
@@ -448,7 +454,7 @@ def _graph_check(depth: int) -> Check:
             "inputs": sequence(_ARGUMENT),
             "outputs": sequence(_ARGUMENT),
             "nodes": sequence(node),
-            "tensor_values": mapping(identifier, _TENSOR),
+            "tensor_values": mapping(identifier, _tensor(_SIZE)),
             "sym_int_values": mapping(identifier, _SIZE),
             "sym_bool_values": mapping(
                 identifier, union({"as_expr": _EXPRESSION, "as_bool": flag})
@@ -542,18 +548,6 @@ def _stored(value: Any) -> bool:
     return False
 
 
-_STATIC_SIZE = union({"as_int": integer})
-_STATIC_TENSOR = record(
-    {
-        "dtype": integer,
-        "sizes": sequence(_STATIC_SIZE),
-        "requires_grad": flag,
-        "device": _DEVICE,
-        "strides": sequence(_STATIC_SIZE),
-        "storage_offset": _STATIC_SIZE,
-        "layout": integer,
-    }
-)
 _TENSORS = record(
     {
         "config": mapping(
@@ -563,7 +557,7 @@ _TENSORS = record(
                     "path_name": _is_tensor_file,
                     "is_param": flag,
                     "use_pickle": _stored,
-                    "tensor_meta": _STATIC_TENSOR,
+                    "tensor_meta": _tensor(union({"as_int": integer})),
                 }
             ),
         )
