@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from placewright.placers.resident import (
     weights_of,
 )
 from placewright.simulation.compiled import compiled, inlined, read_only
+from placewright.simulation.layout import once_per_problem
 
 _ROWS = 1 << 16  # units per block of costs, so that no copy of the whole table is made
 _LEAST = 1e-290  # seconds of a wish above which costs do not decide
@@ -34,9 +34,6 @@ class RepairTables(NamedTuple):
     seconds: FloatArray  # (n_classes, n_devices): of the units that may run there
     weight: FloatArray  # (n_units,): what the wish of a unit counts
     total: float  # of `seconds`
-
-
-_known: WeakKeyDictionary[Problem, RepairTables] = WeakKeyDictionary()
 
 
 def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = None) -> IntArray:
@@ -66,14 +63,9 @@ def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = 
     return np.asarray(device_of_class[problem.colocation.group_of], dtype=np.int64)
 
 
+@once_per_problem
 def repair_tables(problem: Problem) -> RepairTables:
-    """The arrays of a problem, laid out once."""
-    if problem not in _known:
-        _known[problem] = _laid_out(problem)
-    return _known[problem]
-
-
-def _laid_out(problem: Problem) -> RepairTables:
+    """Lay a problem out for `repaired`."""
     classes, allowed, seconds = problem.colocation, problem.allowed, problem.costs.seconds
     weight = np.empty(problem.n_units)
     for first in range(0, problem.n_units, _ROWS):

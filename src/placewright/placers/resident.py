@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, read_only
+from placewright.simulation.layout import once_per_problem
 
 
 class ClassWeights(NamedTuple):
@@ -28,17 +28,9 @@ class ClassWeights(NamedTuple):
     pool_share: FloatArray  # bytes that each of these pools keeps for a byte of the device
 
 
-_known: WeakKeyDictionary[Problem, ClassWeights] = WeakKeyDictionary()
-
-
+@once_per_problem
 def weights_of(problem: Problem) -> ClassWeights:
-    """Weights of each colocation class of the problem, cached."""
-    if problem not in _known:
-        _known[problem] = _weights_of(problem)
-    return _known[problem]
-
-
-def _weights_of(problem: Problem) -> ClassWeights:
+    """Weights of each colocation class of the problem."""
     kept, classes = problem.kept, problem.colocation
     n_weights = max(1, len(kept.sizes))
     readers = classes.group_of[kept.of_units.row_of_each()]

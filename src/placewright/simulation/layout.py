@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +18,8 @@ from placewright.simulation.compiled import compiled, inlined, read_only
 
 NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
 NO_LIMIT = 2**31  # segments, or ops of a segment
+
+Made = TypeVar("Made")
 
 
 class ProblemArrays(NamedTuple):
@@ -71,18 +75,22 @@ class ProblemArrays(NamedTuple):
     excludes: BoolArray  # (n_devices, n_devices): never compute at once; empty if all pairs may
 
 
-_made: WeakKeyDictionary[Problem, ProblemArrays] = WeakKeyDictionary()
+def once_per_problem(of_problem: Callable[[Problem], Made]) -> Callable[[Problem], Made]:
+    """Decorate a function that computes something of a problem: once, while the problem lives."""
+    made: WeakKeyDictionary[Problem, Made] = WeakKeyDictionary()
+
+    @wraps(of_problem)
+    def cached(problem: Problem) -> Made:
+        if problem not in made:
+            made[problem] = of_problem(problem)
+        return made[problem]
+
+    return cached
 
 
+@once_per_problem
 def problem_arrays(problem: Problem) -> ProblemArrays:
-    """The arrays of a problem, which are made when they are first asked for."""
-    arrays = _made.get(problem)
-    if arrays is None:
-        arrays = _made[problem] = _laid_out(problem)
-    return arrays
-
-
-def _laid_out(problem: Problem) -> ProblemArrays:
+    """Lay a problem out as arrays."""
     graph, cluster = problem.unit_graph, problem.cluster
     devices = cluster.devices
     own = problem.unit_transfer_seconds

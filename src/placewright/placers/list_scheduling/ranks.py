@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, read_only
-from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, problem_arrays
+from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, once_per_problem, problem_arrays
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 
@@ -211,16 +210,6 @@ class ScheduleTables(NamedTuple):
     n_streams: int
 
 
-_known: WeakKeyDictionary[Problem, ScheduleTables] = WeakKeyDictionary()
-
-
-def schedule_tables(problem: Problem) -> ScheduleTables:
-    """Lay a problem out for the kernels, once for all methods."""
-    if problem not in _known:
-        _known[problem] = _laid_out(problem)
-    return _known[problem]
-
-
 def scaled_transfers(tables: ScheduleTables, factor: float) -> ScheduleTables:
     """The same problem with transfers that take `factor` times as long."""
     return read_only(
@@ -233,7 +222,9 @@ def scaled_transfers(tables: ScheduleTables, factor: float) -> ScheduleTables:
     )
 
 
-def _laid_out(problem: Problem) -> ScheduleTables:
+@once_per_problem
+def schedule_tables(problem: Problem) -> ScheduleTables:
+    """Lay a problem out for the kernels of all methods."""
     arrays = problem_arrays(problem)
     own = len(arrays.own_transfer) > 0
     latency = np.zeros_like(arrays.latency) if own else arrays.latency

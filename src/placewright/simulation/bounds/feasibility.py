@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,12 +14,12 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
-from placewright.simulation.layout import NO_ROUTE, routes
+from placewright.simulation.layout import NO_ROUTE, once_per_problem, routes
 
-_known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
+@once_per_problem  # every placer asks again
 def prove_infeasible(problem: Problem) -> str | None:
     """The shortest proof that no placement keeps the constraints, or None if none was found.
 
@@ -41,9 +40,7 @@ def prove_infeasible(problem: Problem) -> str | None:
     Returns:
         One line that names the op, the device and how many bytes are missing.
     """
-    if problem not in _known:
-        _known[problem] = behaviour_of(problem).why_nothing_fits(problem) or _limit_too_low(problem)
-    return _known[problem]
+    return behaviour_of(problem).why_nothing_fits(problem) or _limit_too_low(problem)
 
 
 def _limit_too_low(problem: Problem) -> str | None:
