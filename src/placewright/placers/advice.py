@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -435,16 +435,12 @@ def _segments(problem: Problem, device: int, search: _Search) -> SegmentChange |
         raised = replace(problem.cluster, devices=tuple(devices))
         return search.found(replace(problem, cluster=raised)) is not None
 
-    low = high = spec.max_segments
-    while not fits(high):
-        if high >= problem.n_units or search.is_over:
-            return None
-        low, high = high, min(2 * high, problem.n_units)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
+    now = spec.max_segments
+    fewest = _fewest(fits, now, now, problem.n_units, search)
+    if fewest is None:
+        return None
     is_exact = all_placements(problem, search.most) is not None
-    return SegmentChange(spec.name, high, high - spec.max_segments, is_exact)
+    return SegmentChange(spec.name, fewest, fewest - now, is_exact)
 
 
 def _copies(problem: Problem, device: int, search: _Search) -> DeviceChange | None:
@@ -456,30 +452,40 @@ def _copies(problem: Problem, device: int, search: _Search) -> DeviceChange | No
             larger.append(with_copy(larger[-1], device))
         return search.found(larger[count]) is not None
 
-    low, high = 0, 1
+    fewest = _fewest(fits, 0, 1, _MOST_COPIES, search)
+    if fewest is None:
+        return None
+    has_orders = isinstance(problem.execution_model, Event)
+    is_exact = fewest == 1 or (
+        not has_orders and all_placements(larger[fewest - 1], search.most) is not None
+    )
+    least = fewest
+    if not is_exact:
+        least = _bisected(lambda n: prove_infeasible(larger[n]) is None, 0, len(larger) - 1)
+    return DeviceChange(problem.cluster.device_names[device], fewest, least)
+
+
+def _fewest(
+    fits: Callable[[int], bool], low: int, high: int, most: int, search: _Search
+) -> int | None:
+    """The fewest that fit, by doubling `high` up to `most` and bisecting; None if none was found.
+
+    Args:
+        low: as many do not fit.
+        search: whose end ends the doubling.
+    """
     while not fits(high):
-        if high == _MOST_COPIES or search.is_over:
+        if high >= most or search.is_over:
             return None
-        low, high = high, 2 * high
+        low, high = high, min(2 * high, most)
+    return _bisected(fits, low, high)
+
+
+def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The fewest that fit, where `low` do not and `high` do."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    has_orders = isinstance(problem.execution_model, Event)
-    is_exact = high == 1 or (
-        not has_orders and all_placements(larger[high - 1], search.most) is not None
-    )
-    return DeviceChange(
-        problem.cluster.device_names[device], high, high if is_exact else _proven_copies(larger)
-    )
-
-
-def _proven_copies(larger: Sequence[Problem]) -> int:
-    """Index of the first problem without a proof of infeasibility; devices grow by one each."""
-    low, high = 0, len(larger) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_proven = prove_infeasible(larger[middle]) is not None
-        low, high = (middle, high) if is_proven else (low, middle)
     return high
 
 
