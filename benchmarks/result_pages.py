@@ -495,8 +495,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "with all units on one core computes each token, too, in turn with the split. "
             "*Unsplit* is the range of its medians: one plan, measured with each placement. The "
             "last column is the median error of the predicted ratio of the two. An earlier version "
-            "of calibration measured the rows of 32 layers, with latencies of 0 between segments "
-            "that follow each other.",
+            "of calibration measured PyTorch's rows of 32 layers of width 512.",
             tables.decoders,
         ),
         Section(

@@ -78,7 +78,7 @@ def colocated_segments(model: TorchModel, rng: np.random.Generator) -> tuple:
     graph = model.graph
     group = np.arange(graph.n_ops)
     for name, tensor in model.nodes.updates.items():
-        readers = [*model.nodes.direct_readers(name), int(graph.tensor_producers[tensor])]
+        readers = [*model.nodes.direct_readers([name])[name], int(graph.tensor_producers[tensor])]
         labels = group[readers]
         group[np.isin(group, labels)] = labels.min()
     device_of = rng.integers(2, size=graph.n_ops)[group]

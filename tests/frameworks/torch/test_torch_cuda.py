@@ -68,7 +68,7 @@ def test_a_training_step_split_over_a_gpu_and_the_processor() -> None:
     inputs = model.random_inputs(np.random.default_rng(0))
     order = graph.topological_order.tolist()
     w1, _, m1, _ = program.state
-    first = {op for name in (w1, m1) for op in model.nodes.direct_readers(name)}
+    first = {op for name in (w1, m1) for op in model.nodes.direct_readers([name])[name]}
     first |= {int(graph.tensor_producers[model.nodes.updates[name]]) for name in (w1, m1)}
     split = segments_of_ops(graph, [(0 if op in first else 1, [op]) for op in order])
     whole = segments_of_ops(graph, [(1, order)])

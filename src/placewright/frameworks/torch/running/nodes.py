@@ -69,13 +69,14 @@ class NodeMap:
                         readers[name][op] = None
         return {name: list(ops) for name, ops in readers.items()}
 
-    def direct_readers(self, name: str) -> list[int]:
-        """Ops that take a state placeholder as an argument, ascending."""
-        return [
-            op
-            for op, node in enumerate(self.node_of_op)
-            if any(source.name == name for source in sources(node))
-        ]
+    def direct_readers(self, names: Iterable[str]) -> dict[str, list[int]]:
+        """State placeholder -> ops that take it as an argument, ascending."""
+        readers: dict[str, list[int]] = {name: [] for name in names}
+        for op, node in enumerate(self.node_of_op):
+            for name in dict.fromkeys(source.name for source in sources(node)):
+                if name in readers:
+                    readers[name].append(op)
+        return readers
 
     def shares_state(self, tensor: int) -> tuple[str, ...]:
         """State placeholders whose memory a graph tensor may share."""

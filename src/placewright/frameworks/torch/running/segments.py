@@ -167,13 +167,14 @@ def planned_writes(
     held: list[list[tuple[str, int]]] = [[] for _ in segments]
     after: list[list[str]] = [[] for _ in segments]
     graph, readers = nodes.graph, nodes.readers_of_state(nodes.updates)
+    direct = nodes.direct_readers(nodes.updates)
     for name, tensor in nodes.updates.items():
         producer = int(graph.tensor_producers[tensor])
         if producer not in at:
             continue
         made = at[producer]
         home = segments[made[0]].device
-        for op in nodes.direct_readers(name):
+        for op in direct[name]:
             if op in at and segments[at[op][0]].device != home:
                 other = devices[segments[at[op][0]].device].name
                 raise RuntimeFailure(
