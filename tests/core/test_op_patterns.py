@@ -65,3 +65,12 @@ def test_a_module_of_several_ops_is_no_op_and_its_ops_are_named(graph: Computati
     with pytest.raises(GraphError, match=r"'layers\.0' is a module of 3 ops; .*'mm_1'"):
         op_named(graph, "layers.0")
     assert graph.op_names[op_named(graph, "layers.0.mlp")] == "mm_1"
+
+
+@pytest.mark.parametrize("pattern", ["layers.1-11", "layers.1-11.*.query", "layers.1-0.attention"])
+def test_a_range_beyond_all_numbers_is_refused_with_those_that_are(
+    graph: ComputationGraph, pattern: str
+) -> None:
+    assert matching(graph, "layers.1-10.*.query") == [4, 5]
+    with pytest.raises(GraphError, match=r"is no range of layers\.0 to layers\.10"):
+        matching(graph, pattern)

@@ -57,11 +57,14 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     goes before a module of the same name.
 
     Raises:
-        GraphError: there is none; the message lists near names.
+        GraphError: there is none; the message lists near names. Or a range has numbers that are
+            in no name; the message has those that are.
     """
     if pattern in graph.op_index:
         return [op_named(graph, pattern)]
     inside = {path: _is_inside(path, pattern) for path in dict.fromkeys(graph.op_modules)}
+    if pattern not in inside:
+        _require_numbers(graph, pattern)
     pairs = zip(graph.op_names, graph.op_modules, strict=True)
     ops = [op for op, (name, path) in enumerate(pairs) if inside[path] or _matches(name, pattern)]
     if not ops and not any(mark in pattern for mark in _MARKS):
@@ -72,6 +75,26 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     raise GraphError(
         f"no op fits the pattern '{pattern}'; " + (f"near names are {near}" if near else _ALL_NAMES)
     )
+
+
+def _require_numbers(graph: ComputationGraph, pattern: str) -> None:
+    """Refuse a range that goes beyond the numbers of ops and modules at its place in names."""
+    parts = pattern.split(".")
+    names = [name.split(".") for name in dict.fromkeys([*graph.op_names, *graph.op_modules])]
+    for at, part in enumerate(parts):
+        if (found := _RANGE.fullmatch(part)) is None:
+            continue
+        numbers = [
+            int(name[at])
+            for name in names
+            if len(name) > at
+            and _is_number(name[at])
+            and all(map(_part_matches, name[:at], parts[:at]))
+        ]
+        if numbers and not min(numbers) <= int(found[1]) <= int(found[2]) <= max(numbers):
+            before = ".".join([*parts[:at], ""])
+            valid = f"{before}{min(numbers)} to {before}{max(numbers)}"
+            raise GraphError(f"'{part}' of '{pattern}' is no range of {valid}")
 
 
 def _is_inside(path: str, pattern: str) -> bool:
@@ -93,9 +116,13 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _part_matches(part: str, wanted: str) -> bool:
     found = _RANGE.fullmatch(wanted)
-    if found is None or not (part.isascii() and part.isdigit()):
+    if found is None or not _is_number(part):
         return fnmatchcase(part, wanted)
     return int(found[1]) <= int(part) <= int(found[2])
+
+
+def _is_number(part: str) -> bool:
+    return len(part) < 10 and part.isascii() and part.isdigit()
 
 
 def _near(graph: ComputationGraph, text: str) -> str:
