@@ -93,12 +93,12 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     if as_json:
         text = problem_text(written_in(plan.problem, problem_path_of(target)))
         entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
-        answer = token_answer(plan)
+        answer = token_answer(plan, orders=True)
         tokens = {} if answer is None else {"tokens": answer.data()}
         taken = {"exports": list(formats_that_take(plan))}
         print_json({**plan_data(plan, entry), **taken, **tokens})
         return
-    print_plan(plan, model, target)
+    print_plan(plan, model, target, is_searched=True)
     if table is not None:
         print_table(table.title, table.columns, table.rows)
         print_line(table.verdict)
@@ -106,12 +106,13 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     print_note(f"wrote {' and '.join(written)}")
 
 
-def print_plan(plan: Any, model: str, file: Path) -> None:
+def print_plan(plan: Any, model: str, file: Path, *, is_searched: bool = False) -> None:
     """Print the verdict, the proof, the share of each device, and the timeline.
 
     Args:
         model: name of its model.
         file: of the plan, for the commands that the verdict advises.
+        is_searched: a search has just ended with it.
     """
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_text import plan_bars
@@ -119,7 +120,7 @@ def print_plan(plan: Any, model: str, file: Path) -> None:
     from placewright.session.export import formats_that_take
     from placewright.session.language.answer import answer_lines, token_answer
 
-    if (answer := token_answer(plan)) is not None:
+    if (answer := token_answer(plan, orders=is_searched)) is not None:
         print_lines(answer_lines(plan, answer, model))
         return
     for line in verdict_lines(plan):

@@ -19,6 +19,7 @@ from placewright.frameworks.registry import reader_of_file
 from placewright.profiling.catalogue import entry_of, speed_interval
 from placewright.profiling.token_costs import ENGINE, is_streamed, token_problem
 from placewright.report.language_text import Speed, memory_lines, proof_line, speed_lines
+from placewright.session.language.orders import FasterOrder, faster_order
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.session.language.run_search import why_inexpressible
 from placewright.simulation.model import Simulator
@@ -42,6 +43,7 @@ class TokenAnswer:
     largest_context: int = 0  # for which a placement was found; 0 if unknown
     is_limited: bool = False  # by memory, not by the model
     is_measured: bool = False  # the costs are those that an engine measured on these devices
+    faster_order: FasterOrder | None = None  # of devices; None if there is none, or unknown
 
     def rate(self, phase: Phase) -> float:
         """Tokens per second of all sequences together; 0 without seconds."""
@@ -74,6 +76,7 @@ class TokenAnswer:
             "prefill_range": self.range_of("prefill"),
             "decode_range": self.range_of("decode"),
             "largest_context": self.largest_context or None,
+            "faster_order": vars(self.faster_order) if self.faster_order else None,
         }
 
 
@@ -100,6 +103,8 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
             f"a context of {answer.largest_context} tokens{longer} fits into these memories"
             f"{trained}"
         )
+    if answer.faster_order is not None:
+        lines.append(answer.faster_order.text)
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")
     return [*lines, *_costs_lines(cluster)]
@@ -133,13 +138,14 @@ def _sources_of_measurements(cluster: Cluster) -> list[str]:
     return list(dict.fromkeys(x.tokens.source for x in sheets if x is not None and x.tokens))
 
 
-def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
+def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> TokenAnswer | None:
     """The answer for a plan; None if it is not of a language model.
 
     The header of the model is read again.
 
     Args:
         contexts: look for the largest context that fits.
+        orders: look for an order of devices that is faster than the plan, which a search found.
     """
     problem = plan.problem
     if not is_of_tokens(problem):
@@ -158,10 +164,13 @@ def token_answer(plan: Plan, *, contexts: bool = True) -> TokenAnswer | None:
     kept = np.bincount(plan.placement.device_of, work.caches, minlength=problem.n_devices)
     caches = dict(zip(names, kept.tolist(), strict=True))
     measured = bool(_sources_of_measurements(cluster))
-    if not contexts:
-        return TokenAnswer(request, seconds, caches, is_measured=measured)
-    largest = largest_context(works, request, cluster, trained)
-    return TokenAnswer(request, seconds, caches, largest, largest != trained, measured)
+    answer = TokenAnswer(request, seconds, caches, is_measured=measured)
+    if orders:
+        answer = replace(answer, faster_order=faster_order(plan, work))
+    if contexts:
+        largest = largest_context(works, request, cluster, trained)
+        answer = replace(answer, largest_context=largest, is_limited=largest != trained)
+    return answer
 
 
 def memory_advice(problem: Problem) -> str | None:

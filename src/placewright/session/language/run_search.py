@@ -188,6 +188,11 @@ class LayersInRuns:
         return evaluator.is_spent or evaluator.best_value <= mode.bound * (1.0 + gap)
 
 
+def least_in_runs(problem: Problem) -> float:
+    """A lower bound of the placements of a language model whose layers lie in runs."""
+    return min((mode.bound for mode in _modes(problem)), default=math.inf)
+
+
 def _modes(problem: Problem) -> list[_Mode]:
     """Modes that the pins allow; a pinned embedding allows all, because it is only looked up."""
     host, embedding = host_columns(problem), problem.graph.op_index["embedding"]
