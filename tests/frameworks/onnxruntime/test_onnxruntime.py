@@ -284,6 +284,16 @@ def test_a_refused_segment_is_named(tmp_path: Path) -> None:
         model.reference(device)
 
 
+def test_a_fixed_dimension_stays(tmp_path: Path) -> None:
+    graph, source = read_onnx(make_branching(tmp_path / "m.onnx"))
+    name, shape = next(iter(source.shapes.items()))
+    wanted = (shape[0] + 1, *shape[1:])
+    path = str(tmp_path / "m.onnx")
+    graph, source = read_onnx(path, shapes={name: wanted})
+    with pytest.raises(InputError, match="ONNX Runtime changes no fixed dimension"):
+        OnnxRuntime().load(source, graph)
+
+
 def test_options_that_mean_nothing_are_refused() -> None:
     runtime = OnnxRuntime()
     with pytest.raises(UnknownNameError, match="INFERENCE_PRECISION_HINT"):

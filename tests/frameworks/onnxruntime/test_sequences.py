@@ -1,4 +1,4 @@
-"""Sequences stay inside a unit: only tensors go from one device to another."""
+"""Sequences and texts stay inside a unit: only numbers go from one device to another."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def write_model(path: Path, nodes: list[onnx.NodeProto], output: onnx.ValueInfoP
     onnx.save(model, path)
 
 
+def opened(path: Path) -> Session:
+    return Session(
+        str(path), runtime="onnxruntime", devices="cpu:0,cpu:1", quick=True, calibrate=False
+    )
+
+
 def test_what_makes_a_sequence_stays_with_what_reads_it(tmp_path: Path) -> None:
     """A sequence with two readers, one of them behind a tensor that was made outside."""
     one = helper.make_tensor("one", TensorProto.INT64, [], [1])
@@ -38,13 +44,7 @@ def test_what_makes_a_sequence_stays_with_what_reads_it(tmp_path: Path) -> None:
     ]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, 3])
     write_model(tmp_path / "m.onnx", nodes, output)
-    session = Session(
-        str(tmp_path / "m.onnx"),
-        runtime="onnxruntime",
-        devices="cpu:0,cpu:1",
-        quick=True,
-        calibrate=False,
-    )
+    session = opened(tmp_path / "m.onnx")
     problem = session.problem
     unit = dict(zip(problem.graph.op_names, problem.units.group_of.tolist(), strict=True))
     kept = {unit[name] for name in ("parts", "second", "t", "more", "joined")}
@@ -55,6 +55,22 @@ def test_what_makes_a_sequence_stays_with_what_reads_it(tmp_path: Path) -> None:
     compared = compare_outputs(problem, placement, session.loaded)
     assert compared.equal
     assert compared.error == 0.0
+
+
+def test_what_makes_texts_stays_with_what_reads_them(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Cast", ["e"], ["texts"], to=TensorProto.STRING),
+        helper.make_node("Cast", ["texts"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Relu", ["numbers"], ["y"]),
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [6, 3])
+    write_model(tmp_path / "m.onnx", nodes, output)
+    session = opened(tmp_path / "m.onnx")
+    problem = session.problem
+    assert problem.n_units == 3
+    placement = Placement.of(np.arange(problem.n_units) % 2)
+    assert compare_outputs(problem, placement, session.loaded).equal
 
 
 def test_a_sequence_as_an_output_is_refused(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from placewright.frameworks.weights_in_file import in_file
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
+_TEXT = 8  # ONNX's number of the element type of texts
 _SHARED_KINDS = ("FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT16", "INT8", "UINT8", "BOOL")
 
 
@@ -70,6 +71,7 @@ class OnnxParts:
         self.graph = graph
         self.path = source.path
         model = onnx.load(str(path), load_external_data=False)
+        _require_open(model, source)
         set_input_shapes(model, source.shapes)
         try:
             self.model = with_inferred_types(onnx, model)
@@ -195,19 +197,26 @@ class OnnxParts:
         return 0 if held is None else int(held.tensor_type.elem_type)
 
     def with_values_inside(self, grouping: Grouping) -> Grouping:
-        """Join groups between which a sequence, a map or an optional value passes.
+        """Join groups between which a sequence, a map, an optional value or a text passes.
 
-        Only tensors of known types can move between devices.
+        Only tensors of numbers can move between devices.
         """
         labels = grouping.group_of.copy()
         for tensor, value in enumerate(self.value_of_tensor):
-            kind = self.types[value].WhichOneof("value") if value in self.types else None
-            if kind == "tensor_type" or value not in self.op_of_value:
+            if value not in self.op_of_value or self._is_of_numbers(value):
                 continue
             ops = [self.op_of_value[value], *self.graph.tensor_consumers.row(tensor).tolist()]
             joined = np.unique(labels[ops])
             labels[np.isin(labels, joined)] = joined[0]
         return Grouping.from_labels(labels)
+
+    def _is_of_numbers(self, value: str) -> bool:
+        held = self.types.get(value)
+        return (
+            held is not None
+            and held.WhichOneof("value") == "tensor_type"
+            and held.tensor_type.elem_type != _TEXT
+        )
 
     def static_shape(self, tensor: int) -> tuple[int, ...] | None:
         """The tensor's dimensions; None if they depend on values."""
@@ -366,3 +375,23 @@ def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
         file = folder / place["location"]
         return np.memmap(file, dtype, mode="r", offset=offset, shape=tuple(tensor.dims))
     return np.ascontiguousarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder)))
+
+
+def _require_open(model: Any, source: ModelSource) -> None:
+    """Refuse shapes that change a fixed dimension, since ONNX Runtime refuses such inputs.
+
+    Raises:
+        InputError: an input has a fixed dimension of another size.
+    """
+    for value in model.graph.input:
+        dimensions = value.type.tensor_type.shape.dim
+        wanted = source.shapes.get(value.name, ())
+        for dimension, extent in zip(dimensions, wanted, strict=False):
+            if dimension.HasField("dim_value") and 0 <= dimension.dim_value != extent:
+                stated = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?"
+                          for d in dimensions]  # fmt: skip
+                raise InputError(
+                    f"input '{value.name}' of '{source.path}' is {stated}, not {list(wanted)}: "
+                    "ONNX Runtime changes no fixed dimension; leave it out of argument `shapes`, "
+                    "open it in the file, or place with argument `runtime` openvino"
+                )

@@ -284,7 +284,8 @@ class OpenVinoModel:
             tensor = openvino.Tensor(openvino.Type(array.dtype), openvino.Shape([]))
             tensor.data[...] = array
             return tensor
-        return _library().Tensor(np.ascontiguousarray(array), shared_memory=True)
+        # It shares no memory that nobody may write to.
+        return _library().Tensor(np.require(array, requirements=("C", "W")), shared_memory=True)
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
         """Copy a tensor to an array."""
@@ -508,7 +509,7 @@ class OpenVinoThroughput:
     ) -> None:
         start = time.perf_counter()
         for at, value in enumerate(sample):
-            array = np.ascontiguousarray(value)
+            array = np.require(value, requirements=("C", "W"))
             tensor = self._openvino.Tensor(array, shared_memory=array.ndim > 0)
             request.set_input_tensor(at, tensor)
 

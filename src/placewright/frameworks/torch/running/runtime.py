@@ -369,7 +369,7 @@ class TorchModel:
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """Make a tensor that shares the array's memory."""
-        return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+        return torch.from_numpy(np.require(array, requirements=("C", "W")))
 
     def flattened(self, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
         """See `execution.inputs.TakesOwnTensors`."""
