@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -153,6 +153,26 @@ def test_later_calls_leave_outputs_alone(split: Plan, kind: str) -> None:
         require_right(first, values(1), outputs)
     for at, found in enumerate(streamed):  # also after the memory of the model is free
         require_right(found, values(at), outputs)
+
+
+@pytest.mark.parametrize("kind", ["split", "one copy per device", "throughput mode", "throughput"])
+@pytest.mark.parametrize("in_flight", [None, 1, 4])
+def test_a_stream_takes_arrays_that_are_filled_again(
+    split: Plan, kind: str, in_flight: int | None
+) -> None:
+    """A camera has one buffer, and fills it while earlier samples are still under way."""
+    _, outputs = names_of(split)
+    buffer = values()
+
+    def frames() -> Iterator[dict[str, Any]]:
+        for at in range(12):
+            for name, value in values(at).items():
+                buffer[name][...] = value
+            yield buffer
+
+    with pw.load(PLANS[kind](split)) as model:
+        for at, found in enumerate(model.stream(frames(), in_flight=in_flight)):
+            require_right(found, values(at), outputs)
 
 
 def _own_threads() -> set[int | None]:

@@ -145,7 +145,7 @@ def parse_shapes(raw: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
-    extents = raw.split(",") if isinstance(raw, str) else raw
+    extents = raw.split(",") if isinstance(raw, str) else [raw] if isinstance(raw, int) else raw
     try:
         shape = tuple(int(extent) for extent in extents)
     except (TypeError, ValueError):

@@ -127,6 +127,14 @@ def test_a_cache_that_a_model_returns_is_named_with_two_ways_out() -> None:
     assert [port.name for port in read.source.signature.inputs] == ["input_ids"]
 
 
+def test_inference_in_training_mode_has_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+    pw.read(module.eval(), torch.ones(2, 4), runtime="torch")
+    assert "training mode" not in caplog.text
+    pw.read(module.train(), torch.ones(2, 4), runtime="torch")
+    assert "part '1' of module Sequential is in training mode" in caplog.text
+
+
 def test_a_single_input_may_stand_alone_in_a_run() -> None:
     x, module = torch.randn(3, 8), torch.nn.Linear(8, 4)
     plan = pw.place(

@@ -130,7 +130,7 @@ class OpenVinoRuntime:
 
         Raises:
             StalePlanError: the graph was read from another model.
-            InputError: the model cannot be read.
+            InputError: the model cannot be read, or has an input of type bf16.
         """
         if source.format != "openvino":
             raise InputError(
@@ -138,10 +138,14 @@ class OpenVinoRuntime:
                 "not know by these names; place the model again with argument `runtime` openvino"
             )
         model = _model_of(source)
+        signature = require_signature(source)
+        if port := next((port for port in signature.inputs if port.dtype == "bf16"), None):
+            raise InputError(
+                f"input '{port.name}' of '{source.path}' is bf16, for which OpenVINO's Python has "
+                "no arrays; make the input f32 in the file and convert it inside"
+            )
         nodes = NodeMap(model, graph, source)
-        return OpenVinoModel(
-            openvino_core(), model, graph, nodes, source, require_signature(source)
-        )
+        return OpenVinoModel(openvino_core(), model, graph, nodes, source, signature)
 
 
 @dataclass

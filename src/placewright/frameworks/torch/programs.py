@@ -164,7 +164,7 @@ def _read(name: str, model: FoundModel, options: TorchOptions) -> ReadProgram:
     if not isinstance(built.module, torch.nn.Module):
         raise InputError(
             f"{type(built.module).__name__} is no module; pass a torch.nn.Module, or the path of a "
-            "program that torch.export.save has written"
+            "file: save a model of another library, or a program with torch.export.save"
         )
     names = built.input_names if options.training else ()
     read = _of_program(built.module, built.example_inputs, name, options, names)

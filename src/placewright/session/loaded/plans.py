@@ -303,6 +303,9 @@ class LoadedPlan:
         server, model = self._taken_server(in_flight)
         tensors: deque[bool] = deque()  # for each sample under way: it came as tensors
         checked = self._checked(model, samples, tensors)
+        if in_flight != 1:
+            # The caller may fill the same arrays again while a sample is still under way.
+            checked = ([np.array(value) for value in values] for values in checked)
         try:
             for number, answer in enumerate(server.server.outcomes(checked)):
                 has_tensors = tensors.popleft()

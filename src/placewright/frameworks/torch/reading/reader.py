@@ -77,6 +77,8 @@ def read_inference(
     own = OwnClasses()
     exported = _exported(model, example_inputs, own)
     is_module = not isinstance(model, Path | str)
+    if not isinstance(model, Path | str):
+        _warn_of_training(model)
     if is_module and (reshaped := _reshaped(exported, example_inputs, shapes)):
         example_inputs, exported = reshaped, _exported(model, reshaped, own)
     original = fixed_program(exported, shapes)
@@ -105,6 +107,19 @@ def read_inference(
         state=named.state,
     )
     return ReadProgram(graph, source, made)
+
+
+def _warn_of_training(model: torch.nn.Module) -> None:
+    """Name a part that computes otherwise in training mode."""
+    nn = _torch().nn
+    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+    parts = ((path, part) for path, part in model.named_modules() if isinstance(part, kinds))
+    if (path := next((path for path, part in parts if part.training), None)) is not None:
+        _LOG.warning(
+            "part '%s' of module %s is in training mode, and runs so; call eval() before",
+            path,
+            type(model).__name__,
+        )
 
 
 def _reshaped(
