@@ -122,7 +122,7 @@ def _fixed(port: Port, dtype: np.dtype[Any], otherwise: Any) -> Any:
     )
 
 
-def cannot_compute(library: str, error: Exception) -> UnsuitableInputs:
+def cannot_compute(library: str, error: Exception | str) -> UnsuitableInputs:
     """The error of a run that a library gave up, because values or shapes do not suit the model."""
     reason = one_line(error, 300)
     return UnsuitableInputs(

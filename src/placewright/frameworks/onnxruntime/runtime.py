@@ -474,7 +474,7 @@ class OnnxInstance:
         try:
             self._run(self._binding)
         except Exception as error:  # ONNX Runtime has a class of its own for each status
-            raise cannot_compute("ONNX Runtime", error) from error
+            raise cannot_compute("ONNX Runtime", _innermost(error)) from error
         for state in self._state:
             state.go_on(self._binding)
         if self._is_static:
@@ -538,3 +538,9 @@ def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
     # The core of the worker does not change the session.
     options = tuple(sorted((k, v) for k, v in device.options.items() if k != "core"))
     return (tuple(sorted(segment.ops)), segment.inputs, segment.outputs, options)
+
+
+def _innermost(error: Exception) -> str:
+    """ONNX Runtime's last message with its node; operators with bodies repeat those inside."""
+    nodes, _, reason = str(error).rpartition("Status Message:")
+    return f"{nodes.rpartition('while running ')[2].strip()} {reason.strip()}".strip()

@@ -138,13 +138,13 @@ class OpenVinoRuntime:
                 "not know by these names; place the model again with argument `runtime` openvino"
             )
         model = _model_of(source)
+        nodes = NodeMap(model, graph, source)
         signature = require_signature(source)
         if port := next((port for port in signature.inputs if port.dtype == "bf16"), None):
             raise InputError(
                 f"input '{port.name}' of '{source.path}' is bf16, for which OpenVINO's Python has "
                 "no arrays; make the input f32 in the file and convert it inside"
             )
-        nodes = NodeMap(model, graph, source)
         return OpenVinoModel(openvino_core(), model, graph, nodes, source, signature)
 
 
