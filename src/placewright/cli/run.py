@@ -113,7 +113,11 @@ def _print_stream(
         print_json(stream_data(plan.problem, stream))
         return
     print_lines(stream_lines(plan.problem, stream))
-    print_table("Devices", ["device", "busy", "peak (MiB)"], stream_rows(plan.problem, stream))
+    print_table(
+        "Devices",
+        ["device", "busy in the stream", "peak memory"],
+        stream_rows(plan.problem, stream),
+    )
 
 
 def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json: bool) -> None:

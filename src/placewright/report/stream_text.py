@@ -11,7 +11,7 @@ from placewright.core.plan import PLAN
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.machine_speed import speed_note
-from placewright.report.tables import counted
+from placewright.report.tables import counted, value_text
 from placewright.simulation.stream.play import Stream
 
 
@@ -40,27 +40,28 @@ def stream_data(problem: Problem, stream: Stream) -> dict[str, Any]:
 def stream_lines(problem: Problem, stream: Stream) -> list[str]:
     """Describe a stream in lines: number of samples, period, fill, drain, latency."""
     unit, latencies = problem.time_unit, stream.latencies
+    median, late = (value_text(float(np.quantile(latencies, q)), unit) for q in (0.5, 0.95))
     steady = "exact" if stream.steady.pattern else "average of the later half"
     seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6}.get(unit)
     rate = f", {stream.rate / seconds:.4g} samples/s" if seconds else ""
     return [
         f"{len(stream.finish)} samples, at most {stream.in_flight} in flight, "
         f"{len(stream.segments)} segments each",
-        f"a sample each {stream.steady.period:.4g} {unit} once the pipeline is full ({steady}"
-        f"{rate})",
-        f"filled after {stream.fill:.4g} {unit}, drained in {stream.drain:.4g} {unit}, "
-        f"{float(stream.finish.max()):.4g} {unit} in all",
-        f"latency of a sample: median {float(np.median(latencies)):.4g} {unit}, 95th percentile "
-        f"{float(np.quantile(latencies, 0.95)):.4g} {unit}",
+        f"a sample each {value_text(stream.steady.period, unit)} once the pipeline is full "
+        f"({steady}{rate})",
+        f"filled after {value_text(stream.fill, unit)}, drained in "
+        f"{value_text(stream.drain, unit)}, "
+        f"{value_text(float(stream.finish.max()), unit)} in all",
+        f"latency of a sample: median {median}, 95th percentile {late}",
     ]
 
 
 def stream_rows(problem: Problem, stream: Stream) -> list[list[str]]:
-    """A row per device: busy share of the steady period, and peak memory in MiB."""
+    """A row per device: busy share of the steady period, and peak memory."""
     rows = zip(
         problem.cluster.device_names, _busy(problem, stream), stream.memory_peaks, strict=True
     )
-    return [[name, f"{busy:.0%}", f"{peak / 2**20:.2f}"] for name, busy, peak in rows]
+    return [[name, f"{busy:.0%}", format_bytes(peak)] for name, busy, peak in rows]
 
 
 def _busy(problem: Problem, stream: Stream) -> list[float]:
