@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ def named_in(shown: Any) -> bool:
                             (heading, ("evaluations", "core s")))
         for what in words
     )  # fmt: skip
+
+
+def test_nobody_wins_where_nobody_found_a_placement() -> None:
+    runs = (Run("auto", 0, math.inf, 10, 2.0), Run("heft", 0, math.inf, 1, 0.1))
+    assert "no placer found a placement" in ComparisonTable("s", runs, 1.0).headline
 
 
 def test_the_table_of_a_comparison() -> None:

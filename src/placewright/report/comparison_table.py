@@ -145,6 +145,8 @@ class ComparisonTable:
     def headline(self) -> str:
         """The placer with the smallest median and the next one, with their evaluations."""
         names = [row.placer for row in self.rows]
+        if names and not math.isfinite(self.rows[0].median):
+            return "no placer found a placement that satisfies the constraints"
         texts = [
             f"{self.text_of(row.median)} ({counted(round(row.evaluations), 'evaluation')}, "
             f"{row.seconds:.3g} core-seconds)"

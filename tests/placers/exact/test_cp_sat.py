@@ -261,3 +261,15 @@ def test_a_device_that_draws_much_more_leaves_the_bound_as_precise() -> None:
     value, bound, status = solve(problem)
     assert status == "optimal"
     assert value <= bound * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("ratio", [1e8, 1e12, 1e18])
+def test_a_device_may_be_slower_by_any_factor(ratio: float) -> None:
+    """The solver takes no numbers as large as its seconds in ticks of the best schedule."""
+    problem = fork_problem()
+    seconds = problem.costs.seconds.copy()
+    seconds[:, 1] *= ratio
+    found = replace(problem, costs=CostTable(frozen_floats(seconds)))
+    value, bound, status = solve(found)
+    assert (value, status) == (pytest.approx(brute_force(found), rel=3e-6), "optimal")
+    assert bound <= value

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -282,7 +282,8 @@ class Variables:
 
         self.problem = problem
         self.arrays: ProblemArrays = problem_arrays(problem)
-        self.ticks = ticks
+        # What exceeds the horizon cannot be part of a schedule; the solver refuses large numbers.
+        self.ticks = replace(ticks, most=horizon + 1)
         self.horizon = horizon
         self.model: Any = cp_model.CpModel()
         self.group_of = problem.colocation.group_of
@@ -318,10 +319,11 @@ class Ticks:
     """The unit of time: seconds become integers, rounded down so that bounds stay bounds."""
 
     seconds: float  # of one tick, > 0
+    most: float = math.inf  # ticks; longer durations count as so many
 
     def down(self, seconds: float) -> int:
         """Largest number of whole ticks within a duration."""
-        return max(0, math.floor(seconds / self.seconds * (1.0 - _ROUNDING)))
+        return max(0, math.floor(min(seconds / self.seconds * (1.0 - _ROUNDING), self.most)))
 
     def up(self, seconds: float) -> int:
         """Smallest number of whole ticks that a duration fits into."""
