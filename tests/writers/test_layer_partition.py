@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cli.runner import InProcess
 from support.gguf_files import MADE, write_gguf
+from support.small_configs import SMALL
 
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
@@ -18,7 +21,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError
 from placewright.files.plan_file import write_plan
-from placewright.session.export import printed
+from placewright.session.export import export, printed
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
@@ -85,6 +88,25 @@ def test_plans_that_ranks_cannot_express(tmp_path: Path) -> None:
     refused(plan_with(with_cpu, [0, 0, 0], embedding=cpu), "leave the CPU out")
     small = problem_of(tmp_path, kv="q8_0")
     refused(plan_with(small, [0, 0, 0]), "a cache as q8_0")
+
+
+def test_weights_of_another_format_than_the_folders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**SMALL["dense"], "dtype": "bfloat16"}))
+    said: dict[str, Any] = {"devices": "rtx-4090", "context": 256, "prompt": 20, "generate": 4}
+
+    def plan(weights: str | None) -> Plan:
+        problem = Session(f"hf:{tmp_path}", weights=weights, **said).profile()
+        return plan_with(problem, [0] * 99)
+
+    for engine in ENGINES:
+        for same in (None, "bf16"):
+            assert str(tmp_path) in printed(plan(same), engine)
+        text = rf"counts weights as q8_0, and {tmp_path} has bf16: place again without.*llama\.cpp"
+        with pytest.raises(InexpressibleError, match=text):
+            printed(plan("q8_0"), engine)
+    assert "q8_0.gguf" in printed(plan("q8_0"), "llama.cpp")
+    use = export(plan("q8_0"), "device-map", tmp_path / "map.json")
+    assert use.endswith(f"{tmp_path} has bf16: load it in that format")
 
 
 def test_command(tmp_path: Path, cli: InProcess) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+STORED = "stored_weights"  # option: format of a model's own weights, if others are counted
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -42,6 +44,17 @@ class ModelSource:
     options: Mapping[str, str] = field(default_factory=dict)
     signature: Signature | None = None
     state: tuple[str, ...] = ()
+
+    @property
+    def other_weights(self) -> str:
+        """The fact that a plan counts weights in another format than the model's own, or ""."""
+        if STORED not in self.options:
+            return ""
+        name = self.path.removeprefix("hf:")
+        return (
+            f"the plan counts weights as {self.options.get('weights')}, and {name} has "
+            f"{self.options[STORED]}"
+        )
 
     def native_name(self, op_name: str) -> str:
         """The name by which the runtime knows an op."""

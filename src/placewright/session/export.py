@@ -165,10 +165,14 @@ def _device_map(plan: Plan, path: Path) -> str:
     from placewright.writers.device_map import why_refused
 
     source, data = plan.problem.source, _mapped(plan)
+    other = "" if source is None else source.other_weights
+    note = f"; {other}: load it in that format" if other else ""
     refused = why_refused(data, () if source is None else source.state)
     loaded = _trial_note(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
-    return f"accelerate.dispatch_model(model, device_map=json.load(open({str(path)!r}))){loaded}"
+    return (
+        f"accelerate.dispatch_model(model, device_map=json.load(open({str(path)!r}))){loaded}{note}"
+    )
 
 
 def _openvino_affinity(plan: Plan, path: Path) -> str:

@@ -115,6 +115,11 @@ def command_line(plan: Plan, engine: str) -> str:
     """
     ranks, how, source = pipeline_ranks(plan), ENGINES[engine], plan.problem.source
     assert source is not None, "a plan of a language model has a source"
+    if source.other_weights:
+        raise InexpressibleError(
+            f"{source.other_weights}: place again without argument `weights`, or export to "
+            "llama.cpp"
+        )
     asked = source.options
     if asked["cache"] not in _CACHES:
         raise InexpressibleError(

@@ -452,6 +452,17 @@ def read_config(path: Path, weights: str | None) -> tuple[LanguageModel, str, st
         raise file.fault(f"it contradicts itself: {fault}") from None
 
 
+def stored_format(path: Path) -> str:
+    """Format of the weights beside a configuration; empty if only their files show it.
+
+    Raises:
+        InputError: there is no such file.
+        FileFormatError: it is no configuration.
+    """
+    file = ConfigFile(path)
+    return "" if file.is_quantized else file.dtype
+
+
 @functools.lru_cache(maxsize=8)
 def _library(path: Path, sha256: str) -> LibraryModel:
     """Build the library's model of a file, once for each content."""

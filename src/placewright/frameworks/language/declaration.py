@@ -32,6 +32,8 @@ class LanguageReader:
         step = step_of(options.shapes, model.trained_context)
         sizes = {"tokens": (step.tokens,), "context": (step.context,)}
         stated = {"weights": weights} if weights else {}
+        if options.weights is not None:
+            stated |= _stored(name, weights)
         source = ModelSource(
             name, sha256, self.formats[bool(weights)], sizes, options=stated, state=model.state
         )
@@ -61,6 +63,15 @@ def _read(name: str, weights: str | None) -> tuple[LanguageModel, str, str]:
     from placewright.frameworks.language.gguf_model import read_gguf
 
     return (*read_gguf(Path(name)), "")
+
+
+def _stored(name: str, weights: str) -> dict[str, str]:
+    """The option of a source whose own weights have another format than the counted ones."""
+    from placewright.core.source import STORED
+    from placewright.frameworks.language.config_model import stored_format
+
+    stored = stored_format(Path(name.removeprefix(READER.prefix)))
+    return {} if stored in ("", weights) else {STORED: stored}
 
 
 def _lines(model: LanguageModel, step: ModelStep) -> tuple[str, ...]:
