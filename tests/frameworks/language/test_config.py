@@ -285,6 +285,18 @@ def test_parameters_that_the_converter_renames_are_counted(name: str, tmp_path: 
     assert model.n_parameters == module.num_parameters()
 
 
+def test_a_quantization_that_is_not_read_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder_of(tmp_path, {**SMALL["dense"], "quantization_config": {"quant_method": "awq"}})
+    read_config(tmp_path, "q4_k_m")
+    assert not caplog.messages
+    for _ in range(2):
+        read_config(tmp_path, None)
+    (line,) = caplog.messages
+    assert "weights are counted as bf16; argument `weights` chooses" in line
+
+
 def test_a_configuration_without_its_prefix_is_told(tmp_path: Path, cli: InProcess) -> None:
     folder = folder_of(tmp_path, SMALL["fused"])
     for name in (folder, folder / "config.json"):

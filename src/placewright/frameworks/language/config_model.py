@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import math
 import re
 import warnings
@@ -37,6 +38,7 @@ from placewright.frameworks.language.quantizer import (
 from placewright.io.json_text import json_object, read_text
 from placewright.io.opened import shown_name
 
+_LOG = logging.getLogger(__name__)
 _LARGEST = 4 << 20  # bytes; published ones have up to half a megabyte
 _DEEPEST = 8  # objects in objects
 _MOST = 1 << 31  # of any size
@@ -60,6 +62,7 @@ class ConfigFile:
         path: of the file, or of the folder that holds it.
 
     Attributes:
+        name: of the file, as messages show it.
         model_type: as the library names the architecture.
         fields: what the library is given.
         dtype: format of the stored weights, for example ``"bf16"``.
@@ -75,7 +78,7 @@ class ConfigFile:
         file = path / "config.json" if path.is_dir() else path
         if not file.exists():
             raise InputError(f"folder '{shown_name(path)}' holds no config.json")
-        self._name = shown_name(file)
+        self.name = shown_name(file)
         text = read_text(file, limit=_LARGEST)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
         raw = json_object(text, file)
@@ -91,7 +94,7 @@ class ConfigFile:
 
     def fault(self, text: str) -> FileFormatError:
         """An error about this file."""
-        return FileFormatError(f"file '{self._name}': {text}")
+        return FileFormatError(f"file '{self.name}': {text}")
 
     def _dtype(self, raw: Mapping[str, Any]) -> str:
         found = {raw[key] for key in ("dtype", "torch_dtype") if isinstance(raw.get(key), str)}
@@ -446,6 +449,8 @@ def read_config(path: Path, weights: str | None) -> tuple[LanguageModel, str, st
     chosen = None if weights is None else format_named(weights)
     file = ConfigFile(path)
     library = _library(path, file.sha256)
+    if file.is_quantized and chosen is None:
+        _warn_of_quantized(file.name, file.sha256, file.dtype)
     try:
         return _model(library, chosen or file.dtype), file.sha256, chosen or file.dtype
     except (Contradiction, KeyError, IndexError, ZeroDivisionError) as fault:
@@ -461,6 +466,16 @@ def stored_format(path: Path) -> str:
     """
     file = ConfigFile(path)
     return "" if file.is_quantized else file.dtype
+
+
+@functools.lru_cache(maxsize=64)
+def _warn_of_quantized(name: str, sha256: str, dtype: str) -> None:
+    """Warn once for each content."""
+    del sha256
+    _LOG.warning(
+        "file '%s' has a quantization_config, which is not read: weights are counted as %s; "
+        "argument `weights` chooses a format", name, dtype
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=8)
