@@ -32,6 +32,7 @@ from placewright.frameworks.language.quantizer import bytes_of
 
 DATA = Path(__file__).parents[2] / "data" / "language"
 RECORDED: Mapping[str, Mapping[str, str]] = json.loads((DATA / "quantized.json").read_text())
+LLAMA = {**SMALL["dense"], "model_type": "llama"}
 CONTEXT = 40  # tokens; the windows are shorter
 
 
@@ -295,6 +296,24 @@ def test_a_quantization_that_is_not_read_is_told_once(
         read_config(tmp_path, None)
     (line,) = caplog.messages
     assert "weights are counted as bf16; argument `weights` chooses" in line
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        ((), ""),
+        (("num_hidden_layers", "vocab_size"), "num_hidden_layers (32), vocab_size (32000)"),
+        (("num_key_value_heads",), ""),  # one for each head, as llama has it
+    ],
+)
+def test_sizes_that_the_file_lacks_are_told(
+    lacking: tuple[str, ...], told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {key: value for key, value in LLAMA.items() if key not in lacking}
+    library_model(tmp_path, fields)
+    assert [line.partition(" lacks ")[2] for line in caplog.messages] == (
+        [f"{told}: the defaults of transformers count"] if told else []
+    )
 
 
 def test_a_configuration_without_its_prefix_is_told(tmp_path: Path, cli: InProcess) -> None:

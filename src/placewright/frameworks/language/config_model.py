@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import logging
 import math
 import re
@@ -128,6 +129,10 @@ class ConfigFile:
             raise self.fault(f"'{shown_name(key)}' is {value}; at most {most} is read")
 
 
+_SIZES = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
+    *("num_key_value_heads", "vocab_size"),
+)
 _TOKENS = 2  # of the pass that fills the caches
 _STATE_BYTES = 4  # of a number of a recurrent state, which engines keep in f32
 _EXPERTS_USED = ("num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts")
@@ -170,11 +175,31 @@ def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
         try:
             module = _module(config)
             layers = _filled_caches(module)
-            return _described(config, module, layers)
+            described = _described(config, module, layers)
         except Exception as error:  # a library meets sizes that nobody checked
             raise file.fault(
                 f"transformers builds no decoder of it: {_first_line(error)}"
             ) from None
+    if taken := _defaults(file, config):
+        listed = ", ".join(f"{key} ({value})" for key, value in taken.items())
+        _LOG.warning("file '%s' lacks %s: the defaults of transformers count", file.name, listed)
+    return described
+
+
+def _defaults(file: ConfigFile, config: Any) -> dict[str, int]:
+    """Sizes that a file lacks, with those that the library takes instead."""
+    inner = file.fields.get("text_config")
+    stated = {**file.fields, **inner} if isinstance(inner, dict) else file.fields
+    known = inspect.signature(type(config).__init__).parameters
+    taken = {}
+    for key in _SIZES:
+        own = config.attribute_map.get(key, key)
+        value = getattr(config, own, None)
+        if own in known and stated.keys().isdisjoint((key, own)) and type(value) is int:
+            taken[key] = value
+    if taken.get("num_key_value_heads") == getattr(config, "num_attention_heads", None):
+        taken.pop("num_key_value_heads", None)  # each head has its own, as older files mean it
+    return taken
 
 
 def _numbers(value: Any) -> Any:
