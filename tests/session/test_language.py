@@ -363,6 +363,8 @@ def test_a_placer_without_rules_is_followed_by_one_with_them(tmp_path: Path) -> 
     plan = pw.place(path, placer="round-robin", **said)
     assert why_inexpressible(plan.problem, plan.placement) is None
     assert plan.placer.name == "round-robin"
+    assert "round-robin" in str(plan)
+    assert "runs on" not in str(plan)  # an engine does, which the export names
 
 
 def test_pins_that_break_a_rule_are_refused_and_others_are_kept(tmp_path: Path) -> None:

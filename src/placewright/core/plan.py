@@ -19,7 +19,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.core.solution import HistoryPoint, Solution, Status, Stop
-from placewright.core.source import calls_of, calls_text
+from placewright.core.source import CLUSTER, calls_of, calls_text
 
 PLAN = "plan"  # the placement that the search found, or that a plan holds
 SEARCHED = "searched"  # the placement that the search found, if a plan holds another
@@ -190,7 +190,7 @@ def _summary(plan: Plan) -> str:
         f"bound      {_bound(plan)}",
         f"measured   {_measured(plan)}",
         f"found by   {search_text(plan.placer)}",
-        *([] if problem.source is None else [f"runs on    {plan.runtime}"]),
+        *_runtime(plan),
         *_devices(plan),
     ]
     shown = [_cut(line, WIDTH) for line in lines]
@@ -203,6 +203,12 @@ def _summary(plan: Plan) -> str:
     if len(skipped) > room:
         skipped = [*skipped[: room - 1], f"{_INDENT}... and more in plan.left_out"]
     return "\n".join([*shown, *skipped])
+
+
+def _runtime(plan: Plan) -> list[str]:
+    """The runtime; none runs graphs alone and language models, whose plans are exported."""
+    source = plan.problem.source
+    return [] if source is None or CLUSTER in source.options else [f"runs on    {plan.runtime}"]
 
 
 _ENDED = {

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+# option of a language model: the devices of its request, as the file of a cluster has them
+CLUSTER = "cluster"
 STORED = "stored_weights"  # option: format of a model's own weights, if others are counted
 
 

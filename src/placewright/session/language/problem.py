@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from placewright.core.cluster import Cluster
 from placewright.core.pools import pools_text
 from placewright.core.problem import Problem
+from placewright.core.source import CLUSTER
 from placewright.errors import FieldError, InputError
 from placewright.execution.token_work import TokenRequest
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
@@ -18,7 +19,6 @@ from placewright.session.language.kept_rates import kept_engine_cluster
 from placewright.session.models import Model
 from placewright.session.request import Request
 
-_CLUSTER = "cluster"  # option of the source: the devices, as the file of a cluster has them
 _PROMPT, _GENERATE = 512, 128  # tokens, as llama-bench has them
 _LEAST_CONTEXT = 4096
 _MICRO_BATCH = 512  # tokens, as llama.cpp has them
@@ -46,7 +46,7 @@ def language_problem(read: Model, request: Request) -> Problem:
     cluster = cluster_of_request(request)
     work = read.works(asked_tokens(request, read.trained_context))
     text = json.dumps(cluster_data(cluster), separators=(",", ":"))
-    source = replace(work.source, options={**work.source.options, _CLUSTER: text})
+    source = replace(work.source, options={**work.source.options, CLUSTER: text})
     return token_problem(replace(work, source=source), cluster)
 
 
@@ -178,7 +178,7 @@ def _kept_devices(names: str | None) -> Cluster | None:
 
 def is_of_tokens(problem: Problem) -> bool:
     """True if a problem is that of a request to a language model."""
-    return problem.source is not None and _CLUSTER in problem.source.options
+    return problem.source is not None and CLUSTER in problem.source.options
 
 
 def physical_cluster(problem: Problem) -> Cluster:
@@ -189,7 +189,7 @@ def physical_cluster(problem: Problem) -> Cluster:
     """
     assert problem.source is not None
     try:
-        document = json.loads(problem.source.options[_CLUSTER])
+        document = json.loads(problem.source.options[CLUSTER])
         return cluster_of(ClusterDocument.model_validate(document))
     except (ValueError, RecursionError) as fault:
         first = next(iter(str(fault).splitlines()), "")
