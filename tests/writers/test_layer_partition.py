@@ -106,7 +106,7 @@ def test_weights_of_another_format_than_the_folders_are_refused(tmp_path: Path) 
             printed(plan("q8_0"), engine)
     assert "q8_0.gguf" in printed(plan("q8_0"), "llama.cpp")
     use = export(plan("q8_0"), "device-map", tmp_path / "map.json")
-    assert use.endswith(f"{tmp_path} has bf16: load it in that format")
+    assert use.endswith(f"{tmp_path} has bf16: load it in a format as small")
 
 
 def test_command(tmp_path: Path, cli: InProcess) -> None:

@@ -166,7 +166,7 @@ def _device_map(plan: Plan, path: Path) -> str:
 
     source, data = plan.problem.source, _mapped(plan)
     other = "" if source is None else source.other_weights
-    note = f"; {other}: load it in that format" if other else ""
+    note = f"; {other}: load it in a format as small" if other else ""
     refused = why_refused(data, () if source is None else source.state)
     loaded = _trial_note(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
