@@ -56,7 +56,9 @@ def learned_values(folder: Path) -> dict[str, str]:
             [run for run in read_runs(folder / "learned-more.json") if run.evaluations == 500],
         )
     )
-    bare = runs_by_problem(read_runs(folder / "learned-bare.json"))
+    bare = runs_by_problem(
+        [run for run in read_runs(folder / "learned-bare.json") if run.evaluations == 500]
+    )
     judged = _judged(groups)
     stored = stored_rows(folder)
     files = ("learned.json", "learned-bare.json", "learned-more.json")

@@ -63,6 +63,7 @@ SUITES: dict[str, SuitePage] = {
     "learned-500": _learned_page("learned", 500),
     "learned-5000": _learned_page("learned", 5000),
     "learned-bare-500": _learned_page("learned-bare", 500),
+    "learned-bare-5000": _learned_page("learned-bare", 5000),
     "learned-more-500": _learned_page("learned-more", 500),
     "learned-more-5000": _learned_page("learned-more", 5000),
     **{
