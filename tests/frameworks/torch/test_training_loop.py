@@ -248,6 +248,44 @@ def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
         assert losses_of(again, Gpt, 2) == losses  # each load starts from the module's values
 
 
+class Frozen(nn.Module):
+    """A backbone that does not train, with normalisation in evaluation mode, under a new head."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.backbone = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
+        self.backbone[1].running_mean.copy_(torch.randn(5))  # type: ignore[union-attr, operator]
+        self.register_buffer("unread", torch.randn(2))
+        self.head = nn.Linear(5, 4)
+        self.requires_grad_(False).head.requires_grad_(True)
+        self.backbone.eval()
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.head(self.backbone(x)), labels)
+
+
+def test_a_checkpoint_brings_back_what_does_not_train(tmp_path: Path) -> None:
+    """Another process has another backbone, which stays its own until `write_back`."""
+    batch = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 4
+    module, path = Frozen(1), tmp_path / "step.safetensors"
+    plan = plan_of_step(module, batch, seed=1, optimizer="adamw")
+    pw.write_plan(tmp_path / "plan.json", plan)
+    with pw.load(plan) as step:
+        step(*batch)
+        step.save(path)
+        expected = [step(*batch) for _ in range(3)]
+    fresh = Frozen(2)
+    own = {name: value.clone() for name, value in fresh.state_dict().items()}
+    with pw.load(tmp_path / "plan.json", model=fresh, example_inputs=batch) as step:
+        step.restore(path)
+        assert [step(*batch) for _ in range(3)] == pytest.approx(expected, rel=1e-5)
+        assert all(torch.equal(value, own[name]) for name, value in fresh.state_dict().items())
+        step.write_back(fresh)
+    for name, value in module.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], value) is not name.startswith("head"), name
+
+
 def test_a_step_that_failed_half_way_asks_for_a_state() -> None:
     with loaded(Gpt, optimizer="sgd") as step:
         state = step.state_dict()

@@ -270,7 +270,9 @@ class TorchStepState:
     ) -> None:
         assert program.step is not None
         self._parts: StepParts = program.step
+        self._updates = program.updates
         self._initial, self._copies, self._draws = initial, copies, draws
+        self._replaced: dict[str, torch.Tensor] = {}  # values of a checkpoint that no step changes
         self._steps = 0
         self.learning_rate = self._parts.learning_rate
 
@@ -302,9 +304,8 @@ class TorchStepState:
         """Copies of all state, in the processor's memory, by its names in a checkpoint."""
         values: dict[str, Any] = {}
         for name, paths in self._parts.paths.items():
-            value = next(iter(self._tensors(name)), self._initial[name])
             for path in paths:
-                values[path] = value.detach().cpu().clone()
+                values[path] = self._value(name).detach().cpu().clone()
         values[_STEPS] = torch.tensor(self._steps)
         values[_SEED] = torch.tensor(self._draws.seed)
         return values
@@ -322,7 +323,8 @@ class TorchStepState:
         if unknown := sorted(set(values) - expected):
             raise InputError(f"this step has no state '{unknown[0]}'; it is of another step")
         given = {
-            name: torch.as_tensor(values[paths[0]]) for name, paths in self._parts.paths.items()
+            name: torch.as_tensor(values[paths[0]]).detach().cpu()
+            for name, paths in self._parts.paths.items()
         }
         for name, value in given.items():
             wanted = self._initial[name]
@@ -332,8 +334,7 @@ class TorchStepState:
                     f"{list(value.shape)}, expected {wanted.dtype} {list(wanted.shape)}"
                 )
         for name, value in given.items():
-            for tensor in self._tensors(name):
-                tensor.copy_(value)
+            self._set(name, value)
         self._steps = int(values[_STEPS])
         self._draws.seed = int(values[_SEED])
 
@@ -395,6 +396,22 @@ class TorchStepState:
         except SafetensorError as error:
             raise FileFormatError(f"file '{path}' is no checkpoint: {one_line(error)}") from None
         self.load_state_dict(values)
+
+    def _set(self, name: str, value: torch.Tensor) -> None:
+        """Give a tensor of state a value, and leave the user's module as it is."""
+        if name in self._updates:
+            for tensor in self._tensors(name):
+                tensor.copy_(value)
+        elif not torch.equal(self._value(name).cpu(), value):
+            # What no step changes, such as a frozen parameter, shares the module's memory so far.
+            self._replaced[name] = value.clone()
+            for tensor in self._tensors(name):
+                tensor.data = torch.empty_like(tensor).copy_(value)
+
+    def _value(self, name: str) -> torch.Tensor:
+        """The present value of a tensor of state, also of one that no segment reads."""
+        unread = self._replaced.get(name, self._initial[name])
+        return next(iter(self._tensors(name)), unread)
 
     def _tensors(self, name: str) -> list[torch.Tensor]:
         """The copies of a tensor of state that segments change or read."""

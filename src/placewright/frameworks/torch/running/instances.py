@@ -32,9 +32,12 @@ class DeviceState:
         initial: name -> initial value, on any device; tied parameters share it.
         constant: returns the value of a name on the device, which may be shared.
         changing: names whose values change; this object has copies of them.
+        replaceable: names whose values a checkpoint may replace. This object has tensors of its own
+            for them, which share memory with the model until then.
         tensors: name -> value, for names that were requested.
         held: name -> new value that a later segment writes.
-        copies: id of an initial value -> its copy; states that share them change the same tensors.
+        copies: id of an initial value -> the tensor of a name that changes or is replaceable;
+            states that share them change the same tensors.
         draws: of random operators.
     """
 
@@ -42,6 +45,7 @@ class DeviceState:
     initial: Mapping[str, torch.Tensor]
     constant: Callable[[str], torch.Tensor]
     changing: Collection[str]
+    replaceable: Collection[str] = ()
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     held: dict[str, torch.Tensor] = field(default_factory=dict)
     copies: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -50,10 +54,14 @@ class DeviceState:
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor of a name; tied parameters share it."""
         if name not in self.tensors:
-            if name in self.changing:
+            if name in self.changing or name in self.replaceable:
                 initial = self.initial[name]
                 if id(initial) not in self.copies:
-                    self.copies[id(initial)] = initial.to(self.device, copy=True)
+                    self.copies[id(initial)] = (
+                        initial.to(self.device, copy=True)
+                        if name in self.changing
+                        else self.constant(name).data
+                    )
                 self.tensors[name] = self.copies[id(initial)]
             else:
                 self.tensors[name] = self.constant(name)

@@ -474,6 +474,7 @@ class TorchModel:
             constants,
             lambda name: self._constant(name, device),
             changing,
+            () if self.program.step is None else self.program.step.paths,
             copies=copies,
             draws=self._draws or Draws(),
         )
