@@ -128,3 +128,29 @@ def test_an_interrupt_ends_copies_that_are_stuck() -> None:
             way.run_many([[np.float64(0)]])
     finally:
         stuck.set()
+
+
+class Counted(Adding):
+    """Its only output is the number of the request, by which random operators would draw."""
+
+    def compile(self, segments: Any, devices: Any) -> list[Any]:
+        return [_Numbered() for _ in segments]
+
+
+class _Numbered:
+    is_random = True
+
+    def instance(self) -> _Numbered:
+        return _Numbered()
+
+    def begin(self, number: int) -> None:
+        self.number = number
+
+    def run(self, inputs: Any) -> list[Any]:
+        return [np.float64(self.number)]
+
+
+def test_copies_draw_by_the_number_of_the_sample() -> None:
+    with copies(Counted(GRAPH), 3) as way:
+        answers = way.run_many([[np.float64(0)]] * 20)
+    assert [float(one.outputs[0]) for one in answers] == list(range(20))

@@ -19,6 +19,7 @@ from placewright.execution.requests import (
     RequestTensors,
     Slot,
     new_slot,
+    request_numbers,
 )
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -163,6 +164,7 @@ class Copy:
         self._compiled = [[made] for made in compiled]
         self._tensors = RequestTensors(model, segments, Members.of(devices))
         self._numbers = itertools.count()
+        self._draws = request_numbers()
         self._idle: list[Slot] = []
         self._device = devices[segments[0].device]
         self._preparing = model if isinstance(model, PreparesCallers) else None
@@ -183,7 +185,9 @@ class Copy:
             slot = new_slot(self._compiled)
         slot.inputs = inputs
         n = len(self._turns)
-        request = RequestProgress(slot, next(self._numbers), [], [], [(0.0, 0.0)] * n, n)
+        spans = [(0.0, 0.0)] * n
+        number, draw = next(self._numbers), next(self._draws)
+        request = RequestProgress(slot, number, [], [], spans, n, draw=draw)
         with self._prepared():
             try:
                 execution = self._executed(request)

@@ -19,7 +19,14 @@ from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.errors import RuntimeFailure
 from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy
-from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
+from placewright.execution.requests import (
+    Execution,
+    Outcome,
+    Sample,
+    executions,
+    in_order,
+    request_numbers,
+)
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
     LoadedModel,
@@ -174,7 +181,7 @@ class CopyPerDevice:
     """
 
     def __init__(self, runners: Sequence[ConcurrentRunner], *, in_flight: int | None = None):
-        self._runners = tuple(runners)
+        self._runners, self._draws = tuple(runners), request_numbers()
         self.in_flight = len(self._runners) + 1 if in_flight is None else in_flight
         self._window = 2 * self.in_flight if in_flight is None else in_flight
         if self.in_flight < 1:
@@ -217,7 +224,7 @@ class CopyPerDevice:
         Samples are taken as `ConcurrentRunner.outcomes` takes them. Leaving the loop early closes
         the runners.
         """
-        waiting: SimpleQueue[tuple[int, Sample] | None] = SimpleQueue()
+        waiting: SimpleQueue[tuple[int, int, Sample] | None] = SimpleQueue()
         done: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
         threads = [
             threading.Thread(target=_serve, args=(runner, waiting, done), daemon=True)
@@ -228,7 +235,7 @@ class CopyPerDevice:
         try:
             yield from in_order(
                 iter(samples),
-                lambda number, sample: waiting.put((number, sample)),
+                lambda number, sample: waiting.put((number, next(self._draws), sample)),
                 done.get,
                 in_flight=self.in_flight,
                 window=self._window,
@@ -244,14 +251,14 @@ class CopyPerDevice:
 
 def _serve(
     runner: ConcurrentRunner,
-    waiting: SimpleQueue[tuple[int, Sample] | None],
+    waiting: SimpleQueue[tuple[int, int, Sample] | None],
     done: SimpleQueue[tuple[int, Outcome]],
 ) -> None:
     """Run samples on one device until None comes."""
     while (item := waiting.get()) is not None:
-        number, sample = item
+        number, draw, sample = item
         try:
-            result = next(iter(list(runner.outcomes([sample]))))
+            result = next(iter(list(runner.outcomes([sample], iter([draw])))))
         except BaseException as error:  # goes to the thread that waits for this sample
             result = error if isinstance(error, RuntimeFailure) else RuntimeFailure(str(error))
         done.put((number, result))

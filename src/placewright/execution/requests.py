@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -47,6 +51,40 @@ class Execution:
 
 
 Outcome = Execution | RuntimeFailure
+
+_NUMBERS: ContextVar[Iterator[int] | None] = ContextVar("numbers", default=None)
+
+
+@runtime_checkable
+class DrawsByRequest(Protocol):
+    """An instance whose random numbers may depend on the request."""
+
+    @property
+    def is_random(self) -> bool:
+        """True if it draws random numbers."""
+        ...
+
+    def begin(self, number: int) -> None:
+        """Tell it the number of its next request."""
+        ...
+
+
+@contextmanager
+def numbered(numbers: Iterator[int]) -> Iterator[None]:
+    """Number the requests of all runners that are made inside together, in order of their start.
+
+    Then random numbers depend neither on the runner nor on how many requests are in flight.
+    """
+    before = _NUMBERS.set(numbers)
+    try:
+        yield
+    finally:
+        _NUMBERS.reset(before)
+
+
+def request_numbers() -> Iterator[int]:
+    """Numbers of requests for a runner that is made here, see `numbered`; by default its own."""
+    return _NUMBERS.get() or itertools.count()
 
 
 def executions(outcomes: Iterable[Outcome]) -> list[Execution]:
@@ -117,6 +155,7 @@ class Slot:
     boundary: dict[int, NativeTensor] | None = None
     # whether an instance queues its work, see `RunsAsynchronously`
     is_asynchronous: bool = False
+    random: tuple[DrawsByRequest, ...] = ()  # instances that draw random numbers
 
     def reset_state(self) -> None:
         """Give the state of all instances its initial value."""
@@ -137,8 +176,10 @@ def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:
         made = {id(x): x.instance() for x in {id(x): x for x in row}.values()}
         instances.append([made[id(x)] for x in row])
     # Asked once: a look at the type of each instance in each request takes longer than its cut.
-    queues = any(isinstance(made, RunsAsynchronously) for row in instances for made in row)
-    return Slot(instances, is_asynchronous=queues)
+    every = [made for row in instances for made in row]
+    queues = any(isinstance(made, RunsAsynchronously) for made in every)
+    random = tuple(made for made in every if isinstance(made, DrawsByRequest) and made.is_random)
+    return Slot(instances, is_asynchronous=queues, random=random)
 
 
 @dataclass(eq=False)
@@ -146,7 +187,7 @@ class RequestProgress:
     """Progress of a request."""
 
     slot: Slot
-    number: int
+    number: int  # in its runner
     waiting: list[int]  # segments that each segment still waits for
     turns: list[int]  # next turn of each device; written by its worker alone
     spans: list[tuple[float, float]]
@@ -160,6 +201,7 @@ class RequestProgress:
     running: dict[int, None] = field(default_factory=dict)  # segments, as they began
     busy: int = 0  # segments that are being run
     lock: threading.Lock = field(default_factory=threading.Lock)
+    draw: int = 0  # number by which its random operators draw, see `numbered`
 
     def begin(self) -> bool:
         """Note that a segment is about to run; return False if the request has failed."""
@@ -270,6 +312,8 @@ class RequestTensors:
     def send_inputs(self, request: RequestProgress) -> None:
         """Send the graph inputs of a request to the memories where they are read."""
         slot = request.slot
+        for instance in slot.random:
+            instance.begin(request.draw)
         slot.tensors.clear()
         for tensor, value, memories in zip(
             self.inputs, slot.inputs or (), self.routes.inputs, strict=True

@@ -39,6 +39,7 @@ from placewright.execution.requests import (
     Slot,
     in_order,
     new_slot,
+    request_numbers,
 )
 from placewright.execution.routes import dependencies, turns_of
 from placewright.execution.runtime import (
@@ -108,7 +109,7 @@ class ConcurrentRunner:
         self._queues: list[SimpleQueue[RequestProgress | None]] = [
             SimpleQueue() for _ in self._members.devices
         ]
-        self._numbers = itertools.count()
+        self._numbers, self._draws = itertools.count(), request_numbers()
         self._limit, self._is_stuck = current_limit(), False
         self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
@@ -169,7 +170,7 @@ class ConcurrentRunner:
         slot.inputs, slot.boundary = values, {} if keep_tensors else None
         try:
             self._require_open()  # also after having waited for others
-            done = self._next_finished(self._launch(slot, SimpleQueue()).finished)
+            done = self._next_finished(self._started(slot).finished)
             answer = self._tensors.execution(done) if done.error is None else done.error
         except BaseException as error:
             self._give_up(error)
@@ -196,17 +197,24 @@ class ConcurrentRunner:
                 raise outcome
             yield outcome
 
-    def outcomes(self, requests: Iterable[Sequence[HostArray]]) -> Iterator[Outcome]:
+    def outcomes(
+        self, requests: Iterable[Sequence[HostArray]], draws: Iterator[int] | None = None
+    ) -> Iterator[Outcome]:
         """Execute requests as they come; yield their executions or failures in order.
 
         With F in flight, request k + F is taken from `requests` only when the caller has fetched
         the answer to request k and asks for the next one. So a request may depend on that answer.
         Leaving the loop early closes the runner.
 
+        Args:
+            requests: values of all inputs of each, in the model's own order.
+            draws: numbers by which random operators draw; default those of this runner.
+
         Raises:
             RuntimeFailure: the runner is closed.
         """
         self._require_open()
+        draws = draws or self._draws
         free = deque(self._slots)
         finished: SimpleQueue[RequestProgress] = SimpleQueue()
         place_of: dict[int, int] = {}  # request number -> place in `requests`
@@ -214,7 +222,7 @@ class ConcurrentRunner:
         def start(place: int, inputs: Sequence[HostArray]) -> None:
             slot = free.popleft()
             slot.inputs, slot.boundary = self._values(inputs), None
-            place_of[self._launch(slot, finished).number] = place
+            place_of[self._launch(slot, finished, next(draws)).number] = place
 
         def wait() -> tuple[int, Outcome]:
             done = self._next_finished(finished)
@@ -241,7 +249,7 @@ class ConcurrentRunner:
         slot.boundary = None
         try:
             for _ in range(runs):
-                done = self._next_finished(self._launch(slot, SimpleQueue()).finished)
+                done = self._next_finished(self._started(slot).finished)
                 if done.error is not None:
                     raise done.error
                 seconds.append(done.seconds)
@@ -315,7 +323,12 @@ class ConcurrentRunner:
             raise InputError(f"the model has {n} inputs, got values for {count}")
         return [self.model.from_host(value) for value in self.model.signature.ascending(inputs)]
 
-    def _launch(self, slot: Slot, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
+    def _started(self, slot: Slot) -> RequestProgress:
+        return self._launch(slot, SimpleQueue(), next(self._draws))
+
+    def _launch(
+        self, slot: Slot, finished: SimpleQueue[RequestProgress], draw: int
+    ) -> RequestProgress:
         n_segments = len(self.segments)
         needs, turns = list(self._needs), [0] * len(self.devices)
         request = RequestProgress(
@@ -326,6 +339,7 @@ class ConcurrentRunner:
             [(0.0, 0.0)] * n_segments,
             n_segments,
             finished,
+            draw=draw,
         )
         self._under_way[request.number] = request
         self._tensors.send_inputs(request)

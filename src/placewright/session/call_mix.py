@@ -24,6 +24,7 @@ from placewright.errors import FieldError, InfeasibleError, InputError, Mismatch
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.inputs import GivenInputs, flattened, given_inputs
 from placewright.execution.placements import LoadsBeside
+from placewright.execution.requests import numbered, request_numbers
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
@@ -395,7 +396,7 @@ class LoadedCalls:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._turns = Turns()
-        with ExitStack() as stack:
+        with ExitStack() as stack, numbered(request_numbers()):
             self._loaded = [
                 stack.enter_context(LoadedPlan(one, model, in_flight=1, turns=self._turns))
                 for one, model in models_of_calls(plan)

@@ -170,7 +170,7 @@ class Session:
         """Execute a plan once; see `placewright.run`."""
         running.require_here(plan.problem)
         if calls_of(plan.problem.source):
-            with LoadedCalls(plan) as calls:
+            with KEPT.counting(plan), LoadedCalls(plan) as calls:
                 given = calls.random_inputs() if inputs is None else inputs
                 return _as_given(calls.run(given), is_named=isinstance(inputs, Mapping))
         with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:

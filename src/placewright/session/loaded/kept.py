@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -16,6 +17,7 @@ from placewright.core.quantities import parse_bytes
 from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.direct import KeepsState
+from placewright.execution.requests import numbered
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
 from placewright.session.loaded.plans import LoadedPlan
@@ -38,6 +40,7 @@ class KeptPlans:
         self._lock = threading.RLock()
         self._plans: dict[_Key, LoadedPlan] = {}  # the one used last stands last
         self._hashes: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
+        self._numbers: dict[str, Iterator[int]] = {}  # of the calls of each plan, by its hash
 
     @contextmanager
     def using(self, plan: Plan, load: Callable[[], LoadedModel]) -> Iterator[LoadedPlan]:
@@ -64,11 +67,20 @@ class KeptPlans:
                         closing.callback(loaded.close)
                 raise
 
+    def counting(self, plan: Plan) -> AbstractContextManager[None]:
+        """Let plans that are loaded inside go on counting calls, by which random operators draw.
+
+        So a plan that is loaded for each call does not draw the same numbers in each.
+        """
+        with self._lock:
+            return numbered(self._numbers.setdefault(self._hash(plan), itertools.count()))
+
     def clear(self) -> None:
         """Close all plans that are kept."""
         with self._lock:
             plans = list(self._plans.values())
             self._plans.clear()
+            self._numbers.clear()
         for loaded in plans:
             loaded.close()
 
@@ -83,9 +95,12 @@ class KeptPlans:
         for other in [other for other in self._plans if other[0] == key[0]]:
             self._plans.pop(other).close()  # its model has changed
         model = load()
-        loaded = LoadedPlan(plan, model)
+        if plan.problem.objective == "training":
+            return LoadedPlan(plan, model), False  # each call does the first step
+        with self.counting(plan):
+            loaded = LoadedPlan(plan, model)
         changes = isinstance(model, KeepsState) and model.keeps_state
-        if changes or plan.problem.objective == "training" or loaded.weight > _limit():
+        if changes or loaded.weight > _limit():
             return loaded, False
         self._plans[key] = loaded
         self._shrink()

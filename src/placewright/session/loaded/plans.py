@@ -37,7 +37,7 @@ from placewright.execution.placements import (
     whole_model_runner,
 )
 from placewright.execution.processor import usable_cores
-from placewright.execution.requests import Execution
+from placewright.execution.requests import Execution, numbered, request_numbers
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.profiling.stream_calibration import stream_runner
@@ -133,9 +133,10 @@ class LoadedPlan:
         self._changed = threading.Condition()
         self._under_way = 0
         self._turns = turns or Turns()
+        self._numbers = request_numbers()  # of calls and samples, for random operators
         self._idle: dict[int | None, list[_Server]] = {}
         self._busy: list[_Server] = []
-        with limited(plan):
+        with limited(plan), numbered(self._numbers):
             self._runner = self._made_runner(model, 1 if self._one_by_one else in_flight)
 
     def __enter__(self) -> LoadedPlan:
@@ -346,7 +347,7 @@ class LoadedPlan:
                 self._busy.append(idle.pop())
                 return self._busy[-1], model
         stack = ExitStack()
-        with limited(self.plan):
+        with limited(self.plan), numbered(self._numbers):
             server = _Server(
                 recommended_server(self.plan, model, stack, in_flight=in_flight), stack
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.exported_program import OwnClasses, tensor_inputs
 from placewright.execution.state_pairs import Pairs
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.reading.state import changes_in_place
 
 if TYPE_CHECKING:
@@ -312,9 +314,16 @@ def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> 
 def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """A function that runs a program as PyTorch itself does: values in, outputs out.
 
-    It restores the state that the program changes.
+    It restores the state that the program changes. Random operators draw other numbers in each
+    call, while the user's generator stays as it is.
     """
     import torch
+
+    from placewright.frameworks.torch.draws import PrivateDraws
+
+    parts = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    is_random = any(draws_random_numbers(node) for part in parts for node in part.graph.nodes)
+    draws = PrivateDraws() if is_random else None
 
     @functools.cache
     def made() -> Any:
@@ -323,7 +332,7 @@ def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], l
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         module = made()
         before = {name: value.detach().clone() for name, value in module.named_buffers()}
-        with torch.no_grad():
+        with nullcontext() if draws is None else draws.entered(), torch.no_grad():
             # A result may be a buffer itself, which is restored below.
             outputs = [value.clone() for value in called(program, module, values)]
             for name, value in module.named_buffers():

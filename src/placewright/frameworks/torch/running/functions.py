@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import shutil
-import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from torch.fx import Node
 
 from placewright.errors import FileFormatError, InputError, RuntimeFailure
+from placewright.frameworks.torch.draws import drawn, users_seed
 from placewright.frameworks.torch.reading.calls import draws_random_numbers, is_item
 from placewright.frameworks.torch.reading.fx_program import FxProgram, StepParts
 from placewright.frameworks.torch.running.script import NotScriptable, compiled_script, script_text
@@ -29,7 +29,6 @@ from placewright.io.opened import opened
 from placewright.io.written import write_files
 
 _LOG = logging.getLogger(__name__)
-_RANDOM = threading.Lock()  # a process has one generator of random numbers for the CPU
 MODES = ("eager", "inductor")
 # TorchScript marks the line of the call that failed: "name = torch.ops.aten.add(...)".
 _FAILED_CALL = re.compile(r"^ *(\S[^=\n]*) = torch\.ops\.[^\n]*\n *~+ <--- HERE", re.MULTILINE)
@@ -41,11 +40,18 @@ class Draws:
     """Source of random numbers for random operators: a seed and the number of the step."""
 
     seed: int | None = None  # None is PyTorch's initial seed
-    number: int | None = None  # None lets each instance count its own runs
+    number: int | None = None  # None takes the number of the request
 
 
 class SegmentFunction(Protocol):
-    """Executes one segment. Two threads may call one function at the same time."""
+    """Executes one segment. Two threads may call one function at the same time.
+
+    Attributes:
+        is_random: some of its operators draw random numbers. The state that `state_box` returns
+            then has an attribute `number`, of the request that runs next.
+    """
+
+    is_random: bool
 
     def state_box(self, tensors: Sequence[torch.Tensor], draws: Draws | None = None) -> Any:
         """Convert state, once, to the form that `run` takes."""
@@ -63,14 +69,17 @@ class SegmentFunction(Protocol):
 def segment_function(segment: SegmentModule, mode: str) -> SegmentFunction:
     """Make the function of a segment for one of `MODES`.
 
+    Compiled code would draw from the default generators, so that segments with random operators
+    are never compiled.
+
     Raises:
         InputError: there is no such mode, or no compiler for it.
     """
-    if mode == "inductor":
-        return CompiledFunction(segment)
-    if mode != "eager":
+    if mode not in MODES:
         raise InputError(f"option 'compile' is one of {', '.join(MODES)}, got '{mode}'")
     try:
+        if mode == "inductor" and not any(map(_is_random, segment.module.graph.nodes)):
+            return CompiledFunction(segment)
         return ScriptedFunction(segment)
     except NotScriptable as reason:
         _LOG.info("a segment runs in Python, step by step: %s", reason)
@@ -83,6 +92,8 @@ class ScriptedFunction:
     Raises:
         NotScriptable: an operator has no TorchScript form.
     """
+
+    is_random = False
 
     def __init__(self, segment: SegmentModule) -> None:
         self._function = compiled_script(script_text(segment.module, segment.n_inputs))
@@ -111,14 +122,16 @@ class SteppedFunction:
     """Python calls one operator after the other and drops values after their last use.
 
     Operators that draw random numbers are seeded by a seed (without one, PyTorch's initial seed),
-    their own number and the number of runs so far. So their numbers depend neither on the order of
-    the devices nor on the split.
+    their own name and the number of the request or step. So their numbers depend neither on the
+    order of the devices, nor on the split, nor on how many requests are in flight.
     """
 
     def __init__(self, segment: SegmentModule) -> None:
         graph = segment.module.graph
         self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         self._calls = [node for node in graph.nodes if node.op == "call_function"]
+        self._random = set(filter(_is_random, self._calls))
+        self.is_random = bool(self._random)
         self._results: list[Node] = list(next(n for n in graph.nodes if n.op == "output").args[0])
         last: dict[Node, Node] = {}
         for node in self._calls:
@@ -134,23 +147,23 @@ class SteppedFunction:
     def state_box(
         self, tensors: Sequence[torch.Tensor], draws: Draws | None = None
     ) -> _SteppedState:
-        """A plain list, with the number of runs."""
+        """A plain list, with what random operators draw from."""
         return _SteppedState(list(tensors), draws or Draws())
 
     def run(self, entering: list[torch.Tensor], state: _SteppedState) -> list[torch.Tensor]:
         """Call every operator in order."""
         arguments = [*entering, *state.tensors]
         entering.clear()
-        number, state.runs = state.runs, state.runs + 1
-        number = number if state.draws.number is None else state.draws.number
-        seed = torch.initial_seed() if state.draws.seed is None else state.draws.seed
         values: dict[Node, Any] = dict(zip(self._placeholders, arguments, strict=True))
         del arguments
         for node in self._calls:
             args = torch.fx.node.map_arg(node.args, values.__getitem__)
             kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
             try:
-                values[node] = _called(node, args, kwargs, (seed, number))
+                if node in self._random:
+                    values[node] = drawn(node.target, args, kwargs, state.seed(node))
+                else:
+                    values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
             except Exception as error:  # operators raise any type
                 raise _failure(error, node.name) from error
             del args, kwargs
@@ -165,6 +178,8 @@ class CompiledFunction:
     Raises:
         InputError: there is no C++ compiler.
     """
+
+    is_random = False
 
     def __init__(self, segment: SegmentModule) -> None:
         compiler = os.environ.get("CXX", "")
@@ -209,11 +224,22 @@ def script_list(tensors: Sequence[torch.Tensor]) -> Any:
 
 @dataclass
 class _SteppedState:
-    """State of a stepped function, with the number of its runs so far."""
+    """State of a stepped function, and what its random operators draw from.
+
+    Attributes:
+        number: of the request, see `execution.requests.DrawsByRequest`.
+    """
 
     tensors: list[torch.Tensor]
     draws: Draws
-    runs: int = 0
+    number: int = 0
+
+    def seed(self, node: Node) -> int:
+        """The seed of a random operator in the present request or step."""
+        draws = self.draws
+        seed = users_seed() if draws.seed is None else draws.seed
+        number = self.number if draws.number is None else draws.number
+        return zlib.crc32(f"{seed} {node.meta.get('op', node.name)} {number}".encode())
 
 
 def _failure(error: Exception, name: str = "") -> RuntimeFailure:
@@ -231,19 +257,8 @@ def _failure(error: Exception, name: str = "") -> RuntimeFailure:
     return RuntimeFailure(f"{where}{line}")
 
 
-def _called(node: Node, args: Any, kwargs: Any, seed: tuple[int, int]) -> Any:
-    if is_item(node) or not draws_random_numbers(node):
-        return node.target(*args, **kwargs)  # type: ignore[operator]
-    with _RANDOM, torch.random.fork_rng(devices=_devices_of(args)):
-        text = f"{seed[0]} {node.meta.get('op', node.name)} {seed[1]}"
-        torch.manual_seed(zlib.crc32(text.encode()))
-        return node.target(*args, **kwargs)  # type: ignore[operator]
-
-
-def _devices_of(args: Any) -> list[int]:
-    """CUDA devices of whose generators an operator may draw."""
-    tensors = [value for value in args if isinstance(value, torch.Tensor)]
-    return sorted({value.device.index for value in tensors if value.device.type == "cuda"})
+def _is_random(node: Node) -> bool:
+    return node.op == "call_function" and not is_item(node) and draws_random_numbers(node)
 
 
 _APPLY = "apply"

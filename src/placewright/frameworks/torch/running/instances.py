@@ -132,6 +132,15 @@ class TorchInstance:
         torch.set_num_threads(self.segment.threads)
         return self._call(entering)
 
+    @property
+    def is_random(self) -> bool:
+        """See `execution.requests.DrawsByRequest`."""
+        return self.segment.function.is_random
+
+    def begin(self, number: int) -> None:
+        """See `execution.requests.DrawsByRequest`."""
+        self._state.number = number
+
     def reset_state(self) -> None:
         """See `execution.runtime.ResetsState`."""
         state = self.segment.state

@@ -143,7 +143,7 @@ def torch_scope(rng: np.random.Generator) -> Iterator[torch.Generator]:
     threads = torch.get_num_threads()
     seed = int(rng.integers(2**62))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` seeds accelerators, too
         torch.set_num_threads(1)
         try:
             yield torch.Generator().manual_seed(seed)
