@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.training_loops import Gpt, batches, made
 from torch_programs import branches, step_program
 
 from placewright.core.cluster import Device
@@ -23,6 +24,7 @@ from placewright.frameworks.torch.running import instances as torch_lanes
 from placewright.frameworks.torch.running import profile as torch_profile
 from placewright.frameworks.torch.running.instances import Arriving, Lane
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
+from placewright.frameworks.torch.training.step import read_training
 from placewright.testing.framework_contract import random_segments
 
 
@@ -170,6 +172,37 @@ def test_state_is_there_before_the_queues_of_an_accelerator_start() -> None:
     lane = model.lane_of(DEVICES[0])
     assert lane is not None
     assert lane.module.synchronized == [lane.device]
+
+
+def test_state_is_written_in_the_queue_of_the_operators_that_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else an operator of the step before could read a number of the next one."""
+    read = read_training(made(Gpt), next(batches(Gpt, 1)), optimizer="adamw")
+    model = loaded((read.program, read.graph, read.source))
+    lane = model.lane_of(DEVICES[0])
+    assert lane is not None
+    model._lanes[lane.device] = lane
+    active: list[list[Any]] = []
+    order = model.graph.topological_order.tolist()
+    with model.step_state(0) as state:
+        whole = model.compile(segments_of_ops(model.graph, [(0, order)]), DEVICES)[0]
+    for name in ("fill_", "copy_"):
+
+        def noted(tensor: Any, value: Any, write: Any = getattr(torch.Tensor, name)) -> Any:
+            active.append(list(lane.module.active))
+            return write(tensor, value)
+
+        monkeypatch.setattr(torch.Tensor, name, noted)
+    for write in (
+        state.begin,
+        lambda: state.load_state_dict(state.state_dict()),
+        whole.instance().reset_state,  # type: ignore[attr-defined]
+    ):
+        active.clear()
+        write()
+        assert active
+        assert all(streams == [lane.compute] for streams in active)
 
 
 def test_ops_are_timed_in_groups_that_the_host_queues_ahead(monkeypatch: Any) -> None:

@@ -1,4 +1,4 @@
-"""Executors of a segment, and the state of a training step that is loaded.
+"""Executors of a segment.
 
 A segment runs in TorchScript's interpreter, in Python step by step, or as compiled code.
 """
@@ -10,23 +10,18 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch.fx import Node
 
-from placewright.errors import FileFormatError, InputError, RuntimeFailure
+from placewright.errors import InputError, RuntimeFailure
 from placewright.frameworks.torch.draws import drawn, users_seed
 from placewright.frameworks.torch.reading.calls import draws_random_numbers, is_item
-from placewright.frameworks.torch.reading.fx_program import FxProgram, StepParts
 from placewright.frameworks.torch.running.script import NotScriptable, compiled_script, script_text
 from placewright.frameworks.torch.running.segments import SegmentModule
-from placewright.io.content import one_line
-from placewright.io.opened import opened
-from placewright.io.written import write_files
 
 _LOG = logging.getLogger(__name__)
 MODES = ("eager", "inductor")
@@ -259,176 +254,3 @@ def _failure(error: Exception, name: str = "") -> RuntimeFailure:
 
 def _is_random(node: Node) -> bool:
     return node.op == "call_function" and not is_item(node) and draws_random_numbers(node)
-
-
-_APPLY = "apply"
-_STEPS, _SEED = "steps", "seed"  # entries of a checkpoint beside those of tensors
-_MODEL = "model."
-_FORMAT = {"format": "1", "kind": "placewright training step"}
-
-
-class TorchStepState:
-    """State of the segments of one training step, on all its devices.
-
-    Args:
-        initial: state placeholder -> the tensor that copies are made from.
-        copies: device -> copies of state that changes, by the id of the tensor they are made from.
-        draws: what random operators draw from.
-    """
-
-    def __init__(
-        self,
-        program: FxProgram,
-        initial: Mapping[str, torch.Tensor],
-        copies: Mapping[torch.device, Mapping[int, torch.Tensor]],
-        draws: Draws,
-    ) -> None:
-        assert program.step is not None
-        self._parts: StepParts = program.step
-        self._updates = program.updates
-        self._initial, self._copies, self._draws = initial, copies, draws
-        self._replaced: dict[str, torch.Tensor] = {}  # values of a checkpoint that no step changes
-        self._steps = 0
-        self.learning_rate = self._parts.learning_rate
-
-    @property
-    def steps(self) -> int:
-        """Steps done so far."""
-        return self._steps
-
-    @property
-    def updates(self) -> int:
-        """Updates of the parameters done so far."""
-        return self._steps // self._parts.accumulate
-
-    def begin(self) -> None:
-        """Tell the devices the numbers of the next step."""
-        numbers = dict(self._parts.scalars_at(self.learning_rate))
-        if _APPLY in self._parts.scalars:
-            numbers[_APPLY] = (self._steps + 1) % self._parts.accumulate == 0
-        for name, value in numbers.items():
-            for tensor in self._tensors(self._parts.scalars[name]):
-                tensor.fill_(value)
-        self._draws.number = self._steps
-
-    def end(self) -> None:
-        """Count a step."""
-        self._steps += 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of all state, in the processor's memory, by its names in a checkpoint."""
-        values: dict[str, Any] = {}
-        for name, paths in self._parts.paths.items():
-            for path in paths:
-                values[path] = self._value(name).detach().cpu().clone()
-        values[_STEPS] = torch.tensor(self._steps)
-        values[_SEED] = torch.tensor(self._draws.seed)
-        return values
-
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned; nothing changes if an entry does not fit.
-
-        Raises:
-            InputError: an entry is missing, unknown, or of another shape.
-        """
-        known = {path for paths in self._parts.paths.values() for path in paths}
-        expected = known | {_STEPS, _SEED}
-        if missing := sorted(expected - set(values)):
-            raise InputError(f"the state has no '{missing[0]}'; it is of another step")
-        if unknown := sorted(set(values) - expected):
-            raise InputError(f"this step has no state '{unknown[0]}'; it is of another step")
-        given = {
-            name: torch.as_tensor(values[paths[0]]).detach().cpu()
-            for name, paths in self._parts.paths.items()
-        }
-        for name, value in given.items():
-            wanted = self._initial[name]
-            if value.shape != wanted.shape or value.dtype != wanted.dtype:
-                raise InputError(
-                    f"state '{self._parts.paths[name][0]}' is {value.dtype} "
-                    f"{list(value.shape)}, expected {wanted.dtype} {list(wanted.shape)}"
-                )
-        for name, value in given.items():
-            self._set(name, value)
-        self._steps = int(values[_STEPS])
-        self._draws.seed = int(values[_SEED])
-
-    def write_back(self, module: Any) -> None:
-        """Copy parameters and buffers into a module.
-
-        Raises:
-            InputError: the module lacks one, or has it in another shape or type.
-        """
-        held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        held = {**module.state_dict(keep_vars=True), **held}
-        mine = {
-            path.removeprefix(_MODEL): value
-            for path, value in self.state_dict().items()
-            if path.startswith(_MODEL)
-        }
-        for name, value in mine.items():
-            if name not in held:
-                raise InputError(f"the module has no parameter or buffer '{name}'")
-            if held[name].shape != value.shape:
-                raise InputError(
-                    f"'{name}' of the module is {list(held[name].shape)}, that of the step "
-                    f"{list(value.shape)}"
-                )
-            if held[name].dtype != value.dtype:
-                raise InputError(
-                    f"'{name}' of the module is {held[name].dtype}, that of the step "
-                    f"{value.dtype}; convert the module first, such as by `module.float()`"
-                )
-        with torch.no_grad():
-            for name, value in mine.items():
-                held[name].copy_(value)
-
-    def save(self, path: Path) -> None:
-        """Write a safetensors file; an earlier file survives every failure.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
-        from safetensors.torch import save
-
-        write_files({path: save(self.state_dict(), _FORMAT)})
-
-    def restore(self, path: Path) -> None:
-        """Take over a file that `save` wrote.
-
-        Raises:
-            InputError: there is no such file, or it is of another step.
-            FileFormatError: it is damaged.
-        """
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        file, size = opened(path)
-        with file:
-            content = file.read(size)
-        try:
-            values = load(content)
-        except SafetensorError as error:
-            raise FileFormatError(f"file '{path}' is no checkpoint: {one_line(error)}") from None
-        self.load_state_dict(values)
-
-    def _set(self, name: str, value: torch.Tensor) -> None:
-        """Give a tensor of state a value, and leave the user's module as it is."""
-        if name in self._updates:
-            for tensor in self._tensors(name):
-                tensor.copy_(value)
-        elif not torch.equal(self._value(name).cpu(), value):
-            # What no step changes, such as a frozen parameter, shares the module's memory so far.
-            self._replaced[name] = value.clone()
-            for tensor in self._tensors(name):
-                tensor.data = torch.empty_like(tensor).copy_(value)
-
-    def _value(self, name: str) -> torch.Tensor:
-        """The present value of a tensor of state, also of one that no segment reads."""
-        unread = self._replaced.get(name, self._initial[name])
-        return next(iter(self._tensors(name)), unread)
-
-    def _tensors(self, name: str) -> list[torch.Tensor]:
-        """The copies of a tensor of state that segments change or read."""
-        key = id(self._initial[name])
-        return [held[key] for held in self._copies.values() if key in held]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,7 +175,7 @@ class QueuedInstance(TorchInstance):
         """Queue the work; a list of inputs is emptied, so that each dies at its last use."""
         lane = self._lane
         begin, end = lane.event(timed=True), lane.event(timed=True)
-        with lane.module.stream(lane.compute):
+        with queue_of(lane):
             entering = [lane.received(value) for value in inputs]
             if isinstance(inputs, list):
                 inputs.clear()
@@ -184,6 +184,11 @@ class QueuedInstance(TorchInstance):
             end.record(lane.compute)
         self._span = (begin, end)
         return outputs
+
+    def reset_state(self) -> None:
+        """See `execution.runtime.ResetsState`."""
+        with queue_of(self._lane):
+            super().reset_state()
 
     def settled_span(self) -> tuple[float, float]:
         """Wait for the last run; return its start and end in ``time.perf_counter`` seconds."""
@@ -273,6 +278,11 @@ class Lane:
         event = self.event()
         event.record(self.compute)
         self.outward.wait_event(event)
+
+
+def queue_of(lane: Lane | None) -> AbstractContextManager[Any]:
+    """Queue what is called inside behind the operators of a lane; None is the processor."""
+    return nullcontext() if lane is None else lane.module.stream(lane.compute)
 
 
 def pinned_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -53,7 +53,6 @@ from placewright.frameworks.torch.running.devices import (
 from placewright.frameworks.torch.running.functions import (
     Draws,
     SegmentFunction,
-    TorchStepState,
     segment_function,
 )
 from placewright.frameworks.torch.running.instances import (
@@ -76,6 +75,7 @@ from placewright.frameworks.torch.running.segments import (
     planned_writes,
     segment_module,
 )
+from placewright.frameworks.torch.running.step_state import TorchStepState
 
 # Functions of segments and the names of the state that they take. A program keeps its own between
 # the calls of `pw.run`, which load a model each: generating code again takes longer than a run.
@@ -277,8 +277,8 @@ class TorchModel:
         try:
             with self.one_state():
                 assert self._shared is not None
-                constants = self.nodes.constants
-                yield TorchStepState(self.program, constants, self._shared, self._draws)
+                constants, draws = self.nodes.constants, self._draws
+                yield TorchStepState(self.program, constants, self._shared, draws, self._lanes)
         finally:
             self._draws = None
 
