@@ -22,7 +22,8 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.running import instances as torch_lanes
 from placewright.frameworks.torch.running import profile as torch_profile
-from placewright.frameworks.torch.running.instances import Arriving, Lane
+from placewright.frameworks.torch.running.devices import SAME_KERNELS
+from placewright.frameworks.torch.running.instances import Arriving, Lane, TorchInstance
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.frameworks.torch.training.step import read_training
 from placewright.testing.framework_contract import random_segments
@@ -203,6 +204,31 @@ def test_state_is_written_in_the_queue_of_the_operators_that_read_it(
         write()
         assert active
         assert all(streams == [lane.compute] for streams in active)
+
+
+def test_the_user_has_the_settings_of_cudnn_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cudnn = torch.backends.cudnn
+    monkeypatch.setattr(cudnn, "benchmark", True)
+    monkeypatch.setattr(cudnn, "deterministic", False)
+    whole, seen = TorchInstance._call, list[Any]()
+
+    def noted(instance: TorchInstance, entering: list[torch.Tensor]) -> Any:
+        seen.append((cudnn.benchmark, cudnn.deterministic))
+        return whole(instance, entering)
+
+    monkeypatch.setattr(TorchInstance, "_call", noted)
+    model = loaded(branches())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    order = model.graph.topological_order.tolist()
+    with ConcurrentRunner(model, segments_of_ops(model.graph, [(0, order)]), DEVICES) as runner:
+        runner.run(inputs)
+        assert seen == [(False, True)]
+        assert (cudnn.benchmark, cudnn.deterministic) == (True, False)
+    with SAME_KERNELS:
+        with SAME_KERNELS:  # as another thread
+            pass
+        assert (cudnn.benchmark, cudnn.deterministic) == (False, True)
+    assert (cudnn.benchmark, cudnn.deterministic) == (True, False)
 
 
 def test_ops_are_timed_in_groups_that_the_host_queues_ahead(monkeypatch: Any) -> None:

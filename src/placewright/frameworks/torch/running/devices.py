@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -175,7 +176,6 @@ def worker_setup(device: Device) -> Callable[[], None]:
         torch._C._set_graph_executor_optimize(False)
         if native.type == "cuda":
             torch.cuda.set_device(native)
-            _use_same_kernels()
 
     return setup
 
@@ -184,19 +184,39 @@ def worker_setup(device: Device) -> Callable[[], None]:
 def prepared_caller(device: Device) -> Iterator[None]:
     """Settings of `worker_setup` for a caller's thread, which gets its own settings back."""
     threads, native = torch.get_num_threads(), native_device(device)
-    is_cuda = native.type == "cuda"
-    if is_cuda:
-        _use_same_kernels()
     try:
         # To begin the mode here is cheaper than in each segment.
-        on_card = torch.cuda.device(native) if is_cuda else nullcontext()
+        on_card = torch.cuda.device(native) if native.type == "cuda" else nullcontext()
         with torch.inference_mode(), without_optimization(), on_card:
             yield
     finally:
         torch.set_num_threads(threads)  # each segment sets its device's
 
 
-def _use_same_kernels() -> None:
-    """Let cuDNN choose the same kernels in every run; this holds for the whole process."""
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
+class SameKernels:
+    """Lets cuDNN choose the same kernels in every run, while a thread is inside.
+
+    The choice is the whole process's. The last thread that leaves gives the user's own back.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._own = (False, False)
+
+    def __enter__(self) -> None:
+        cudnn = torch.backends.cudnn
+        with self._lock:
+            if self._inside == 0:
+                self._own = (cudnn.benchmark, cudnn.deterministic)
+                cudnn.benchmark, cudnn.deterministic = False, True
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        cudnn = torch.backends.cudnn
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                cudnn.benchmark, cudnn.deterministic = self._own
+
+
+SAME_KERNELS = SameKernels()

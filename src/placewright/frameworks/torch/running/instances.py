@@ -19,6 +19,7 @@ import torch
 
 from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import HostArray, NativeTensor
+from placewright.frameworks.torch.running.devices import SAME_KERNELS
 from placewright.frameworks.torch.running.functions import Draws, SegmentFunction
 from placewright.frameworks.torch.running.segments import StateWrites
 
@@ -175,7 +176,7 @@ class QueuedInstance(TorchInstance):
         """Queue the work; a list of inputs is emptied, so that each dies at its last use."""
         lane = self._lane
         begin, end = lane.event(timed=True), lane.event(timed=True)
-        with queue_of(lane):
+        with SAME_KERNELS, queue_of(lane):
             entering = [lane.received(value) for value in inputs]
             if isinstance(inputs, list):
                 inputs.clear()

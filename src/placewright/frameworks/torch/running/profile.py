@@ -13,6 +13,7 @@ import torch
 
 from placewright.core.arrays import FloatArray
 from placewright.execution.runtime import OpSegment, median_seconds
+from placewright.frameworks.torch.running.devices import SAME_KERNELS
 from placewright.frameworks.torch.running.functions import (
     ScriptedFunction,
     SegmentFunction,
@@ -83,7 +84,8 @@ class OpTimer:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            yield
+            with SAME_KERNELS:
+                yield
         finally:
             torch.set_num_threads(threads)
 
