@@ -188,6 +188,19 @@ def test_the_reason_of_a_failed_export_is_told() -> None:
     assert "error above" not in str(caught.value)
 
 
+class Scaled(Loss):
+    """It changes its inputs in place."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.mul_(2), labels.clamp_(max=2))
+
+
+def test_a_module_that_changes_its_inputs_trains_and_the_example_stays() -> None:
+    x, labels = batch_of()
+    read_training(Scaled(nn.Linear(6, 4)), (x, labels))
+    assert all(map(torch.equal, (x, labels), batch_of()))
+
+
 def frozen() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5).eval(), nn.Linear(5, 4))
 

@@ -33,7 +33,7 @@ class EagerStep:
 
 
 def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
-    """Run forward and backward once, and leave the module as it was.
+    """Run forward and backward once, and leave the module and its inputs as they were.
 
     Returns:
         None if the step cannot be compared: its weights have no values or are large, it cannot run
@@ -41,6 +41,10 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
     """
     import torch
 
+    # The module may change its inputs in place.
+    examples = torch.utils._pytree.tree_map_only(
+        torch.Tensor, lambda value: value.detach().clone(), examples
+    )
     parameters = dict(model.named_parameters(remove_duplicate=False))
     held = [*parameters.values(), *model.buffers()]
     if any(value.device.type != "cpu" for value in held):
