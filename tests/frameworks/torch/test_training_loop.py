@@ -77,6 +77,38 @@ def test_schedule_accumulation_and_clipping_are_those_of_a_plain_loop(
         require_equal(step, module)
 
 
+class Dead(nn.Module):
+    """A layer of which half has a gradient of 0, as behind a ReLU that never opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.layer(x)[:, :2], labels)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_a_warm_up_begins_at_zero(name: str) -> None:
+    """The formula of Adam divides by the rate, and 0 / 0 where a gradient is 0."""
+    module, batch = made(Dead), (torch.linspace(-1, 1, 48).reshape(8, 6), torch.arange(8) % 2)
+    optimizer = getattr(torch.optim, name)(module.parameters(), lr=0.1, weight_decay=0.1)
+    plan = plan_of_step(module, batch, seed=1, optimizer=optimizer)
+    warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1, update / 3))
+    other = made(Dead)
+    with pw.load(plan, learning_rate=lambda update: 0.1 * min(1, update / 3)) as step:
+        for update in range(6):  # the first of them at a rate of 0
+            optimizer.zero_grad()
+            module(*batch).backward()
+            optimizer.step()
+            warm.step()
+            step(*batch)
+            step.write_back(other)
+            tolerance = 1e-5 if update else 0.0
+            for mine, wanted in zip(other.parameters(), module.parameters(), strict=True):
+                torch.testing.assert_close(mine, wanted, rtol=tolerance, atol=tolerance)
+
+
 def test_the_learning_rate_can_be_set_between_steps() -> None:
     module = made(Gpt)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
@@ -89,7 +121,7 @@ def test_the_learning_rate_can_be_set_between_steps() -> None:
             optimizer.step()
             step(*batch)
         require_equal(step, module)
-        with pytest.raises(InputError, match="learning rate must be > 0, got -1"):
+        with pytest.raises(InputError, match="learning rate must be >= 0 and finite, got -1"):
             step.learning_rate = -1
 
 
@@ -355,8 +387,8 @@ def test_arguments_of_load_are_checked() -> None:
     plan = plan_of_step(made(Gpt), next(batches(Gpt, 1)), seed=1)
     with pytest.raises(FieldError, match="training step"):
         pw.load(plan, in_flight=2)
-    with pytest.raises(InputError, match="learning rate must be > 0"):
-        pw.load(plan, learning_rate=0.0)
+    with pytest.raises(InputError, match="learning rate must be >= 0"):
+        pw.load(plan, learning_rate=-0.1)
     for text in ("sgd:clip=-1", "sgd:accumulate=0", "sgd:accumulate=1.5"):
         with pytest.raises(InputError, match="optimizer"):
             pw.read(made(Gpt), next(batches(Gpt, 1)), objective="training", optimizer=text)

@@ -46,7 +46,7 @@ class LoadedStep:
         inputs: in the model's own order.
 
     Raises:
-        InputError: the plan cannot be executed, or the learning rate is no positive number.
+        InputError: the plan cannot be executed, or the learning rate is negative.
         RuntimeFailure: the runtime refuses a segment.
     """
 
@@ -110,8 +110,8 @@ class LoadedStep:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        if not 0 < value < float("inf"):
-            raise InputError(f"learning rate must be > 0, got {value}")
+        if not 0 <= value < float("inf"):
+            raise InputError(f"learning rate must be >= 0 and finite, got {value}")
         self._state.learning_rate = float(value)
 
     @property

@@ -13,6 +13,10 @@ from typing import Any
 
 from placewright.errors import InputError, UnknownNameError
 
+# Stands for a learning rate of 0 where a formula divides by the rate. A parameter of 0 moves by so
+# much, any other by nothing. Smaller numbers would have subnormal products, which are flushed to 0.
+_LEAST_RATE = 1e-30
+
 # Called with an operator's name in torch.ops.aten, its overload and its arguments.
 Emit = Callable[..., Any]
 
@@ -21,13 +25,13 @@ Emit = Callable[..., Any]
 class Sgd:
     """Stochastic gradient descent, as ``torch.optim.SGD``."""
 
-    learning_rate: float = 0.01  # > 0
+    learning_rate: float = 0.01  # >= 0
     momentum: float = 0.9  # 0 keeps no state
     weight_decay: float = 0.0  # added to the gradient, times the parameter
     nesterov: float = 0.0  # 1 looks ahead (Sutskever et al. 2013)
 
     def __post_init__(self) -> None:
-        _require(self, "learning_rate", self.learning_rate > 0, "> 0")
+        _require(self, "learning_rate", self.learning_rate >= 0, ">= 0")
         _require(self, "momentum", 0 <= self.momentum < 1, "in [0, 1)")
         _require(self, "weight_decay", self.weight_decay >= 0, ">= 0")
         _require(self, "nesterov", self.nesterov in (0, 1), "0 or 1")
@@ -77,7 +81,7 @@ class Sgd:
 class Adam:
     """Adam (Kingma and Ba 2015), as ``torch.optim.Adam``; see `AdamW` for decoupled decay."""
 
-    learning_rate: float = 1e-3  # > 0
+    learning_rate: float = 1e-3  # >= 0
     # beta1, beta2: decay of the averages of the gradient and of its square
     beta1: float = 0.9
     beta2: float = 0.999
@@ -85,7 +89,7 @@ class Adam:
     weight_decay: float = 0.0  # added to the gradient, times the parameter
 
     def __post_init__(self) -> None:
-        _require(self, "learning_rate", self.learning_rate > 0, "> 0")
+        _require(self, "learning_rate", self.learning_rate >= 0, ">= 0")
         _require(self, "beta1", 0 <= self.beta1 < 1, "in [0, 1)")
         _require(self, "beta2", 0 <= self.beta2 < 1, "in [0, 1)")
         _require(self, "epsilon", self.epsilon > 0, "> 0")
@@ -98,7 +102,7 @@ class Adam:
 
     def scalars(self, learning_rate: float) -> dict[str, float]:
         """See `Sgd.scalars`."""
-        return {"learning_rate": learning_rate}
+        return {"learning_rate": max(learning_rate, _LEAST_RATE)}
 
     def update(
         self,
@@ -151,7 +155,7 @@ class AdamW(Adam):
     def scalars(self, learning_rate: float) -> dict[str, float]:
         """See `Sgd.scalars`."""
         decay = {"remaining": 1 - learning_rate * self.weight_decay} if self.weight_decay else {}
-        return {"learning_rate": learning_rate, **decay}
+        return {**super().scalars(learning_rate), **decay}
 
     def _decayed(
         self, emit: Emit, parameter: Any, gradient: Any, scalars: Mapping[str, Any]
