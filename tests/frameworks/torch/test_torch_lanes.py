@@ -188,9 +188,9 @@ def test_state_is_written_in_the_queue_of_the_operators_that_read_it(
     order = model.graph.topological_order.tolist()
     with model.step_state(0) as state:
         whole = model.compile(segments_of_ops(model.graph, [(0, order)]), DEVICES)[0]
-    for name in ("fill_", "copy_"):
+    for name, own in (("fill_", torch.Tensor.fill_), ("copy_", torch.Tensor.copy_)):
 
-        def noted(tensor: Any, value: Any, write: Any = getattr(torch.Tensor, name)) -> Any:
+        def noted(tensor: Any, value: Any, write: Any = own) -> Any:
             active.append(list(lane.module.active))
             return write(tensor, value)
 
