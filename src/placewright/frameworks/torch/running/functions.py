@@ -158,7 +158,7 @@ class SteppedFunction:
                 if node in self._random:
                     values[node] = drawn(node.target, args, kwargs, state.seed(node))
                 else:
-                    values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+                    values[node] = node.target(*args, **kwargs)
             except Exception as error:  # operators raise any type
                 raise _failure(error, node.name) from error
             del args, kwargs
