@@ -11,6 +11,7 @@ import pytest
 from placewright.core.builder import GraphBuilder
 from placewright.core.grouping import Grouping, quotient
 from placewright.core.placement import Placement
+from placewright.core.problem import Problem
 from placewright.core.residency import working_bytes
 from placewright.errors import CostError
 from placewright.files.problem_file import read_problem, write_problem
@@ -100,3 +101,15 @@ def test_a_problem_plays_with_what_its_ops_take_besides(tmp_path: Path) -> None:
     for wrong in (besides[:-1], -besides, np.full(plain.graph.n_ops, np.inf)):
         with pytest.raises(CostError, match="one per op, none below 0"):
             replace(plain, inner_tensors=True, op_working_bytes=wrong)
+
+
+def test_an_op_without_tensors_has_working_memory() -> None:
+    """No tensor of the graph is behind that of the working bytes."""
+    builder = GraphBuilder()
+    builder.add_op("a", "Op")
+    problem = Problem.from_costs(
+        builder.build(), [[1.0]], (0.0, 1.0), op_working_bytes=np.array([8.0]), inner_tensors=True
+    )
+    assert problem.unit_graph.tensor_bytes.tolist() == [8.0]
+    assert problem.unit_quotient.tensor_of.tolist() == [-1]
+    assert Simulator(problem).value(Placement.of([0])) == 1.0

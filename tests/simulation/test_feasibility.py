@@ -290,3 +290,17 @@ def test_a_proof_means_that_brute_force_finds_nothing(
     event("no proof" if found is None else "proof")
     if found is not None:
         assert brute_force(problem) == INF
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.3333333333, 0.6666666666)])
+def test_shares_of_pools_that_add_up_roughly_are_a_whole(shares: tuple[float, float]) -> None:
+    """Three bytes on a device of three, of two pools: 3 x 0.7 + 3 x 0.3 is less in floats."""
+    builder = GraphBuilder()
+    builder.add_op("a", "Op", weights=[builder.add_weight(3.0)])
+    pools = dict(zip(("vram", "ram"), shares, strict=True))
+    devices = (Device("cpu", pool="ram"), Device("gpu", pool=pools, memory_bytes=3.0))
+    cluster = Cluster(devices, (), host="cpu", pools={"vram": 100.0, "ram": 100.0})
+    costs = CostTable(frozen_floats(np.array([[INF, 1.0]])))
+    problem = Problem(builder.build(), cluster, costs, Grouping.identity(1), objective="latency")
+    assert brute_force(problem) == 1.0
+    assert prove_infeasible(problem) is None

@@ -274,7 +274,8 @@ class Problem:
         if self.inner_tensors:
             working = working_bytes(ops.graph, self.units, besides)
         units = quotient(ops.graph, self.units, working)
-        behind = np.where(units.tensor_of >= 0, ops.tensor_of[units.tensor_of], -1)
+        behind, is_of_graph = np.full(len(units.tensor_of), -1), units.tensor_of >= 0
+        behind[is_of_graph] = ops.tensor_of[units.tensor_of[is_of_graph]]
         return Quotient(units.graph, frozen_ints(behind))
 
     @property
@@ -321,7 +322,10 @@ class Problem:
         """`transfer_seconds` of the unit graph's tensors, shape (unit_graph.n_tensors,)."""
         if self.transfer_seconds is None:
             return None
-        return frozen_floats(self.transfer_seconds[self.unit_quotient.tensor_of])
+        behind = self.unit_quotient.tensor_of
+        seconds = np.zeros(len(behind))  # working bytes travel nowhere
+        seconds[behind >= 0] = self.transfer_seconds[behind[behind >= 0]]
+        return frozen_floats(seconds)
 
     @cached_property
     def pinned_device(self) -> IntArray:

@@ -273,3 +273,16 @@ def test_a_device_may_be_slower_by_any_factor(ratio: float) -> None:
     value, bound, status = solve(found)
     assert (value, status) == (pytest.approx(brute_force(found), rel=3e-6), "optimal")
     assert bound <= value
+
+
+@pytest.mark.parametrize("times", [1e3, 1e5, 1e300])
+def test_limits_far_above_all_schedules_change_nothing(times: float) -> None:
+    """The solver's rows take no number beyond 63 bits."""
+    plain = fork_problem()
+    devices = tuple(
+        replace(device, idle_watts=1.0, busy_watts=2.0, memory_bytes=times**1.02)
+        for device in plain.cluster.devices
+    )
+    cluster = replace(plain.cluster, devices=devices)
+    problem = replace(plain, cluster=cluster, limits={"energy": 30.0 * times})
+    assert solve(problem) == solve(plain)

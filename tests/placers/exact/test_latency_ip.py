@@ -14,9 +14,11 @@ from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.pipelines.greedy import Greedy, filled
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 from placewright.simulation.published.subgraph import latency, latency_arrays, pieces
 from placewright.testing.problems import packing_problem, under_subgraphs
 
@@ -190,3 +192,22 @@ def test_annealing_ends_where_it_finds_what_takes_no_time() -> None:
     problem = pipeline_problem(seconds, [], [0.0] * 3).under(Subgraph())
     found = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert (found.value, found.status) == (0.0, "optimal")
+
+
+@pytest.mark.parametrize("placer", [QUICK, CpSat()], ids=lambda placer: placer.name)
+@pytest.mark.parametrize("model", [Subgraph(), SubgraphIP()], ids=lambda model: model.name)
+def test_an_accelerator_without_memory_takes_nothing_with_weights(
+    placer: LatencyIp | CpSat, model: Subgraph | SubgraphIP
+) -> None:
+    problem = random_pipeline(
+        np.random.default_rng(0), 6, 2, 1, objective="latency", execution_model=model
+    )
+    first, *others = problem.cluster.devices
+    devices = (replace(first, memory_bytes=0.0), *others)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    found = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
+    simulator = Simulator(problem)
+    every = itertools.product(range(3), repeat=6)
+    best = min(simulator.value(placement_of(device_of)) for device_of in every)
+    assert best <= found.value < math.inf
+    assert found.lower_bound <= best * (1.0 + 1e-9)

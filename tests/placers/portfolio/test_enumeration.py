@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from placewright.core.builder import GraphBuilder
 from placewright.core.execution_models import (
     Event,
     ExecutionModel,
@@ -19,7 +20,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.portfolio.auto import Auto
-from placewright.placers.portfolio.enumeration import enumerate_small
+from placewright.placers.portfolio.enumeration import enumerate_small, orders_that_matter
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force, legal_placements
@@ -146,3 +147,36 @@ def test_measured_and_large_problems_are_left_alone() -> None:
     for evaluator in (Evaluator(small, measure=measure), Evaluator(large)):
         assert enumerate_small(evaluator.problem, evaluator) is None
         assert evaluator.evaluations == 0
+
+
+def test_one_device_has_nothing_to_order() -> None:
+    """Any order takes the same time, and there are too many: the bound ends it at once."""
+    builder = GraphBuilder()
+    for name in "abcdefgh":
+        builder.add_op(name, "Op")
+    problem = Problem.from_costs(builder.build(), np.ones((8, 1)), (0.0, 1.0))
+    found = placed(problem)
+    assert (found.value, found.status) == (8.0, "optimal")
+    assert found.evaluations < 10
+
+
+def test_orders_of_many_ops_are_no_deeper_than_the_interpreter_goes() -> None:
+    builder = GraphBuilder()
+    first = builder.add_tensor(builder.add_op("first", "Op"), 1.0)
+    for number in range(1500):
+        builder.add_op(f"op{number}", "Op", inputs=[first])
+    problem = Problem.from_costs(builder.build(), np.ones((1501, 1)), (0.0, 1.0))
+    order = next(orders_that_matter(problem, [0] * 1501))
+    assert order == list(range(1501))
+
+
+def test_orders_that_matter_are_all_sequences_of_a_processor() -> None:
+    """Of ops 0 -> 2 and 1 -> 3 on one device: six interleavings; apart one order alone."""
+    builder = GraphBuilder()
+    tensors = [builder.add_tensor(builder.add_op(name, "Op"), 1.0) for name in "ab"]
+    for name, tensor in zip("cd", tensors, strict=True):
+        builder.add_op(name, "Op", inputs=[tensor])
+    problem = Problem.from_costs(builder.build(), np.ones((4, 2)), (0.0, 1.0))
+    together = [tuple(order) for order in orders_that_matter(problem, [0, 0, 0, 0])]
+    assert len(together) == len(set(together)) == 6
+    assert len(list(orders_that_matter(problem, [0, 1, 0, 1]))) == 1

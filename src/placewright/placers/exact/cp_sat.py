@@ -244,12 +244,13 @@ def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[i
     """Solve once and value every solution; return status and bound of the value."""
     from ortools.sat.python import cp_model
 
-    watch = _watch(program, evaluator)
+    watch, is_timed = _watch(program, evaluator), math.isfinite(evaluator.remaining_seconds)
     solver.parameters.catch_sigint_signal = False  # the interpreter handles Ctrl-C
     status = interruptible(
         lambda: solver.solve(program.model, watch),
         stop=solver.stop_search,
-        is_over=lambda: evaluator.is_spent or evaluator.is_closed,
+        # Without a clock the watch alone ends it, so that the end is the same on any machine.
+        is_over=lambda: is_timed and (evaluator.is_spent or evaluator.is_closed),
     )
     if watch.interrupted is not None and not isinstance(watch.interrupted, BudgetSpent):
         raise watch.interrupted
@@ -281,6 +282,8 @@ def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
                     device_of, order = program.decoded(self.value)
                     evaluator.evaluate(device_of, order)
                     evaluator.evaluate(device_of)
+                    if evaluator.is_spent or evaluator.is_closed:
+                        self.stop_search()
                 except BaseException as error:  # it must not cross the solver's own code
                     self.interrupted = error
                     self.stop_search()

@@ -460,6 +460,7 @@ class _Builder:
             if not np.isfinite(limit) or kept.total <= limit:
                 continue
             mine = np.flatnonzero(self.machines == device)
+            unit = max(limit, 1.0)  # bytes
             columns: list[int] = []
             values: list[float] = []
             for entry, size in enumerate(kept.sizes.tolist()):
@@ -472,8 +473,8 @@ class _Builder:
                     there = [[held]]
                 for group in there:
                     columns += group
-                    values += [size / limit] * len(group)
-            self.rows.add(-np.inf, 1.0, columns, values)
+                    values += [size / unit] * len(group)
+            self.rows.add(-np.inf, limit / unit, columns, values)
 
     def _colocation(self) -> None:
         """Units of one class are on the same device, whichever its subgraphs."""

@@ -61,7 +61,8 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
         if not is_whole:
             return None
     if evaluator.best is not None:
-        evaluator.offer_bound(evaluator.best_value, ENUMERATION)
+        if not evaluator.is_closed:
+            evaluator.offer_bound(evaluator.best_value, ENUMERATION)
         return evaluator.solution("optimal", f"all {n_placements} placements were tried")
     broken = evaluator.simulator.violation(Placement.of(rows[0]))
     reason = "" if broken is None else f"; the first of them: {broken.message}"
@@ -124,6 +125,8 @@ def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -
         if bounds[at] >= evaluator.best_value:
             return True
         evaluator.offer_bound(float(bounds[at]), ENUMERATION)
+        if evaluator.is_closed:
+            return True
         for order in orders_that_matter(problem, rows[at].tolist()):
             if left == 0:
                 return False
@@ -192,21 +195,26 @@ def orders_that_matter(problem: Problem, device_of: list[int]) -> Iterator[list[
                 return True
         return False
 
-    def extend() -> Iterator[list[int]]:
+    def release(unit: int, step: int) -> None:
+        for reader in readers[unit]:
+            missing[reader] += step
+
+    nexts = [0]  # of each place in the order: the first unit that was not tried there
+    while nexts:
         if len(order) == n_units:
             yield order
-            return
-        for unit in range(n_units):
-            if taken[unit] or missing[unit] or comes_too_late(unit):
-                continue
+        unit = nexts[-1] if len(order) < n_units else n_units
+        while unit < n_units and (taken[unit] or missing[unit] or comes_too_late(unit)):
+            unit += 1
+        if unit < n_units:
+            nexts[-1] = unit + 1
+            nexts.append(0)
             order.append(unit)
             taken[unit] = True
-            for reader in readers[unit]:
-                missing[reader] -= 1
-            yield from extend()
-            for reader in readers[unit]:
-                missing[reader] += 1
-            taken[unit] = False
-            order.pop()
-
-    return extend()
+            release(unit, -1)
+            continue
+        nexts.pop()
+        if order:
+            last = order.pop()
+            taken[last] = False
+            release(last, 1)

@@ -16,6 +16,7 @@ from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
 from placewright.simulation.layout import NO_ROUTE, once_per_problem, routes
 
+_SHARES = 2e-9  # relative error of room, since shares of pools add up to 1 within 1e-9
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
@@ -227,7 +228,7 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatA
         held = np.unique(kept.of_units.indices[units[kept.of_units.row_of_each()]])
         resident, widest = float(kept.sizes[held].sum()), float(least[units].max(initial=0.0))
         short = resident + widest - room
-        if short > 0:
+        if short > _SHARES * room:
             working_set = (
                 f", and one of them needs {format_bytes(widest)} more for its inputs and outputs"
                 if widest > 0

@@ -46,6 +46,7 @@ from placewright.simulation.layout import DIRECT, VIA_HOST, hop_seconds
 
 _UNITS = 2.0**50  # of the amount of energy or price that matters
 _MOST_UNITS = 2.0**60  # of the largest amount, for the solver's integers of 63 bits
+_LARGEST = 2**62  # that the solver takes as a row's right side
 _CONFLICTS = 20_000  # of the search, for each second of the solver's own measure of work
 
 
@@ -124,7 +125,7 @@ class ScheduleProgram(Variables):
             is_minimised = quantity == problem.objective and quantity in CHARGED
             matters = min(limit, most) if is_minimised else limit
             amount, unit, error = self._amount(charges, rents, matters)
-            if math.isfinite(limit):
+            if limit < unit * _LARGEST:  # no amount is as large
                 self.model.add(amount <= math.ceil(limit / unit * (1.0 + 2.0 * LIMIT_ROUNDING)))
             if is_minimised:
                 self.minimised, self.unit, self.float_error = amount, unit, error
@@ -266,13 +267,13 @@ class ScheduleProgram(Variables):
             kept = self._kept_on(device)
             if kept:
                 terms = [keeper * int(size) for keeper, size in kept]
-                self.model.add(sum(terms) <= int(arrays.memory[device]))
+                self.model.add(sum(terms) <= min(int(arrays.memory[device]), _LARGEST))
             for pool in np.flatnonzero(arrays.pool_shares[:, device]).tolist():
                 share = float(arrays.pool_shares[pool, device])
                 of_pools[pool] += [keeper * int(size * share) for keeper, size in kept]
         for terms, size in zip(of_pools, arrays.pool_bytes.tolist(), strict=True):
             if terms:
-                self.model.add(sum(terms) <= int(size))
+                self.model.add(sum(terms) <= min(int(size), _LARGEST))
 
     def _kept_on(self, device: int) -> list[tuple[Any, float]]:
         """Literal and bytes of each entry that a device may keep."""

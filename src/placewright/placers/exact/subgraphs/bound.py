@@ -131,6 +131,7 @@ class _Builder:
             limit = float(self.problem.cluster.memory_bytes[device])
             if sizes.sum() <= limit:
                 continue
+            unit = max(limit, 1.0)  # bytes
             columns: list[int] = []
             values: list[float] = []
             for weight, size in enumerate(sizes.tolist()):
@@ -142,8 +143,8 @@ class _Builder:
                         self.rows.add(0.0, np.inf, [kept, keeper], [1.0, -1.0])
                     keepers = [kept]
                 columns += keepers
-                values += [size / limit] * len(keepers)
-            self.rows.add(-np.inf, 1.0, columns, values)
+                values += [size / unit] * len(keepers)
+            self.rows.add(-np.inf, limit / unit, columns, values)
 
     def _windows(self) -> None:
         """Forbid that a whole window is on the accelerator of its root; see the module."""
