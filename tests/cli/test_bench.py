@@ -48,7 +48,7 @@ def test_homogeneous_starts_are_switched_off_for_all(tmp_path: Path, cli: InProc
     runs = learned(cli, tmp_path, "cem,local-search", 1, "--no-starts")
     assert list(runs) == [
         ("cem:homogeneous_starts=false", 0),
-        ("cem:updates=false:homogeneous_starts=false", 0),
+        ("cem:homogeneous_starts=false:updates=false", 0),
         ("random-grouped:learner=cem:homogeneous_starts=false", 0),
         ("cooling", 0),
         ("random-grouped:learner=post:homogeneous_starts=false", 0),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
 from placewright.core.solution import Solution
+from placewright.errors import InputError
 from placewright.report.learned_statistics import (
     LearnedRun,
     LearnedVerdict,
@@ -140,16 +142,35 @@ def test_controls_are_run_once_and_for_learners_only() -> None:
     ]  # fmt: skip
 
 
+def test_a_problem_that_fits_no_single_device_is_refused(tmp_path: Path) -> None:
+    """Its values have nothing to be divided by."""
+    from support import toys
+
+    from placewright.suites.learned import Case, run_learned_benchmark
+
+    plain = toys.tight_problem()
+    devices = tuple(dataclasses.replace(one, memory_bytes=500.0) for one in plain.cluster.devices)
+    cluster = dataclasses.replace(plain.cluster, devices=devices)
+    problem = dataclasses.replace(plain, cluster=cluster)
+    with pytest.raises(InputError, match="wide fits no single device, and reports divide by"):
+        run_learned_benchmark([Case("wide", lambda: problem)], ["post"], 20, 1, tmp_path / "r.json")
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_a_learner_without_starts_has_its_verdict() -> None:
+    names = with_controls(["post"], controls=True, starts=False)
+    runs = [r for name in names for r in runs_of("a", name, 1.0, 1.0)]
+    assert "### `post:homogeneous_starts=false`" in report_text(runs, 500)
+
+
 def test_parts_are_medians_of_successive_tenths() -> None:
     solution = Solution(None, 1.0, "unknown", samples=tuple(float(i) for i in range(40)))
     assert parts_of(solution) == [1.5 + 4 * part for part in range(10)]
     assert parts_of(dataclasses.replace(solution, samples=(3.0, 1.0))) == [3.0, 1.0]
 
 
-def test_runs_are_read_as_they_were_written(tmp_path: object) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "runs.json"
+def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "runs.json"
     rows = runs_of("a", "post", 1.0, 1.0)
     write_runs(path, rows)
     assert read_runs(path) == rows

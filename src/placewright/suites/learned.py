@@ -111,11 +111,12 @@ def with_controls(placers: Sequence[str], *, controls: bool, starts: bool) -> li
     """
     wanted: list[str] = []
     for placer in placers:
-        learns = placer.partition(":")[0] in placers_that_learn() and "updates=" not in placer
-        wanted += [placer, *((*controls_of(placer), *BESIDE) if controls and learns else ())]
-    if not starts:
-        has = {name: hasattr(placer_class(name.partition(":")[0]), STARTS) for name in wanted}
-        wanted = [f"{name}:{STARTS}=false" if has[name] else name for name in wanted]
+        name = placer.partition(":")[0]
+        has_starts = hasattr(placer_class(name), STARTS)
+        # Before the controls, which are named after it.
+        own = f"{placer}:{STARTS}=false" if has_starts and not starts else placer
+        learns = name in placers_that_learn() and "updates=" not in placer
+        wanted += [own, *((*controls_of(own), *BESIDE) if controls and learns else ())]
     return list(dict.fromkeys(wanted))
 
 
@@ -143,7 +144,7 @@ def run_learned_benchmark(
         The requested runs.
 
     Raises:
-        InputError: a placer is unknown, or cannot place a problem.
+        InputError: a placer is unknown, or cannot place a problem; a problem fits no single device.
     """
     made = {name: named_placer(name, {}) for name in placers}
     if not made or seeds < 1 or evaluations < 1:
@@ -160,6 +161,11 @@ def run_learned_benchmark(
         """Missing runs; a problem is built when a worker is free for it."""
         for case in cases:
             problem = case.build()
+            if not math.isfinite(single_value(problem)):
+                raise InputError(
+                    f"{case.name} fits no single device, and reports divide by the value of the "
+                    "best one; leave it out"
+                )
             for name, placer in made.items():
                 if reason := placer.why_not(problem):
                     raise InputError(f"placer '{name}' cannot place {case.name}: {reason}")
@@ -223,7 +229,7 @@ def one_run(
 
 
 def single_value(problem: Problem) -> float:
-    """The value of the fastest homogeneous placement."""
+    """The value of the fastest homogeneous placement, inf if none is feasible."""
     return float(Evaluator(problem).evaluate_many(homogeneous_placements(problem)).min())
 
 
