@@ -2,7 +2,7 @@
 
 Times are divided by the problem's own reference time, so that the published learning rates mean the
 same for a model of one millisecond and for one of ten seconds. The papers measured in seconds, at a
-scale of about one.
+scale of about one. If energy or price is minimised, joules or money stand in the place of seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from placewright.core.arrays import FloatArray
+from placewright.core.charges import CHARGED
 from placewright.core.problem import Problem
 
 # An infeasible placement counts as this many reference times ("a large failing time"), and so does
@@ -22,9 +23,16 @@ SMALLEST_SQUARE = 1e-10  # of advantages
 
 
 def reference_value(problem: Problem) -> float:
-    """The sum of all units' costs, each on its fastest device (inf-free and > 0)."""
-    fastest = problem.costs.seconds.min(axis=1)
-    return float(max(fastest.sum(), np.finfo(np.float64).tiny))
+    """The sum of all units' costs, each on its cheapest device (inf-free and > 0).
+
+    Costs are seconds, or the amount of the objective that a unit takes if it runs alone.
+    """
+    costs = problem.costs.seconds
+    if problem.objective in CHARGED:
+        charges = problem.charges[problem.objective]
+        can_run, rates = np.isfinite(costs), charges.always + charges.of_devices
+        costs = np.where(can_run, charges.own + np.where(can_run, costs, 0.0) * rates, np.inf)
+    return float(max(costs.min(axis=1).sum(), np.finfo(np.float64).tiny))
 
 
 def relative_times(values: FloatArray, reference: float) -> FloatArray:
