@@ -25,6 +25,7 @@ from placewright.report.learned_statistics import (
     LearnedRun,
     LearnedVerdict,
     changes,
+    controls_of,
     runs_by_problem,
     smallest_p,
     values_of,
@@ -47,25 +48,26 @@ _TOYS = (
 
 def learned_values(folder: Path) -> dict[str, str]:
     """Value of each name in the template."""
-    runs = read_runs(folder / "learned.json")
-    groups, long, more = (
-        runs_by_problem(part)
-        for part in (
-            [run for run in runs if run.evaluations == 500],
-            [run for run in runs if run.evaluations == 5000],
-            [run for run in read_runs(folder / "learned-more.json") if run.evaluations == 500],
+    files = ("learned.json", "learned-bare.json", "learned-more.json")
+    parts = {
+        (name, evaluations): runs_by_problem(
+            [run for run in read_runs(folder / name) if run.evaluations == evaluations]
         )
-    )
-    bare = runs_by_problem(
-        [run for run in read_runs(folder / "learned-bare.json") if run.evaluations == 500]
-    )
+        for name in files
+        for evaluations in (500, 5000)
+    }
+    groups, long = parts["learned.json", 500], parts["learned.json", 5000]
+    bare, more = parts["learned-bare.json", 500], parts["learned-more.json", 500]
     judged = _judged(groups)
     stored = stored_rows(folder)
-    files = ("learned.json", "learned-bare.json", "learned-more.json")
     lines = [text for name in files for text in origin(_COMMAND, name, stored[name], {})]
     return {
         "origin": "\n\n".join(lines),
         **_tables({"500": groups, "5000": long, "bare": bare, "more": more}),
+        "asked": _bullets(
+            f"`{name}`, {evaluations:,} evaluations: {listed(_asked(part))}"
+            for (name, evaluations), part in parts.items()
+        ),
         "more_table": _more_table(more),
         "who_learns": _who_learns(judged),
         "too_few": _too_few(max(map(len, judged.values())), 5),
@@ -102,13 +104,28 @@ def _learners(groups: Groups) -> list[str]:
     return [name for name in placers_that_learn() if name in present]
 
 
+def _problems(groups: Groups) -> list[str]:
+    """Problems that a learner ran on; others have rows of controls only."""
+    learners = set(_learners(groups))
+    return list(dict.fromkeys(problem for problem, name in groups if name in learners))
+
+
+def _asked(groups: Groups) -> list[str]:
+    """Learners that ran on all problems of a table, with their controls."""
+    return [
+        name
+        for name in _learners(groups)
+        if all((p, n) in groups for p in _problems(groups) for n in (name, *controls_of(name)))
+    ]
+
+
 def _tables(parts: Mapping[str, Groups]) -> dict[str, str]:
     """Numbers of problems, and of seeds of the learners, of each table."""
     values = {}
     for key, groups in parts.items():
         learners = set(_learners(groups))
         seeds = [len(runs) for (_, name), runs in groups.items() if name in learners]
-        values[f"problems_{key}"] = str(len({problem for problem, _ in groups}))
+        values[f"problems_{key}"] = str(len(_problems(groups)))
         values[f"seeds_{key}"] = span(seeds, "d")
     return values
 
@@ -324,12 +341,12 @@ def _not_run(groups: Groups, long: Groups, more: Groups) -> str:
         ran = {problem for problem, own in groups if own == name}
         if absent := sorted({problem for problem, _ in groups} - ran):
             sentences.append(f"`{name}` with 500 evaluations on {', '.join(absent)};")
-    problems = dict.fromkeys(problem for problem, _ in long)
+    problems = _problems(long)
     without = [p for p in problems if (p, COOLING) not in long or (p, COMMON) not in long]
-    if without:
+    claim(not without, "Every problem of the table of 5,000 evaluations has both controls.")
+    if controls := sorted({problem for problem, _ in long} - set(problems)):
         sentences.append(
-            f"`cooling` and the common draws with 5,000 evaluations on {', '.join(without)}, so "
-            "that these have no verdict there;"
+            f"any learner with 5,000 evaluations on {', '.join(controls)}, where controls ran;"
         )
     seeds = max(len(long[problem, name]) for problem, name in long if name in _learners(long))
     sentences.append(f"more than {seeds} seeds of any learner with 5,000 evaluations.")

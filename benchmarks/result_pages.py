@@ -285,8 +285,10 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Published and found", "paper", _PAPERS,
             "*Published* follows from the paper's own seconds, as far as they are known; each "
             "paper's page says how certain they are. The other columns are ours, medians over "
-            "seeds. *Under its rules* is the published system without our changes or "
-            "starts. *Ours, equal budget* is the form that we recommend. The last four columns "
+            "seeds. *Under its rules* is the system under its own name; only `hsdag` evaluates "
+            "single devices first. The docstring of each placer lists what differs from its "
+            "paper: `post` keeps a limit of ours on the divergence of an update. "
+            "*Ours, equal budget* is the form that we recommend. The last four columns "
             "are what comes out when nothing is learned, and what no placement can "
             "beat. A dash is a figure that is not known or was not run.",
             headlines.figures,
