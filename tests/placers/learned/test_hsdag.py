@@ -113,8 +113,8 @@ def test_dropout_is_on_while_sampling() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_settings_as_text_give_the_form(form: type[Hsdag]) -> None:
-    mine = make_placer(form.name, {"steps": "7", "baseline": "true"})
-    assert mine == form(steps=7, baseline=True)
+    mine = make_placer(form.name, {"steps": "15", "baseline": "true"})
+    assert mine == form(steps=15, baseline=True)
 
 
 def test_the_forms_change_what_their_docstrings_list() -> None:
@@ -128,7 +128,7 @@ def test_the_forms_change_what_their_docstrings_list() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"steps": 0}, {"discount": 1.5}, {"dropout": 1.0}, {"returns": "mean"}],
+    [{"steps": 0}, {"discount": 1.5}, {"dropout": 1.0}, {"returns": "mean"}, {"draws": 3}],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="hsdag"):

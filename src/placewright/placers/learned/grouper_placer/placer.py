@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placewright.core.problem import Problem
-from placewright.errors import InputError
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.searching import (
     JointSettings,
     LearningPlacer,
     require_counts,
+    require_numbers,
 )
 from placewright.placers.shared_weights import with_shared_weights_tied
 
@@ -68,8 +68,8 @@ class GrouperPlacer(LearningPlacer, JointSettings):
     def __post_init__(self) -> None:
         counts = ("groups", "grouper_hidden", "embedding", "hidden", "samples_per_update")
         require_counts(self.name, self, *counts)
-        if not self.learning_rate > 0:
-            raise InputError(f"{self.name}: learning_rate must be > 0, got {self.learning_rate}")
+        require_numbers(self.name, self, "> 0", "learning_rate")
+        self.check_reinforce(self.name)
 
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of all ops and devices of all groups: the choices of the policies."""

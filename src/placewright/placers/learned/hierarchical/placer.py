@@ -12,6 +12,7 @@ from placewright.placers.learned.shared.searching import (
     JointSettings,
     LearningPlacer,
     require_counts,
+    require_numbers,
     require_one_of,
 )
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -100,8 +101,8 @@ class Hierarchical(LearningPlacer, JointSettings):
         require_counts(self.name, self, "groups", "grouper_hidden", "placements_per_update")
         if self.hidden < 2 or self.hidden % 2:
             raise InputError(f"{self.name}: hidden must be even and >= 2, got {self.hidden}")
-        if not self.learning_rate > 0 or not self.temperature > 0:
-            raise InputError(f"{self.name}: learning_rate and temperature must be > 0")
+        require_numbers(self.name, self, "> 0", "learning_rate", "temperature")
+        self.check_reinforce(self.name)
 
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of all ops and devices of all groups: the choices of the policies."""

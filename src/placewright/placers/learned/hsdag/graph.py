@@ -151,10 +151,11 @@ def coarsened(problem: Problem, max_nodes: int, *, weights_as_nodes: bool) -> Co
 
     Args:
         problem: if memory is short, units that share a weight stay together.
-        max_nodes: limit on nodes, if constraints allow; 0 sets none. Nodes without
-            units join a neighbour first, then the cheapest groups of units those that they share
+        max_nodes: limit on nodes, if constraints allow; 0 sets none. Above it nodes without units
+            are left out, and then the cheapest groups of units join the neighbours that they share
             most bytes with.
-        weights_as_nodes: False leaves nodes without units out after coarsening.
+        weights_as_nodes: False leaves nodes without units out. In both cases those of a tree with
+            units stay, as part of its group.
     """
     problem = with_shared_weights_tied(problem)
     view = GraphView.of(problem.unit_graph)

@@ -18,6 +18,7 @@ from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     SearchSettings,
     require_counts,
+    require_numbers,
     require_one_of,
 )
 from placewright.simulation.evaluator import Evaluator
@@ -88,7 +89,7 @@ class Hsdag(LearningPlacer, SearchSettings):
         without_fractal_dimension: ablation.
         without_grouping: ablation, each node of the coarse graph is placed on its own.
         parse_rounds: rounds of grouping; 0 repeats until nothing merges.
-        steps: placements per episode, which has one update.
+        steps: placements per episode, which has one update; a multiple of `draws`.
         draws: placements that are drawn from each pass through the network.
         accumulate: nodes add their group's embedding to their state after each pass.
         homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
@@ -141,22 +142,19 @@ class Hsdag(LearningPlacer, SearchSettings):
         require_one_of(self.name, self, RETURNS, "returns")
         require_counts(self.name, self, "hidden", "steps", "draws")
         require_counts(self.name, self, "max_nodes", "parse_rounds", "patience", least=0)
-        for what, fits, condition in (
-            ("entropy_weight", self.entropy_weight >= 0, ">= 0"),
-            ("clip_norm", self.clip_norm >= 0, ">= 0"),
-            ("dropout", 0 <= self.dropout < 1, "in [0, 1)"),
-            ("baseline_decay", 0 <= self.baseline_decay < 1, "in [0, 1)"),
-            ("discount", 0 <= self.discount <= 1, "in [0, 1]"),
-            ("learning_rate", self.learning_rate > 0, "> 0"),
-        ):
-            if not fits:
-                value = getattr(self, what)
-                raise InputError(f"{self.name}: {what} must be {condition}, got {value}")
+        require_numbers(self.name, self, ">= 0", "entropy_weight", "clip_norm")
+        require_numbers(self.name, self, "in [0, 1)", "dropout", "baseline_decay")
+        require_numbers(self.name, self, "in [0, 1]", "discount")
+        require_numbers(self.name, self, "> 0", "learning_rate")
+        if self.steps % self.draws:
+            raise InputError(
+                f"{self.name}: steps must be a multiple of draws, got {self.steps} and {self.draws}"
+            )
 
     @property
     def passes(self) -> int:
         """Passes through the network per episode."""
-        return -(-self.steps // self.draws)
+        return self.steps // self.draws
 
     @property
     def feature_parts(self) -> tuple[str, ...]:

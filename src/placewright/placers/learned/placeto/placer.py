@@ -26,6 +26,7 @@ from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     SearchSettings,
     require_counts,
+    require_numbers,
     require_one_of,
 )
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -84,7 +85,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         * infeasible placements take ten reference times, and so does any slower one, in place of
           2 s per GB above the limit and at most 10 s in all; memory is no feature;
         * no episode is drawn by argmax for evaluation; only a policy from a file first places by
-          argmax, which is one query;
+          argmax, which is one query, from the random placement of its episodes;
         * rewards are the paper's. The code's branch for them stops with a type error, and its
           switch ``use_min_runtime`` makes a step's return the fall to the best time after it;
         * the start time of a group is that of its first unit; the code's is that of the one op that
@@ -115,7 +116,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         last_learning_rate: it falls linearly to this.
         entropy_weight: first weight of the entropy bonus; falls linearly to 0.
         normalised: divide advantages by their root mean square over the remembered episodes.
-        clip_norm: largest global gradient norm.
+        clip_norm: largest global gradient norm; 0 sets no limit.
         baseline_window: episodes that the per-step baseline remembers.
         horizon: episodes over which rates fall if the budget has no evaluation limit.
         policy: file of a trained policy to start from; "" starts from scratch.
@@ -144,6 +145,9 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         require_one_of(self.name, self, EMBEDDINGS, "embedding")
         require_one_of(self.name, self, AGGREGATIONS, "aggregation")
         require_counts(self.name, self, "groups", "rounds", "baseline_window", "horizon")
+        require_numbers(self.name, self, "> 0", "learning_rate")
+        not_below = ("last_learning_rate", "entropy_weight", "clip_norm", "patience")
+        require_numbers(self.name, self, ">= 0", *not_below)
 
     @property
     def network(self) -> dict[str, Any]:

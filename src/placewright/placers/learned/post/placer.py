@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placewright.core.problem import Problem
-from placewright.errors import InputError, Requires
+from placewright.errors import Requires
 from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
 from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     SearchSettings,
     require_counts,
+    require_numbers,
     require_one_of,
 )
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -88,12 +89,9 @@ class Post(LearningPlacer, SearchSettings):
     def __post_init__(self) -> None:
         require_one_of("post", self, ABLATIONS, "ablation")
         require_counts("post", self, "groups", "ppo_every", "ce_every", "sga_steps", "horizon")
-        for what in ("learning_rate", "beta", "kl_target"):
-            if not getattr(self, what) > 0:
-                raise InputError(f"post: {what} must be > 0, got {getattr(self, what)}")
-        for what in ("elite", "epsilon"):
-            if not 0 <= getattr(self, what) <= 1:
-                raise InputError(f"post: {what} must be in [0, 1], got {getattr(self, what)}")
+        require_numbers("post", self, "> 0", "learning_rate", "beta", "kl_target")
+        require_numbers("post", self, "in [0, 1]", "elite", "epsilon")
+        require_numbers("post", self, ">= 0", "patience")
 
     def step_after(self, n: int) -> str:
         """The step of Algorithm 1 after sample n >= 1: ``ppo``, ``ce`` or nothing ("")."""

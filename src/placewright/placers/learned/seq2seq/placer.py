@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placewright.core.problem import Problem
-from placewright.errors import InputError
 from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
 from placewright.placers.learned.shared.searching import (
     LearningPlacer,
     ReinforceSettings,
     require_counts,
+    require_numbers,
     require_one_of,
 )
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -87,8 +87,8 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
         require_one_of(self.name, self, CELLS, "cell")
         require_counts(self.name, self, "groups", "embedding", "samples_per_update")
         require_counts(self.name, self, "hidden", "warm_up", least=0)
-        if not self.learning_rate > 0 or not self.temperature > 0:
-            raise InputError(f"{self.name}: learning_rate and temperature must be > 0")
+        require_numbers(self.name, self, "> 0", "learning_rate", "temperature")
+        self.check_reinforce(self.name)
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Colocation groups, merged to at most `groups`, and their devices."""

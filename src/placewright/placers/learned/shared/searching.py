@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,12 +53,21 @@ class ReinforceSettings(SearchSettings):
     """Hyperparameters that all systems with a moving baseline have.
 
     Attributes:
-        clip_norm: largest global gradient norm.
-        baseline_decay: of the moving average.
+        clip_norm: largest global gradient norm; 0 sets no limit.
+        baseline_decay: of the moving average, in [0, 1).
     """
 
     clip_norm: float = 1.0
     baseline_decay: float = 0.9
+
+    def check_reinforce(self, placer: str) -> None:
+        """Raise if one of these is no possible value.
+
+        Raises:
+            InputError: naming placer, setting and value.
+        """
+        require_numbers(placer, self, ">= 0", "clip_norm", "patience")
+        require_numbers(placer, self, "in [0, 1)", "baseline_decay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +114,26 @@ def require_counts(placer: str, settings: object, *names: str, least: int = 1) -
     for what in names:
         if getattr(settings, what) < least:
             raise InputError(f"{placer}: {what} must be >= {least}, got {getattr(settings, what)}")
+
+
+CONDITIONS: Mapping[str, Callable[[float], bool]] = {
+    "> 0": lambda value: 0 < value < math.inf,
+    ">= 0": lambda value: value >= 0,
+    "in [0, 1)": lambda value: 0 <= value < 1,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+}
+
+
+def require_numbers(placer: str, settings: object, condition: str, *names: str) -> None:
+    """Raise unless settings fulfil a condition of `CONDITIONS`.
+
+    Raises:
+        InputError: naming placer, setting and value.
+    """
+    for what in names:
+        value = getattr(settings, what)
+        if not CONDITIONS[condition](value):
+            raise InputError(f"{placer}: {what} must be {condition}, got {value}")
 
 
 class LearningPlacer(ForEveryProblem, ABC):

@@ -9,9 +9,13 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires
+from placewright.errors import Requires
 from placewright.placers.bases import anytime
-from placewright.placers.learned.shared.searching import require_packages
+from placewright.placers.learned.shared.searching import (
+    require_counts,
+    require_numbers,
+    require_packages,
+)
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -55,11 +59,8 @@ class ZeroShot:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        for what in ("candidates", "hidden", "samples"):
-            if getattr(self, what) < 1:
-                raise InputError(f"zero-shot: {what} must be >= 1, got {getattr(self, what)}")
-        if not self.temperature > 0:
-            raise InputError(f"zero-shot: temperature must be > 0, got {self.temperature}")
+        require_counts(self.name, self, "candidates", "hidden", "samples")
+        require_numbers(self.name, self, "> 0", "temperature", "learning_rate")
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for latency and training."""
