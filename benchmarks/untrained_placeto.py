@@ -18,11 +18,7 @@ import torch
 
 from placewright.core.problem import Problem
 from placewright.files.results import write_rows
-from placewright.placers.learned.placeto.algorithm import (
-    PlacetoGraph,
-    PlacetoPolicy,
-    first_placement,
-)
+from placewright.placers.learned.placeto.algorithm import PlacetoGraph, PlacetoPolicy
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.shared.learning_scope import entropy, masked_log_softmax
 from placewright.simulation.evaluator import Evaluator
@@ -85,7 +81,7 @@ def _of_seed(placer: PlacetoPlacer, graph: PlacetoGraph, seed: int) -> tuple[flo
     torch.manual_seed(seed)
     n, n_devices = graph.space.allowed.shape
     policy = PlacetoPolicy(n_devices, **placer.network)
-    devices = first_placement(graph.space, np.random.default_rng(seed))
+    devices = graph.space.draw(1, np.random.default_rng(seed))[0]
     spreads, largest = [], []
     for node in range(0, n, EVERY):
         state = torch.tensor(graph.features(devices, node))

@@ -226,14 +226,15 @@ def test_the_transfer_trains_once_and_tests_on_other_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generalisation, "BUDGET", 40)
-    monkeypatch.setattr(generalisation, "SETTINGS", {"groups": "4", "rounds": "2"})
+    small = {"groups": "4", "rounds": "2"}
+    monkeypatch.setattr(generalisation, "SETTINGS", {**generalisation.SETTINGS, **small})
     transfer = TransferRuns(families=("nmt",), training=1, test=2, episodes=2)
     results = tmp_path / "rows.json"
     rows = run_transfer(transfer, results, tmp_path / "policies")
     assert [row.placer for row in rows] == [*LABELS, *LABELS]
     assert {row.problem for row in rows} == {"nmt 1", "nmt 2"}  # number 0 was trained on
     assert all(row.evaluations == 1 for row in rows if row.placer == LABELS[0])
-    (tmp_path / "policies" / "placeto-nmt-2.safetensors").unlink()
+    (tmp_path / "policies" / transfer.file("nmt")).unlink()
     assert run_transfer(transfer, results, tmp_path / "policies") == rows
     assert not list((tmp_path / "policies").iterdir())
     assert f"| {LABELS[-1]} | 1.000 (1.000 to 1.000) |" in transfer_report(rows, "unseen.svg")

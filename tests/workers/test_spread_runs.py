@@ -164,13 +164,16 @@ def test_a_policy_is_the_same_for_any_number_of_workers(
 ) -> None:
     """Rounds of episodes are taken in by their numbers; an interrupted training goes on."""
     pytest.importorskip("torch_geometric", reason="the extra 'learned' is not installed")
+    import torch
+
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
     from placewright.placers.learned.training import TrainingOptions, train
     from placewright.session.hosts import spread_rollouts
 
     problems = [problem_of(6), problem_of(7)]
     settings = {} if placer == "placeto" else {"hidden": "8"}
 
-    def trained(name: str, by: Workers, end_at: float = 2.0) -> bytes:
+    def trained(name: str, by: Workers, end_at: float = 2.0, **more: str) -> bytes:
         def stop(fraction: float, what: str) -> None:
             if fraction > end_at:
                 raise KeyboardInterrupt
@@ -183,7 +186,7 @@ def test_a_policy_is_the_same_for_any_number_of_workers(
                 problems,
                 path,
                 episodes=19,
-                settings=settings,
+                settings={**settings, **more},
                 progress=stop,
                 options=options,
             )
@@ -193,3 +196,13 @@ def test_a_policy_is_the_same_for_any_number_of_workers(
     assert trained("both", two) == alone
     assert trained("cut off", two, end_at=0.5) != alone
     assert trained("cut off", ThisProcess()) == alone
+    if placer != "placeto":
+        return
+    # It learned from returns: without the entropy bonus a policy without them stays as it was.
+    trained("returns", ThisProcess(), entropy_weight="0")
+    trained("first", ThisProcess(), end_at=-1.0, entropy_weight="0")
+    kept = {name: load_checkpoint(tmp_path / name, placer) for name in ("returns", "first")}
+    baselines = kept["returns"].under("trainee").values()
+    assert sum(len(returns) for returns in baselines) == 19
+    first, last = (kept[name].under("policy") for name in ("first", "returns"))
+    assert any(not torch.equal(first[name], last[name]) for name in first)

@@ -358,7 +358,7 @@ def test_a_terminal_reward_pays_every_step_the_fall_over_the_episode() -> None:
         baseline = PerStepAverage()
         baseline.update(np.zeros(n))
         settings = PlacetoPlacer(reward=reward, normalised=False)
-        episode = Episode(features, actions, paid)
+        episode = Episode(features, actions, -np.cumsum([0.0, *paid]))
         loss, _ = episode_loss(settings, policy, graph, episode, baseline, 0.5)
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1])

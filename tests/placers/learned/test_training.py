@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,3 +210,173 @@ def test_a_comparison_resumes_and_counts_alike(tmp_path: Path) -> None:
     assert (row.low, row.median, row.high) == tuple(values)
     with pytest.raises(InputError, match="another problem or budget"):
         compare(problem, ["cem"], 1, Budget(evaluations=61), results_path=path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "with seed = 0, not 1"),
+        ({"groups": "4"}, "with groups = 64, not 4"),  # of other baselines
+        ({"learning_rate": "0.5"}, r"with learning_rate = 0.001, not 0.5"),
+        ({"sizes": (2, 4)}, "on another graph 2, or with other costs"),
+        ({"sizes": (2,)}, "with number of graphs = 2, not 1"),
+        ({"rounds": "2"}, "with rounds = 8, not 2"),
+    ],
+)
+def test_a_training_of_another_kind_does_not_continue(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path, settings = tmp_path / "p.safetensors", dict(change)
+    sizes, seed = settings.pop("sizes", (2, 3)), settings.pop("seed", 0)
+    train("placeto", [toys.two_cluster_problem(size) for size in (2, 3)], path, episodes=1)
+    before = path.read_bytes()
+    problems = [toys.two_cluster_problem(size) for size in sizes]
+    options = TrainingOptions(seed=seed)
+    with pytest.raises(FileFormatError, match=f"'{path}' was trained {message}.*; give another"):
+        train("placeto", problems, path, episodes=2, settings=settings, options=options)
+    assert path.read_bytes() == before
+
+
+def test_what_no_training_reads_may_change_and_older_files_do_not_continue(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint, save_checkpoint
+
+    path, problems = tmp_path / "p.safetensors", [toys.two_cluster_problem(2)]
+    train("placeto", problems, path, episodes=1)
+    train("placeto", problems, path, episodes=2, settings={"homogeneous_starts": "false"})
+    good = load_checkpoint(path, "placeto")
+    assert good.setting("episodes") == 2
+    told = {name: value for name, value in good.metadata.items() if name != "training"}
+    save_checkpoint(replace(good, metadata=told))
+    with pytest.raises(FileFormatError, match="older than the check"):
+        train("placeto", problems, path, episodes=3)
+
+
+def test_patience_that_was_interrupted_ends_as_if_it_was_not(tmp_path: Path) -> None:
+    """Hardly anything is learned, so that the first turns are nearly the best."""
+    problems = [toys.two_cluster_problem(2), toys.two_cluster_problem(3)]
+    settings, options = {"hidden": "8", "learning_rate": "1e-12"}, TrainingOptions(patience=6)
+    whole, parts = tmp_path / "whole.safetensors", tmp_path / "parts.safetensors"
+
+    def trained(path: Path, end_at: int) -> list[int]:
+        done: list[int] = []
+
+        def stop(fraction: float, what: str) -> None:
+            done.append(round(fraction * 200))
+            if done[-1] == end_at:
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            train("zero-shot", problems, path, episodes=200, settings=settings, progress=stop,
+                  options=options)  # fmt: skip
+        return done
+
+    *_, last = trained(whole, 0)
+    assert 6 < last < 200
+    for end_at in (last - 5, last - 2):
+        trained(parts, end_at)
+    assert trained(parts, 0)[-1] == last
+    assert trained(parts, 0) == []  # it is over
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_a_problem_has_one_hash_in_any_folder(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from placewright.files.problem_file import read_problem, write_problem
+    from placewright.placers.learned.training import sha256_of
+
+    problem = toys.two_cluster_problem(2)
+    write_problem(tmp_path / "a.json", problem)
+    assert sha256_of(read_problem(tmp_path / "a.json")) == sha256_of(problem)
+    assert sha256_of(toys.two_cluster_problem(3)) != sha256_of(problem)
+    assert sha256_of(replace(problem, objective="training")) != sha256_of(problem)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (TrainingOptions(save_every=0), "save_every >= 1 and patience >= 0, got 0, 0"),
+        (TrainingOptions(patience=-1), "save_every >= 1 and patience >= 0, got 50, -1"),
+    ],
+)
+def test_options_out_of_range_are_refused(
+    options: TrainingOptions, message: str, tmp_path: Path
+) -> None:
+    problems = [toys.two_cluster_problem(2)]
+    with pytest.raises(InputError, match=message):
+        train("zero-shot", problems, tmp_path / "p.safetensors", options=options)
+
+
+@pytest.mark.parametrize(
+    ("placer", "settings", "message"),
+    [
+        ("placeto", {"learning_rate": "0"}, "learning_rate must be > 0, got 0"),
+        ("placeto", {"last_learning_rate": "-1"}, "last_learning_rate must be >= 0, got -1"),
+        ("placeto", {"clip_norm": "-1"}, "clip_norm must be >= 0, got -1"),
+        ("zero-shot", {"learning_rate": "-1"}, "learning_rate must be > 0, got -1"),
+        ("seq2seq", {"learning_rate": "nan"}, "learning_rate"),
+        ("seq2seq", {"baseline_decay": "1"}, r"baseline_decay must be in \[0, 1\), got 1"),
+        ("hierarchical", {"clip_norm": "-1"}, "clip_norm must be >= 0, got -1"),
+        ("grouper-placer", {"baseline_decay": "-1"}, r"baseline_decay must be in \[0, 1\)"),
+        ("post", {"patience": "-1"}, "patience must be >= 0, got -1"),
+        ("hsdag", {"draws": "3"}, "steps must be a multiple of draws, got 20 and 3"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    placer: str, settings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_placer(placer, settings)
+
+
+def test_the_mean_time_of_an_episode_of_placeto_is_that_of_its_placements() -> None:
+    import torch
+
+    from placewright.placers.learned.placeto.algorithm import trainee
+    from placewright.placers.learned.placeto.placer import PlacetoPlacer
+    from placewright.placers.learned.shared.returns import reference_value
+    from placewright.simulation.evaluator import Evaluator
+
+    problem = toys.two_cluster_problem(2)
+    asked: list[float] = []
+
+    def values(self: Evaluator, devices_of: Any) -> Any:
+        found = plain(self, devices_of)
+        asked.extend(found.tolist())
+        return found
+
+    plain = Evaluator.evaluate_many
+    made = trainee(PlacetoPlacer(), [problem])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluator, "evaluate_many", values)
+        result = made.episode(0, 0.0, torch.Generator().manual_seed(0))
+    assert result.mean_time == pytest.approx(np.mean(asked) / reference_value(problem))
+    assert result.mean_time > 1.0
+
+
+def test_a_policy_places_from_where_its_episodes_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from placewright.placers.learned.placeto import algorithm
+
+    path, problem = tmp_path / "p.safetensors", toys.two_cluster_problem(2)
+    train("placeto", [problem], path, episodes=1)
+    starts: list[Any] = []
+
+    def noted(name: str, at: int) -> None:
+        plain = getattr(algorithm, name)
+
+        def wrapped(*arguments: Any) -> Any:
+            starts.append(arguments[at].copy())
+            return plain(*arguments)
+
+        monkeypatch.setattr(algorithm, name, wrapped)
+
+    noted("greedy_placement", 2)
+    noted("run_episode", 3)
+    toys.run(make_placer("placeto", {"policy": str(path)}), problem, 40)
+    assert len(starts) > 2
+    assert len(np.unique(starts, axis=0)) == 1
+    assert np.unique(starts).tolist() == [0, 1]

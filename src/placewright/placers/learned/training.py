@@ -8,31 +8,42 @@ parameters of `post` are the groups of one graph, and the adjacency columns of `
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.learned.shared.searching import require_packages
+from placewright.placers.learned.shared.searching import SearchSettings, require_packages
 from placewright.placers.learned.shared.training_episodes import (
     ROUND,
     Episode,
     Job,
     Rollouts,
-    Trainee,
     known_of,
     take,
 )
-from placewright.placers.registry import family_of, placer_class, placers_that_take_a_policy
+from placewright.placers.registry import (
+    family_of,
+    make_placer,
+    placer_class,
+    placers_that_take_a_policy,
+)
 
 if TYPE_CHECKING:
     from placewright.placers.learned.shared.checkpoint import Checkpoint
+    from placewright.placers.learned.shared.learning_scope import EarlyStop
 
 Report = Callable[[float, str], None]
+# Settings that no training reads: those of a search, and of placing with a policy.
+_UNREAD = {item.name for item in fields(SearchSettings)}
+_UNREAD |= {"policy", "horizon", "candidates", "temperature"}
 
 
 @dataclass(frozen=True)
@@ -81,8 +92,9 @@ def train(
     """Train a policy over a family of graphs and write it to `output`.
 
     The file is written every `options.save_every` episodes, at the end and on Ctrl-C, with the
-    optimiser's state and the baselines. An interrupted training continues from its last whole
-    episode when called again with the same arguments; more `episodes` continue a finished one.
+    optimiser's state, the baselines and the state of `options.patience`. An interrupted training
+    continues from its last whole episode when called again with the same arguments; more
+    `episodes` continue a finished one. Other graphs, settings or seeds are refused.
 
     Args:
         placer: one of `placers_that_take_a_policy`; its folder has a module `algorithm` with
@@ -98,9 +110,10 @@ def train(
     Raises:
         UnknownNameError: there is no such placer.
         InputError: the placer cannot be trained, there are no problems, or they do not fit.
+        FileFormatError: `output` exists and is unusable, or of another training.
         MissingExtraError: PyTorch is absent.
     """
-    _check_trainable(placer, len(problems), episodes)
+    _check_trainable(placer, len(problems), episodes, options)
     require_packages("torch", "torch_geometric")
     import torch
 
@@ -110,33 +123,30 @@ def train(
     target, job = Path(output), Job(placer, settings, tuple(problems))
     rng = np.random.default_rng(options.seed)
     with torch_scope(rng) as generator, scalars_to(options.tensorboard) as scalars:
-        trainee = job.trainee
-        optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate(0.0))
-        goes_on = options.resume and target.exists()
-        done = first = _restore(target, placer, trainee, optimiser) if goes_on else 0
-        last, stop = np.full(len(problems), np.nan), EarlyStop(options.patience)
-        written = latest = _checkpoint(target, placer, trainee, optimiser, done)
+        policy = job.trainee.policy
+        optimiser = torch.optim.Adam(policy.parameters(), lr=job.trainee.learning_rate(0.0))
+        course = _Course(job, optimiser, EarlyStop(options.patience), _facts(job, options))
+        if options.resume and target.exists():
+            course.restore(target)
+        written = latest = course.checkpoint(target)
         try:
-            while done < episodes:
+            while course.done < episodes and not course.is_over:
+                done = course.done
                 end = done + 1 if options.rollouts is None else done - done % ROUND + ROUND
                 ahead = [Episode(at, episodes, options.seed) for at in range(done, episodes)]
-                turn, before = ahead[: end - done], done
+                turn = ahead[: end - done]
                 results = _descended(job, optimiser, turn, generator, options.rollouts)
-                done += len(turn)
-                latest = _checkpoint(target, placer, trainee, optimiser, done)
-                is_over = False
-                for episode, (loss, mean_time) in zip(turn, results, strict=True):
-                    last[episode.graph(len(problems))] = mean_time
-                    mean = float(np.nanmean(last))
+                means = [
+                    course.take_in(episode, mean_time)
+                    for episode, (_, mean_time) in zip(turn, results, strict=True)
+                ]
+                latest = course.checkpoint(target)
+                for episode, (loss, _), mean in zip(turn, results, means, strict=True):
                     scalars(episode.number, loss=loss, mean_time=mean)
-                    so_far = episode.number + 1
                     if progress is not None:
-                        progress(so_far / episodes, f"mean time {mean:.3f} of the reference")
-                    if so_far % len(problems) == 0:
-                        is_over = stop(mean, so_far - first) or is_over
-                if is_over:
-                    break
-                if done // options.save_every > before // options.save_every:
+                        so_far = (episode.number + 1) / episodes
+                        progress(so_far, f"mean time {mean:.3f} of the reference")
+                if course.done // options.save_every > done // options.save_every:
                     save_checkpoint(latest)
                     written = latest
         finally:
@@ -153,23 +163,28 @@ def _descended(
     rollouts: Rollouts | None,
 ) -> list[tuple[float, float]]:
     """Run the episodes of a turn, then one optimiser step; (loss, mean time) of each episode."""
+    from placewright.placers.learned.shared.learning_scope import descend
+
     trainee, progress = job.trainee, turn[0].progress
+    rate = trainee.learning_rate(progress)
     if rollouts is None:
         (episode,) = turn
         episode.draw_from(generator)
         result = trainee.episode(episode.graph(len(job.problems)), progress, generator)
-        _descend(trainee, optimiser, result.loss, progress)
+        optimiser.param_groups[0]["lr"] = rate
+        descend(trainee.policy, optimiser, result.loss, trainee.clip_norm)
         return [(result.loss.item(), result.mean_time)]
     results = rollouts(job, known_of(trainee), turn)
-    take(trainee, optimiser, results, progress)
-    for episode, episode_result in zip(turn, results, strict=True):
-        if episode_result.returns is not None:
-            baseline = trainee.baselines[episode.graph(len(job.problems))]
-            baseline.update(episode_result.returns)
-    return [(episode_result.loss, episode_result.mean_time) for episode_result in results]
+    optimiser.param_groups[0]["lr"] = rate
+    take(trainee, optimiser, results)
+    if trainee.baselines:
+        for episode, learned in zip(turn, results, strict=True):
+            assert learned.returns is not None, "a baseline that takes in nothing teaches nothing"
+            trainee.baselines[episode.graph(len(job.problems))].update(learned.returns)
+    return [(learned.loss, learned.mean_time) for learned in results]
 
 
-def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:
+def _check_trainable(placer: str, n_graphs: int, episodes: int, options: TrainingOptions) -> None:
     placer_class(placer)  # raises on an unknown name
     known = placers_that_take_a_policy()
     if placer not in known:
@@ -179,60 +194,150 @@ def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:
         )
     if n_graphs == 0 or episodes < 1:
         raise InputError(f"training needs graphs and episodes >= 1, got {n_graphs}, {episodes}")
-
-
-def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> None:
-    from placewright.placers.learned.shared.learning_scope import clipped_step
-
-    optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
-    clipped_step(trainee.policy, optimiser, loss, trainee.clip_norm)
-
-
-def _checkpoint(
-    target: Path, placer: str, trainee: Trainee, optimiser: Any, episodes: int
-) -> Checkpoint:
-    """A copy of all state of the training after so many episodes."""
-    from placewright.placers.learned.shared.checkpoint import Checkpoint
-
-    tensors = {f"policy.{name}": value for name, value in trainee.policy.state_dict().items()}
-    for index, state in optimiser.state_dict()["state"].items():
-        tensors.update({f"optimiser.{index}.{key}": value for key, value in state.items()})
-    tensors.update({f"trainee.{name}": value for name, value in trainee.state().items()})
-    copies = {name: value.detach().clone() for name, value in tensors.items()}
-    return Checkpoint(
-        str(target), family_of(placer), {**trainee.metadata, "episodes": episodes}, copies
-    )
-
-
-def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int:
-    """Load parameters and states from `target`; return the number of finished episodes.
-
-    Raises:
-        FileFormatError: the file is unusable, or of another training.
-    """
-    from placewright.placers.learned.shared.checkpoint import load_checkpoint
-
-    checkpoint = load_checkpoint(target, family_of(placer))
-    if {**checkpoint.metadata, "episodes": 0} != {**trainee.metadata, "episodes": 0}:
-        raise FileFormatError(
-            f"policy '{target}' was trained with other settings or graphs; give another file"
+    if options.save_every < 1 or options.patience < 0:
+        raise InputError(
+            f"training needs save_every >= 1 and patience >= 0, got {options.save_every}, "
+            f"{options.patience}"
         )
-    checkpoint.give_to(trainee.policy)
-    kept = checkpoint.under("trainee")
-    if missing := sorted(set(trainee.state()) - set(kept)):
-        raise FileFormatError(
-            f"policy '{target}' has no '{missing[0]}', so that its training cannot continue; "
-            "give another file"
-        )
-    trainee.restore(kept)
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in checkpoint.under("optimiser").items():
-        index, _, key = name.partition(".")
-        if not index.isdecimal() or not key:
+
+
+@dataclass
+class _Course:
+    """The state of a training between two episodes, which its file holds."""
+
+    job: Job  # with the trainee
+    optimiser: Any  # of torch
+    stop: EarlyStop  # over the mean times of turns, each of which has an episode of every graph
+    facts: Mapping[str, Any]  # of the training, see `_facts`
+    done: int = 0  # episodes
+    last: FloatArray = field(init=False)  # mean time of each graph's last episode; NaN before
+
+    def __post_init__(self) -> None:
+        self.last = np.full(len(self.job.problems), np.nan)
+
+    @property
+    def is_over(self) -> bool:
+        """True if patience has run out at the end of the last whole turn."""
+        return self.stop.ends(self.done - self.done % len(self.last))
+
+    def take_in(self, episode: Episode, mean_time: float) -> float:
+        """Count an episode that has been learned from; the mean time of the graphs so far."""
+        self.last[episode.graph(len(self.last))] = mean_time
+        self.done, mean = episode.number + 1, float(np.nanmean(self.last))
+        if self.done % len(self.last) == 0:
+            self.stop(mean, self.done)
+        return mean
+
+    def checkpoint(self, target: Path) -> Checkpoint:
+        """A copy of all state."""
+        import torch
+
+        from placewright.placers.learned.shared.checkpoint import Checkpoint
+
+        trainee, tensors = self.job.trainee, self.job.trainee.tensors()
+        for index, state in self.optimiser.state_dict()["state"].items():
+            tensors.update({f"optimiser.{index}.{key}": value for key, value in state.items()})
+        tensors["course.last"] = torch.tensor(self.last)
+        tensors["course.stop"] = torch.tensor([self.stop.best, self.stop.since]).double()
+        copies = {name: value.detach().clone() for name, value in tensors.items()}
+        metadata = {**trainee.metadata, "training": self.facts, "episodes": self.done}
+        return Checkpoint(str(target), family_of(self.job.placer), metadata, copies)
+
+    def restore(self, target: Path) -> None:
+        """Load all state from a file.
+
+        Raises:
+            FileFormatError: the file is unusable, or of another training.
+        """
+        from placewright.placers.learned.shared.checkpoint import load_checkpoint
+
+        checkpoint = load_checkpoint(target, family_of(self.job.placer))
+        self._refuse_another(checkpoint)
+        trainee = self.job.trainee
+        checkpoint.give_to(trainee.policy)
+        kept, course = checkpoint.under("trainee"), checkpoint.under("course")
+        shapes = {"last": self.last.shape, "stop": (2,)}
+        absent = [
+            name for name, of in shapes.items() if name not in course or course[name].shape != of
+        ]
+        if missing := sorted({*trainee.state()} - set(kept)) + absent:
             raise FileFormatError(
-                f"policy '{target}' has an unknown tensor 'optimiser.{name}'; give another file"
+                f"policy '{target}' has no '{missing[0]}', so that its training cannot continue; "
+                "give another file"
             )
-        state.setdefault(int(index), {})[key] = value
-    if state:
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return checkpoint.count("episodes", least=0, most=2**62)
+        trainee.restore(kept)
+        self.last[:] = course["last"].numpy()
+        best, since = course["stop"].tolist()
+        self.stop.best, self.stop.since = best, int(since)
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in checkpoint.under("optimiser").items():
+            index, _, key = name.partition(".")
+            if not index.isdecimal() or not key:
+                raise FileFormatError(
+                    f"policy '{target}' has an unknown tensor 'optimiser.{name}'; give another file"
+                )
+            state.setdefault(int(index), {})[key] = value
+        if state:
+            self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+        self.done = checkpoint.count("episodes", least=0, most=2**62)
+
+    def _refuse_another(self, checkpoint: Checkpoint) -> None:
+        theirs = checkpoint.metadata.get("training")
+        if not isinstance(theirs, dict):
+            raise FileFormatError(
+                f"policy '{checkpoint.path}' is older than the check of what it was trained on, so "
+                "that its training cannot continue; give another file"
+            )
+        for name in {**self.facts, **theirs}:
+            if theirs.get(name) != (mine := self.facts.get(name)):
+                told = f"with {name} = {theirs.get(name)}, not {mine}"
+                if name.startswith("graph "):
+                    told = f"on another {name}, or with other costs of it"
+                raise FileFormatError(
+                    f"policy '{checkpoint.path}' was trained {told}; give another file"
+                )
+        network = {name: checkpoint.metadata.get(name) for name in self.job.trainee.metadata}
+        if network != self.job.trainee.metadata:
+            raise FileFormatError(
+                f"policy '{checkpoint.path}' has another network; give another file"
+            )
+
+
+def _facts(job: Job, options: TrainingOptions) -> dict[str, Any]:
+    """All that decides the episodes of a training, by names for people; JSON values."""
+    settings: Any = make_placer(job.placer, job.settings)
+    facts = {
+        "seed": options.seed,
+        "episodes per step": 1 if options.rollouts is None else ROUND,
+        **{name: value for name, value in asdict(settings).items() if name not in _UNREAD},
+        "number of graphs": len(job.problems),
+        **{f"graph {at}": sha256_of(one) for at, one in enumerate(job.problems, 1)},
+    }
+    told: dict[str, Any] = json.loads(json.dumps(facts))
+    return told
+
+
+def sha256_of(problem: Problem) -> str:
+    """Hash of a problem without its origin, so that it is equal in other folders."""
+    digest = hashlib.sha256()
+
+    def feed(value: object) -> None:
+        if isinstance(value, np.ndarray):
+            digest.update(f"{value.dtype} {value.shape} ".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        elif is_dataclass(value):
+            for item in fields(value):
+                if item.name != "source":
+                    digest.update(f"{item.name} ".encode())
+                    feed(getattr(value, item.name))
+        elif isinstance(value, Mapping):
+            feed(sorted(value.items()))
+        elif isinstance(value, (list, tuple)):
+            digest.update(f"{len(value)} ".encode())
+            for one in value:
+                feed(one)
+        else:
+            digest.update(f"{value!r} ".encode())
+
+    feed(problem)
+    return digest.hexdigest()

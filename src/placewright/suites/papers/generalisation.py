@@ -1,7 +1,7 @@
 """Placeto's transfer: one policy for a family of graphs, tested on graphs of it that it never saw.
 
 For each family a policy is trained on its first graphs and places the next ones without a query:
-the most likely device at every step, from the same first placement as in training. Beside it, on
+the most likely device at every step, from a random first placement as in training. Beside it, on
 each of those graphs: Placeto trained there, with and without that policy to start from, uniform
 draws over its groups, local search, and the best single device. All in Placeto's own simulator.
 
@@ -31,7 +31,7 @@ from placewright.suites.learned import one_run, read_runs, write_runs
 
 CLUSTER = "2gpu"
 GROUPS = 32
-SETTINGS = {"groups": str(GROUPS), "initial": "zero"}
+SETTINGS = {"groups": str(GROUPS)}
 TRANSFERRED = "placeto, trained on other graphs of the family, no query"
 FINE_TUNED = "placeto, from that policy, 1,000 evaluations"
 RETRAINED = "placeto, trained on this graph, 1,000 evaluations"
@@ -57,6 +57,10 @@ class TransferRuns:
         """Name of a problem."""
         return f"{family} {index}"
 
+    def file(self, family: str) -> str:
+        """Name of the file of a family's policy."""
+        return f"placeto-{family}-{self.training}-graphs-{self.episodes}.safetensors"
+
 
 def family_problem(family: str, index: int) -> Problem:
     """A graph of a family on `CLUSTER`, timed as Placeto's simulator does."""
@@ -77,7 +81,7 @@ def run_transfer(
     kept = {run.identity: run for run in read_runs(results)}
     for at, family in enumerate(transfer.families):
         problems = {index: family_problem(family, index) for index in numbers}
-        names = _names(str(policies / f"placeto-{family}-{transfer.episodes}.safetensors"))
+        names = _names(str(policies / transfer.file(family)))
         if any(identity not in kept for identity in _wanted(problems, names)):
             _train(transfer, family, policies)
         for index, problem in problems.items():
@@ -89,8 +93,8 @@ def run_transfer(
                     write_runs(results, list(kept.values()))
                 rows.append(kept[identity])
             if progress is not None:
-                done = (at + (index - transfer.training + 1) / transfer.test) / len(FAMILIES)
-                progress(done, transfer.label(family, index))
+                done = at + (index - transfer.training + 1) / transfer.test
+                progress(done / len(transfer.families), transfer.label(family, index))
     return rows
 
 
@@ -123,7 +127,7 @@ def _train(transfer: TransferRuns, family: str, policies: Path) -> Path:
     return train(
         "placeto",
         [family_problem(family, index) for index in range(transfer.training)],
-        policies / f"placeto-{family}-{transfer.episodes}.safetensors",
+        policies / transfer.file(family),
         episodes=transfer.episodes,
         settings=SETTINGS,
     )

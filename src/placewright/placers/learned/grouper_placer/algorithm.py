@@ -22,7 +22,7 @@ from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
     as_array,
     chosen,
-    clipped_step,
+    descend,
     joint_bonus,
     learning_scope,
     sample,
@@ -108,7 +108,7 @@ def learn(
             loss, spread = batch_loss(policy, batch, weights)
             loss = loss - joint_bonus(settings, spread, batch.log_groups)
             if settings.updates:
-                clipped_step(policy, optimiser, loss, settings.clip_norm)
+                descend(policy, optimiser, loss, settings.clip_norm)
             report(
                 mean_time=float(times.mean()) * reference, loss=loss.item(), entropy=spread.item()
             )

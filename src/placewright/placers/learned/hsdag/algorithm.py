@@ -5,7 +5,6 @@ Steps 3 to 5 of HSDAG: sample placements, time them, and weigh their gradients.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,11 +25,12 @@ from placewright.placers.learned.hsdag.graph import (
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
+from placewright.placers.learned.shared.grouping import common_devices
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
     as_array,
     chosen,
-    clipped_step,
+    descend,
     entropy,
     learning_scope,
     masked_log_softmax,
@@ -78,7 +78,7 @@ def learn(
     vocabulary, start = vocabulary_of(problem), None
     if settings.policy:
         settings, vocabulary, start = trained_start(settings, problem)
-    stop, baseline = EarlyStop(settings.patience), MovingAverage(settings.baseline_decay)
+    stop, baseline = EarlyStop(settings.patience), baseline_of(settings)
     if settings.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, report):
@@ -100,7 +100,7 @@ def learn(
             # 3. REINFORCE with an entropy bonus.
             loss = episode_loss(settings, steps, weights)
             if settings.updates:
-                clipped_step(policy, optimiser, loss, settings.clip_norm or math.inf)
+                descend(policy, optimiser, loss, settings.clip_norm)
             report(
                 mean_time=mean_time(evaluator, 20),
                 loss=loss.item(),
@@ -219,18 +219,14 @@ def run_steps(
 
 
 def allowed_of_clusters(graph: HsdagGraph, cluster_of: IntArray) -> BoolArray:
-    """Devices that all nodes of a cluster may use; if there are none, those of any node.
+    """Devices of each cluster, see `common_devices`, shape (n_clusters, n_devices).
 
     `cluster_of` covers one or more copies of the graph, shape (k * n_nodes,).
     """
-    shape = (int(cluster_of.max()) + 1, graph.allowed.shape[1])
-    if graph.allowed.all():
-        return np.ones(shape, dtype=np.bool_)
-    common, some = np.ones(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
-    allowed = np.tile(graph.allowed, (len(cluster_of) // len(graph.allowed), 1))
-    np.logical_and.at(common, cluster_of, allowed)
-    np.logical_or.at(some, cluster_of, allowed)
-    return np.where(common.any(axis=1, keepdims=True), common, some)
+    if graph.allowed.all():  # most often, and each update asks
+        return np.ones((int(cluster_of.max()) + 1, graph.allowed.shape[1]), dtype=np.bool_)
+    copies = len(cluster_of) // len(graph.allowed)
+    return common_devices(np.tile(graph.allowed, (copies, 1)), cluster_of)
 
 
 def rewards_of(settings: Hsdag, evaluator: Evaluator, placements: IntArray) -> FloatArray:
@@ -258,9 +254,14 @@ def returns_of(settings: Hsdag, rewards: FloatArray) -> FloatArray:
     return discounted(rewards, settings.discount)
 
 
-def weights_of(settings: Hsdag, returns: FloatArray, baseline: MovingAverage) -> FloatArray:
-    """The factor on each step's -log pi, shape of `returns`; these enter a `baseline` in use."""
-    if not settings.baseline:
+def baseline_of(settings: Hsdag) -> MovingAverage | None:
+    """A new baseline; None if the settings use none."""
+    return MovingAverage(settings.baseline_decay) if settings.baseline else None
+
+
+def weights_of(settings: Hsdag, returns: FloatArray, baseline: MovingAverage | None) -> FloatArray:
+    """The factor on each step's -log pi, shape of `returns`; these enter the baseline."""
+    if baseline is None:
         return returns
     weights = baseline.advantage(returns)
     baseline.update(returns)
@@ -320,7 +321,7 @@ def trainee(settings: Hsdag, problems: Sequence[Problem]) -> Trainee:
     graphs = [HsdagGraph.of(problem, settings, vocabulary) for problem in problems]
     evaluators = [Evaluator(problem) for problem in problems]
     policy = make_policy(settings, int(graphs[0].features.shape[1]), n_devices)
-    baselines = [MovingAverage(settings.baseline_decay) for _ in problems]
+    baselines = [baseline_of(settings) for _ in problems]
 
     def one(graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         del progress
@@ -330,7 +331,7 @@ def trainee(settings: Hsdag, problems: Sequence[Problem]) -> Trainee:
         weights = weights_of(settings, returns, baselines[graph])
         loss = episode_loss(settings, steps, weights)
         time = mean_time(evaluator, len(returns)) / reference_value(evaluator.problem)
-        return EpisodeResult(loss, time, returns if settings.baseline else None)
+        return EpisodeResult(loss, time, returns)
 
     return Trainee(
         policy,
@@ -341,6 +342,6 @@ def trainee(settings: Hsdag, problems: Sequence[Problem]) -> Trainee:
         },
         one,
         learning_rate=lambda progress: settings.learning_rate,
-        clip_norm=settings.clip_norm or math.inf,
-        baselines=baselines,
+        clip_norm=settings.clip_norm,
+        baselines=[baseline for baseline in baselines if baseline is not None],
     )

@@ -33,7 +33,7 @@ from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
     chosen,
-    clipped_step,
+    descend,
     entropy,
     learning_scope,
     masked_log_softmax,
@@ -239,7 +239,18 @@ class Episode:
 
     features: Tensor  # shape (n_groups, n, d)
     actions: Tensor  # shape (n_groups,)
-    rewards: FloatArray  # shape (n_groups,)
+    # of the first placement, and of that after each step, over the reference; shape (n_groups + 1,)
+    times: FloatArray
+
+    @property
+    def rewards(self) -> FloatArray:
+        """The fall in time of each step, shape (n_groups,)."""
+        return -np.diff(self.times)
+
+    def returns(self, reward: str) -> FloatArray:
+        """The return of each step with a reward of `placer.REWARDS`, shape (n_groups,)."""
+        returns = discounted(self.rewards, 1.0)
+        return np.full_like(returns, returns[0]) if reward == "terminal" else returns
 
 
 def run_episode(
@@ -269,12 +280,16 @@ def run_episode(
     # A test of learning reads last placements: those before are partly the first one of all.
     last = times[-1]
     evaluator.record_samples(np.where(last < FAILING_TIMES, last * reference, np.inf))
-    return Episode(torch.cat(states), torch.cat(actions), -np.diff(np.concatenate(times)))
+    return Episode(torch.cat(states), torch.cat(actions), np.concatenate(times))
 
 
-def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph) -> IntArray:
-    """Argmax actions through one episode without a query; devices of all units."""
-    devices, allowed = graph.space.allowed.argmax(axis=1), torch.tensor(graph.space.allowed)
+def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph, devices: IntArray) -> IntArray:
+    """Argmax actions through one episode without a query; devices of all units.
+
+    Args:
+        devices: the first placement, shape (n_groups,).
+    """
+    devices, allowed = devices.copy(), torch.tensor(graph.space.allowed)
     for group, node in enumerate(graph.decided.tolist()):
         state = torch.tensor(graph.features(devices, group))[None]
         with torch.no_grad():
@@ -292,9 +307,7 @@ def episode_loss(
     progress: float,
 ) -> tuple[Tensor, float]:
     """REINFORCE loss with entropy bonus; the mean entropy. The episode enters `baseline`."""
-    returns = discounted(episode.rewards, 1.0)  # (n_groups,)
-    if settings.reward == "terminal":
-        returns = np.full_like(returns, returns[0])
+    returns = episode.returns(settings.reward)
     baseline.update(returns)  # first: the current episode is part of the mean
     advantage = returns - baseline.value
     if settings.normalised:
@@ -318,29 +331,24 @@ def learn(
         graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
             evaluate_homogeneous(space.problem, evaluator)
+        first = space.draw(1, rng)[0]  # all episodes start from it
         if settings.policy:
             load_weights(settings, policy, space.problem.n_devices)
-            evaluator.evaluate(greedy_placement(policy, graph))
+            evaluator.evaluate(greedy_placement(policy, graph, first))
         optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         queries = space.n_groups + 1  # of an episode
         n_updates = (evaluator.budget.evaluations or settings.horizon * queries) / queries
-        first, episode_number = first_placement(space, rng), 0
+        episode_number = 0
         while not stop(evaluator.best_value, evaluator.evaluations):
             progress = min(1.0, episode_number / n_updates)
             episode = run_episode(policy, graph, evaluator, first, generator)
             optimiser.param_groups[0]["lr"] = settings.learning_rate_at(progress)
             loss, spread = episode_loss(settings, policy, graph, episode, baseline, progress)
             if settings.updates:
-                clipped_step(policy, optimiser, loss, settings.clip_norm)
+                descend(policy, optimiser, loss, settings.clip_norm)
             episode_number += 1
             report(gain=float(episode.rewards.sum()), loss=loss.item(), entropy=spread)
     return policy
-
-
-def first_placement(space: ActionSpace, rng: np.random.Generator) -> IntArray:
-    """The random placement that all episodes start from, shape (n_groups,)."""
-    draws = np.where(space.allowed, rng.random(space.allowed.shape), -1.0)
-    return np.asarray(draws.argmax(axis=1))
 
 
 def load_weights(settings: PlacetoPlacer, policy: PlacetoPolicy, n_devices: int) -> None:
@@ -378,10 +386,10 @@ def trainee(settings: PlacetoPlacer, problems: Sequence[Problem]) -> Trainee:
     baselines = [PerStepAverage(settings.baseline_window) for _ in problems]
 
     def one(graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
-        first = first_placement(spaces[graph], np.random.default_rng(graph))
+        first = spaces[graph].draw(1, np.random.default_rng(graph))[0]
         episode = run_episode(policy, graphs[graph], evaluators[graph], first, generator)
         loss, _ = episode_loss(settings, policy, graphs[graph], episode, baselines[graph], progress)
-        return EpisodeResult(loss, -float(episode.rewards.sum()))
+        return EpisodeResult(loss, float(episode.times.mean()), episode.returns(settings.reward))
 
     return Trainee(
         policy,

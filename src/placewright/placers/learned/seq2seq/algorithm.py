@@ -19,7 +19,7 @@ from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
     EarlyStop,
     as_array,
-    clipped_step,
+    descend,
     learning_scope,
 )
 from placewright.placers.learned.shared.returns import (
@@ -103,7 +103,7 @@ def learn(
             weights = torch.tensor(advantage, dtype=torch.float32)
             loss = -(weights * scored.log_probability).mean() - settings.entropy_weight * spread
             if settings.updates:
-                clipped_step(policy, optimiser, loss, settings.clip_norm)
+                descend(policy, optimiser, loss, settings.clip_norm)
             report(
                 mean_time=float(times.mean()) * reference, loss=loss.item(), entropy=spread.item()
             )

@@ -55,18 +55,16 @@ class ActionSpace:
 
         If the members have none in common, those of any member (see `expand`).
         """
-        common = np.ones((self.n_groups, self.problem.n_devices), dtype=np.bool_)
-        some = np.zeros_like(common)
-        np.logical_and.at(common, self.grouping.group_of, self.allowed_of_units)
-        np.logical_or.at(some, self.grouping.group_of, self.allowed_of_units)
-        nothing = ~common.any(axis=1, keepdims=True)
-        mask: BoolArray = np.where(nothing, some | ~some.any(axis=1, keepdims=True), common)
-        return mask
+        return common_devices(self.allowed_of_units, self.grouping.group_of)
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Uniform allowed devices of all groups, shape (n, n_groups)."""
+        draws = np.where(self.allowed, rng.random((n, *self.allowed.shape)), -1.0)
+        return np.asarray(draws.argmax(axis=2))
 
     def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
         """Placements with a uniform device for every group, shape (n, n_units)."""
-        draws = np.where(self.allowed, rng.random((n, *self.allowed.shape)), -1.0)
-        return self.expand(draws.argmax(axis=2))
+        return self.expand(self.draw(n, rng))
 
     def expand(self, devices_of_groups: IntArray) -> IntArray:
         """Devices of groups -> devices of units, shape (..., n_groups) -> (..., n_units).
@@ -81,6 +79,24 @@ class ActionSpace:
         rows = devices_of_groups[..., group_of]  # (..., n_units)
         fits = self.allowed_of_units[np.arange(self.problem.n_units), rows]
         return np.where(fits, rows, self.home)
+
+
+def common_devices(allowed: BoolArray, group_of: IntArray) -> BoolArray:
+    """Devices that all members of a group may use, shape (n_groups, n_devices).
+
+    If the members have none in common, those of any member; if none has one, all.
+
+    Args:
+        allowed: devices of each member, shape (n_members, n_devices).
+        group_of: group of each member, shape (n_members,).
+    """
+    common = np.ones((int(group_of.max()) + 1, allowed.shape[1]), dtype=np.bool_)
+    some = np.zeros_like(common)
+    np.logical_and.at(common, group_of, allowed)
+    np.logical_or.at(some, group_of, allowed)
+    nothing = ~common.any(axis=1, keepdims=True)
+    mask: BoolArray = np.where(nothing, some | ~some.any(axis=1, keepdims=True), common)
+    return mask
 
 
 def merged_space(problem: Problem, n_groups: int) -> ActionSpace:

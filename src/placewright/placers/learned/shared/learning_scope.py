@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -74,14 +74,18 @@ class EarlyStop:
     """True once the incumbent has not improved for a number of evaluations."""
 
     patience: int = 0  # evaluations without improvement that end a run; 0 never ends it
-    _best: float = field(default=math.inf)
-    _since: int = 0
+    best: float = math.inf  # the incumbent
+    since: int = 0  # evaluations at its last improvement
 
     def __call__(self, best_value: float, evaluations: int) -> bool:
-        """True if the run should end."""
-        if best_value < self._best:
-            self._best, self._since = best_value, evaluations
-        return self.patience > 0 and evaluations - self._since >= self.patience
+        """Take in an incumbent; True if the run should end."""
+        if best_value < self.best:
+            self.best, self.since = best_value, evaluations
+        return self.ends(evaluations)
+
+    def ends(self, evaluations: int) -> bool:
+        """True if the run should end after so many evaluations."""
+        return self.patience > 0 and evaluations - self.since >= self.patience
 
 
 @contextmanager
@@ -93,13 +97,18 @@ def learning_scope(
         yield generator, report
 
 
-def clipped_step(
+def descend(
     policy: nn.Module, optimiser: torch.optim.Optimizer, loss: Tensor, clip_norm: float
 ) -> None:
-    """One step of `optimiser` down `loss`, the gradient's global norm at most `clip_norm`."""
+    """One `clipped_step` down `loss`."""
     optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(policy.parameters(), clip_norm)
+    clipped_step(policy, optimiser, clip_norm)
+
+
+def clipped_step(policy: nn.Module, optimiser: torch.optim.Optimizer, clip_norm: float) -> None:
+    """One step down the gradient, its global norm at most `clip_norm`; 0 sets no limit."""
+    nn.utils.clip_grad_norm_(policy.parameters(), clip_norm or math.inf)
     optimiser.step()
 
 

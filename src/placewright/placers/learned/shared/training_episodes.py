@@ -31,7 +31,7 @@ class EpisodeResult:
 
     loss: Any  # scalar tensor to descend
     mean_time: float  # of the episode's placements, over the graph's reference time
-    # returns that the graph's baseline has taken in; None if it has none
+    # returns that the graph's baseline has taken in; None only if the trainee has no baselines
     returns: FloatArray | None = None
 
 
@@ -61,7 +61,7 @@ class Trainee:
     # runs one episode: number of the graph, progress in [0, 1], generator of torch
     episode: Callable[[int, float, Any], EpisodeResult]
     learning_rate: Callable[[float], float]  # of Adam, at progress in [0, 1]
-    clip_norm: float  # largest global gradient norm; inf does not clip
+    clip_norm: float  # largest global gradient norm; 0 sets no limit
     baselines: Sequence[Baseline] = ()  # of each graph; empty without
 
     def state(self) -> dict[str, Any]:
@@ -72,6 +72,11 @@ class Trainee:
             f"baseline.{graph}": torch.tensor(baseline.kept)
             for graph, baseline in enumerate(self.baselines)
         }
+
+    def tensors(self) -> dict[str, Any]:
+        """Parameters under "policy." and `state` under "trainee."."""
+        parts = {"policy": self.policy.state_dict(), "trainee": self.state()}
+        return {f"{part}.{name}": value for part, of in parts.items() for name, value in of.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load the tensors of `state`."""
@@ -130,7 +135,7 @@ class Learned:
     returns: FloatArray | None  # see `EpisodeResult`
 
 
-Known = Mapping[str, Any]  # name -> array: parameters under "policy.", states under "trainee."
+Known = Mapping[str, Any]  # name -> array of `Trainee.tensors`
 
 
 @dataclass
@@ -180,9 +185,7 @@ def learned_in(job: Job, known: Known, episode: Episode) -> Learned:
 
 def known_of(trainee: Trainee) -> dict[str, Any]:
     """Parameters and states, in the form that `learned_in` takes."""
-    tensors = {f"policy.{name}": value for name, value in trainee.policy.state_dict().items()}
-    tensors.update({f"trainee.{name}": value for name, value in trainee.state().items()})
-    return {name: value.detach().numpy().copy() for name, value in tensors.items()}
+    return {name: value.detach().numpy().copy() for name, value in trainee.tensors().items()}
 
 
 def _give(trainee: Trainee, known: Known) -> None:
@@ -196,20 +199,19 @@ def _give(trainee: Trainee, known: Known) -> None:
     trainee.restore(parts["trainee"])
 
 
-def take(trainee: Trainee, optimiser: Any, learned: Sequence[Learned], progress: float) -> None:
+def take(trainee: Trainee, optimiser: Any, learned: Sequence[Learned]) -> None:
     """One step down the mean gradient of a round.
 
     Args:
         learned: results of the episodes of the round, in the order of their numbers.
-        progress: of the training, for the learning rate.
     """
     import torch
 
-    optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
+    from placewright.placers.learned.shared.learning_scope import clipped_step
+
     for at, parameter in enumerate(trainee.policy.parameters()):
         mine = [result.gradients[at] for result in learned]
         there = [row for row in mine if row is not None]
         total = sum(there[1:], start=there[0]) / len(learned) if there else None
         parameter.grad = None if total is None else torch.from_numpy(np.asarray(total))
-    torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), trainee.clip_norm)
-    optimiser.step()
+    clipped_step(trainee.policy, optimiser, trainee.clip_norm)
