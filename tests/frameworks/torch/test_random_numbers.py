@@ -87,6 +87,18 @@ def test_a_plan_that_is_not_kept_goes_on_counting(
     assert n_distinct(kept) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("unloaded")
+def test_calls_of_several_shapes_count_together() -> None:
+    """`pw.run` loads such a plan for each call."""
+    shapes = [(1, {}), (1, {"x": (1, 8)})]
+    plan = pw.place(Noisy(), example_inputs=torch.tensor(X), calls=shapes, **QUICK)
+    found = [pw.run(plan, [X[:rows]])[0] for rows in (2, 1, 1)]
+    with pw.load(plan) as model:
+        require_equal(found, [model(X[:rows])[0] for rows in (2, 1, 1)])
+    assert n_distinct(found) == 3
+
+
 def test_callers_of_one_plan_get_different_draws(plan: Any) -> None:
     with pw.load(plan) as model:
         wanted = [model(X)[0] for _ in range(12)]

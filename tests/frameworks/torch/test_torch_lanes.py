@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.training_loops import Gpt, batches, made
 from torch_programs import branches, step_program
 
 from placewright.core.cluster import Device
@@ -179,7 +178,7 @@ def test_state_is_written_in_the_queue_of_the_operators_that_read_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else an operator of the step before could read a number of the next one."""
-    read = read_training(made(Gpt), next(batches(Gpt, 1)), optimizer="adamw")
+    read = read_training(torch.nn.Linear(4, 2), (torch.ones(3, 4),), optimizer="adamw")
     model = loaded((read.program, read.graph, read.source))
     lane = model.lane_of(DEVICES[0])
     assert lane is not None

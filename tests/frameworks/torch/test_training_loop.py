@@ -88,7 +88,7 @@ class Dead(nn.Module):
         return nn.functional.cross_entropy(self.layer(x)[:, :2], labels)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_a_warm_up_begins_at_zero(name: str) -> None:
     """The formula of Adam divides by the rate, and 0 / 0 where a gradient is 0."""
     module, batch = made(Dead), (torch.linspace(-1, 1, 48).reshape(8, 6), torch.arange(8) % 2)

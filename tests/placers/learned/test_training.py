@@ -380,3 +380,18 @@ def test_a_policy_places_from_where_its_episodes_start(
     assert len(starts) > 2
     assert len(np.unique(starts, axis=0)) == 1
     assert np.unique(starts).tolist() == [0, 1]
+
+
+def test_learning_leaves_the_random_states_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of accelerators, too, which `torch.manual_seed` would seed for good."""
+    import torch
+
+    from placewright.placers.learned.shared.learning_scope import torch_scope
+
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", None)
+    before = torch.get_rng_state()
+    with torch_scope(np.random.default_rng(0)):
+        first = torch.rand(3)
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch_scope(np.random.default_rng(0)):
+        assert torch.equal(torch.rand(3), first)
