@@ -512,8 +512,10 @@ class OpenVinoThroughput:
         self, request: Any, number: int, sample: Sample, done: SimpleQueue[tuple[Any, _Done]]
     ) -> None:
         start = time.perf_counter()
-        for at, value in enumerate(sample):
-            array = np.require(value, requirements=("C", "W"))
+        # An array that OpenVINO cannot share, such as a transposed one, is copied here. The request
+        # knows only its memory.
+        arrays = [np.require(value, requirements=("C", "W")) for value in sample]
+        for at, array in enumerate(arrays):
             tensor = self._openvino.Tensor(array, shared_memory=array.ndim > 0)
             request.set_input_tensor(at, tensor)
 
@@ -528,7 +530,7 @@ class OpenVinoThroughput:
             except BaseException as error:  # the thread that waits for this sample raises it
                 done.put((request, _Done(number, (), start, end, str(error) or repr(error))))
 
-        request.set_callback(fetch, sample)
+        request.set_callback(fetch, arrays)
         request.start_async(share_inputs=True)
 
 
