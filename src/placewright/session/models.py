@@ -5,13 +5,11 @@ A name is a path, ``zoo:NAME``, or a PyTorch module in the memory of this proces
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -67,13 +65,11 @@ from placewright.frameworks.runtimes import (
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing, shown_name
 from placewright.profiling.units import light_ops_joined
+from placewright.session.modules import content_of, module_in_memory, remember_module
 from placewright.session.request import Request
 
 _LOG = logging.getLogger(__name__)
 _MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
-
-_modules: dict[str, tuple[Any, Any]] = {}
-_times_remembered: dict[str, int] = {}
 
 
 def finder(framework: Framework) -> Find:
@@ -91,7 +87,7 @@ def finder(framework: Framework) -> Find:
         if name.startswith(ZOO_PREFIX):
             return _of_zoo(name)
         if name.startswith(MODULE_PREFIX) and framework.reads_modules:
-            return _of_memory(name)
+            return module_in_memory(name)
         path = Path(name)
         suffix = path.suffix.lower()
         if framework.converts_programs and suffix not in framework.suffixes:
@@ -101,45 +97,6 @@ def finder(framework: Framework) -> Find:
         return path
 
     return find
-
-
-def remember_module(module: Any, example_inputs: Any) -> str:
-    """Keep a module for as long as this process lives; return the name that finds it.
-
-    Args:
-        example_inputs: its positional inputs; a single one may stand alone. Or a mapping by the
-            names of its arguments.
-
-    Raises:
-        FieldError: it has no argument of a name.
-    """
-    name = f"{MODULE_PREFIX}{type(module).__name__}"
-    number = 1
-    while name in _modules and _modules[name][0] is not module:
-        number += 1
-        name = f"{MODULE_PREFIX}{type(module).__name__}#{number}"
-    if isinstance(example_inputs, Mapping):
-        examples: Any = _in_own_order(module, example_inputs)
-    else:
-        # One tensor is the only input. As a sequence it would be its own rows.
-        alone = hasattr(example_inputs, "shape")
-        examples = (example_inputs,) if alone else tuple(example_inputs)
-    _modules[name] = (module, examples)
-    _times_remembered[name] = _times_remembered.get(name, 0) + 1  # its weights may be others now
-    return name
-
-
-def _in_own_order(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    known = inspect.signature(module.forward).parameters
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    for name in given:
-        if name not in known and not takes_all:
-            raise FieldError(
-                "example_inputs",
-                f"{type(module).__name__} has no argument '{name}'; it has {', '.join(known)}",
-            )
-    first = [name for name in known if name in given]
-    return {name: given[name] for name in (*first, *(n for n in given if n not in known))}
 
 
 def require_existing(name: str) -> None:
@@ -230,17 +187,6 @@ def _of_zoo(name: str) -> ModelInMemory:
         return BuiltModule(step.module, step.example_inputs, step.input_names)
 
     return ModelInMemory(name, str(zoo.ZOO_VERSION), build)
-
-
-def _of_memory(name: str) -> ModelInMemory:
-    if name not in _modules:
-        raise InputError(
-            f"'{name}' was a module in the memory of another process; pass it as `model` with its "
-            "`example_inputs`, or export it to a .pt2 file (torch.export.save) and place that"
-        )
-    module, examples = _modules[name]
-    version = str(_times_remembered[name])
-    return ModelInMemory(name, version, lambda is_training: BuiltModule(module, examples))
 
 
 def runtime_named(name: str) -> Runtime:
@@ -464,7 +410,8 @@ class ModelOfRequest:
             request = replace(request, model=name, runtime=runtime)
         self.request = request
         self._fold_constants = fold_constants
-        self._loaded: dict[str, LoadedModel] = {}
+        # by runtime and, of a module in memory, its content
+        self._loaded: dict[tuple[str, int | None], LoadedModel] = {}
 
     @cached_property
     def read(self) -> Model:
@@ -510,14 +457,16 @@ class ModelOfRequest:
             InputError: there is no model behind the graph.
             StalePlanError: the model has changed since.
         """
+        graph, source = self.read.graph, self.read.source
+        if source is None:
+            raise InputError("this graph has no model behind it; read the model itself")
         name = runtime if isinstance(runtime, str) else runtime.name
-        if name not in self._loaded:
-            graph, source = self.read.graph, self.read.source
-            if source is None:
-                raise InputError("this graph has no model behind it; read the model itself")
+        key = (name, content_of(source.path))
+        if key not in self._loaded:
+            self._loaded = {other: kept for other, kept in self._loaded.items() if other[0] != name}
             chosen = runtime_named(runtime) if isinstance(runtime, str) else runtime
-            self._loaded[name] = chosen.load(runnable_source(source, graph), graph)
-        return self._loaded[name]
+            self._loaded[key] = chosen.load(runnable_source(source, graph), graph)
+        return self._loaded[key]
 
     def loaded_for(self, problem: Problem) -> LoadedModel:
         """The model loaded by the runtime of a problem of this model."""

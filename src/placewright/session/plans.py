@@ -26,12 +26,8 @@ from placewright.io.opened import shown_name
 from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
-from placewright.session.models import (
-    remember_module,
-    require_model,
-    runnable_source,
-    runtime_named,
-)
+from placewright.session.models import require_model, runnable_source, runtime_named
+from placewright.session.modules import remember_module
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of

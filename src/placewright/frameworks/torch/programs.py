@@ -83,16 +83,24 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
         UnknownNameError: the zoo has no such model or variant.
     """
     share_one_arena()  # reading starts threads that end
-    model = find(name)
+    model, own = find(name), str(name)
     stamp = _stamp(model)
-    key = (name, options, stamp)
+    key = (own, options, stamp)
     if key not in _programs:
-        for other in [other for other in _programs if other[0] == name and other[2] != stamp]:
+        for other in [other for other in _programs if other[0] == own and other[2] != stamp]:
             del _programs[other]  # the model has changed
         while len(_programs) >= _MOST_PROGRAMS:
             del _programs[next(iter(_programs))]
-        _programs[key] = _read(name, model, options)
-    return _programs[key]
+        read = _read(own, model, options)
+        if isinstance(model, ModelInMemory):
+            # To read a step runs the module, and then puts back the buffers that it has changed.
+            key = (own, options, _stamp(find(name)))
+        _programs[key] = read
+    read = _programs[key]
+    if read.source.path != own:
+        return read
+    # The name of a module keeps the module alive, and this cache does not.
+    return replace(read, source=replace(read.source, path=name))
 
 
 def load_torch_program(source: ModelSource, find: Find) -> FxProgram:

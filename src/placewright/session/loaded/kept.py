@@ -22,6 +22,7 @@ from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
 from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.models import companions_of_model
+from placewright.session.modules import content_of
 
 LIMIT_VARIABLE = "PLACEWRIGHT_KEPT_PLANS"  # bytes, as in "2GiB"; 0 keeps none
 _DEFAULT_BYTES = float(2**30)
@@ -32,8 +33,8 @@ _Key = tuple[str, object]
 class KeptPlans:
     """Loaded plans within a limit of bytes; the least recently used are closed first.
 
-    The key of a plan is its content, with time, size and place of its model's files. Plans that
-    change state as they run are loaded for each use.
+    The key of a plan is its content, with time, size and place of its model's files, or the state
+    of its module's weights. Plans that change state as they run are loaded for each use.
     """
 
     def __init__(self) -> None:
@@ -127,8 +128,11 @@ class KeptPlans:
 
 
 def _stamp(source: ModelSource | None) -> object:
-    """A value that changes whenever the files of the model may have changed."""
-    path = Path("" if source is None else source.path)
+    """A value that changes whenever the content of the model may have changed."""
+    name = "" if source is None else source.path
+    if (content := content_of(name)) is not None:
+        return str(name), content
+    path = Path(name)
     own = _status(path)
     return (str(path), *map(_status, (path, *_companions(path, own)))) if own else str(path)
 
