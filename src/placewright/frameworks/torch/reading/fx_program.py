@@ -12,6 +12,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.exported_program import OwnClasses, tensor_inputs
 from placewright.execution.state_pairs import Pairs
+from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.reading.state import changes_in_place
 
@@ -61,6 +62,7 @@ class FxProgram:
         example_inputs: graph input placeholder -> a valid value.
         step: of a training step; None for inference.
         result: puts values of all outputs into the structure of the model's own result.
+        arguments: of the model's own calls.
         plain: runs the model as PyTorch does, without this graph: values of all inputs -> all
             outputs, in the order of `inputs` and of the model's own result; state does not change.
     """
@@ -75,6 +77,7 @@ class FxProgram:
     step: StepParts | None = None
     in_place: Mapping[str, str] = field(default_factory=dict)
     result: Callable[[Sequence[torch.Tensor]], Any] = tuple
+    arguments: Arguments = field(default_factory=Arguments)
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ def inference_program(
         run if pairs else plain,
         in_place=changes_in_place(program.graph, updates, given.outputs),
         result=result,
+        arguments=Arguments.of(program, staying),
     )
 
 
@@ -268,20 +272,27 @@ def tensors_in(example_inputs: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def called(program: ExportedProgram, module: Any, values: Sequence[torch.Tensor]) -> list[Any]:
+def called(
+    program: ExportedProgram, module: Callable[..., Any], values: Sequence[torch.Tensor]
+) -> list[Any]:
     """Call the module of a program with values of all its tensor inputs.
 
     Returns:
         The tensors of its result.
     """
+    positional, named = nested(program, values)
+    return tensors_in(module(*positional, **named))
+
+
+def nested(program: ExportedProgram, values: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+    """Positional and named arguments of a program, from values of all its tensor inputs."""
     import torch
     from torch.export.graph_signature import InputKind
 
     specs = program.graph_signature.input_specs
     leaves = _leaves([spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT], values)
-    in_spec = program.call_spec.in_spec
-    positional, named = torch.utils._pytree.tree_unflatten(leaves, in_spec)
-    return tensors_in(module(*positional, **named))
+    positional, named = torch.utils._pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+    return positional, named
 
 
 def structured(program: ExportedProgram, values: Sequence[torch.Tensor | None]) -> Any:

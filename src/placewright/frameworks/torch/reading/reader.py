@@ -33,6 +33,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     ReadProgram,
     held_tensors,
     inference_program,
+    nested,
     tensors_in,
 )
 from placewright.frameworks.torch.reading.state import colocation_classes, values_in_state
@@ -369,21 +370,15 @@ def fixed_program(
     if not _has_open_dimensions(program):
         return program
     import torch
-    from torch.export.graph_signature import TensorArgument
 
     values = _inputs(program)
     wanted = {name: _shape(name, value, shapes.get(name)) for name, value in values.items()}
     _check_ranges(program, values, wanted)
-    made = iter(
+    made = [
         torch.zeros(wanted[name], dtype=value.dtype, device=value.device)
         for name, value in values.items()
-    )
-    pytree = torch.utils._pytree
-    leaves = [
-        next(made) if isinstance(argument, TensorArgument) else getattr(argument, "value", None)
-        for argument in _arguments(program)
     ]
-    positional, named = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+    positional, named = nested(program, made)
     try:
         with torch.no_grad():
             module = program.module(check_guards=False)
@@ -437,11 +432,3 @@ def _inputs(program: ExportedProgram) -> dict[str, Any]:
     """Name of each tensor input -> its example value in the graph."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     return {name: values[name] for name in tensor_inputs(program)}
-
-
-def _arguments(program: ExportedProgram) -> list[Any]:
-    """The flattened arguments of a call: tensors and constants."""
-    from torch.export.graph_signature import InputKind
-
-    specs = program.graph_signature.input_specs
-    return [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]

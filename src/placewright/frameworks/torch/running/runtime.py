@@ -36,7 +36,7 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
-from placewright.frameworks.torch.reading.fx_program import FxProgram, memory_of, tensors_in
+from placewright.frameworks.torch.reading.fx_program import FxProgram, memory_of
 
 try:
     import torch
@@ -373,13 +373,7 @@ class TorchModel:
 
     def flattened(self, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
         """See `execution.inputs.TakesOwnTensors`."""
-        if isinstance(inputs, Mapping):
-            return inputs, any(isinstance(value, torch.Tensor) for value in inputs.values())
-        if not isinstance(inputs, list | tuple):
-            return inputs, False  # `checked_inputs` refuses them
-        rows = [(value, tensors_in(value)) for value in inputs]
-        flat = [part for value, tensors in rows for part in tensors or [value]]
-        return flat, any(tensors for _, tensors in rows)
+        return self.program.arguments.flattened(inputs, self.signature.inputs)
 
     def own_result(self, arrays: Sequence[HostArray]) -> Any:
         """See `execution.inputs.TakesOwnTensors`."""

@@ -17,6 +17,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, MissingExtraError
+from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
@@ -292,6 +293,7 @@ def read_training(
         state=updated.state,
         updates=updated.updates,
         step=_parts(exported, updated, rule, exported is not original),
+        arguments=Arguments.of(original),
     )
     options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
     options |= {"dropout": "yes"} if dropout else {}
