@@ -21,6 +21,7 @@ from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNa
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import MeasuresMemory
 from placewright.frameworks.torch.decoders import STATE, cached_decoder
+from placewright.frameworks.torch.reading.fx_program import plain_call
 from placewright.frameworks.torch.reading.state import changes_in_place
 from placewright.frameworks.torch.running.instances import TorchInstance
 from placewright.session.models import loaded_model
@@ -202,7 +203,7 @@ class Delayed(nn.Module):
         return {"y": a + 2 * x, "new_a": b.view(3, 1).view(3), "new_b": x}
 
 
-@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime", "torch"])
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
 def test_the_old_value_is_read_if_the_new_one_is_an_input(
     runtime: str, seed: int | None, tmp_path: Path
@@ -213,6 +214,47 @@ def test_the_old_value_is_read_if_the_new_one_is_an_input(
     with pw.load(plan_on_cores(decoding, seed, tmp_path / "d.pt2", 0.0, runtime)) as step:
         found = [float(step(np.full(3, k, np.float32))["y"][0]) for k in (1, 2, 3, 4)]
     assert found == [2.0, 4.0, 1 + 6.0, 2 + 8.0]
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_state_may_leave_as_it_was_and_an_input_may_become_state(seed: int | None) -> None:
+    class Before(nn.Module):
+        def forward(self, x: torch.Tensor, old: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"new": old + x, "before": old}
+
+    class Last(nn.Module):
+        def forward(self, x: torch.Tensor, prev: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + prev, x
+
+    given = torch.ones(2), torch.zeros(2)
+    for module, state, expected in (
+        (Before(), {"new": "old"}, [0.0, 1.0, 3.0]),
+        (Last(), {"output_1": "prev"}, [1.0, 3.0, 5.0]),
+    ):
+        plan = plan_on_cores(Decoding(module, given, state, lambda: lambda *_: _[0]), seed)
+        with pw.load(plan) as step:
+            found = [float(step(np.full(2, k, np.float32))[0][0]) for k in (1, 2, 3)]
+            assert found == expected
+
+
+def test_buffers_stay_if_the_plain_call_fails() -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("sums", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.sums.add_(x)
+            return self.sums[at]
+
+    module = Failing()
+    run = plain_call(torch.export.export(module, (torch.ones(3), torch.tensor([0]))))
+    writes = module.sums._version
+    assert run([torch.ones(3), torch.tensor([1])])[0].tolist() == [1.0]
+    with pytest.raises(IndexError):
+        run([torch.ones(3), torch.tensor([9])])
+    assert not module.sums.any()
+    assert module.sums._version == writes
 
 
 @pytest.mark.parametrize("seed", [None, 1])

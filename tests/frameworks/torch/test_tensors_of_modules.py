@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,114 @@ def test_one_tensor_and_a_list_stay_what_they_are() -> None:
     assert found.shape == (3, 4)
     by_name = pw.run(plan, {"input": x})
     assert torch.equal(by_name, found)
+
+
+class OfBatch(torch.nn.Module):
+    """Its only argument is a dictionary, as a tokenizer returns it."""
+
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        a, (b, c) = batch["a"], batch["rest"]
+        return a + 10 * b + 100 * c
+
+
+class Batch(UserDict[str, Any]):
+    """A mapping that is no dictionary."""
+
+
+def test_dictionaries_are_matched_by_their_keys(tmp_path: Path) -> None:
+    a, b, c = (torch.full((2,), float(value)) for value in (1, 2, 3))
+    example = {"a": torch.zeros(2), "rest": (torch.zeros(2), torch.zeros(2))}
+    plan = pw.place(OfBatch(), example_inputs=(example,), **QUICK)
+    torch.export.save(torch.export.export(OfBatch(), (example,)), tmp_path / "m.pt2")
+    of_file = pw.place(str(tmp_path / "m.pt2"), **QUICK)
+    other_order = {"rest": (b, c), "a": a}
+    for placed in (plan, of_file):
+        with pw.load(placed) as model:
+            for found in (
+                model([other_order]),
+                model(other_order),
+                model(Batch(other_order)),
+                model(batch=other_order),
+                model(batch=Batch(other_order)),
+                model(a, b, c),
+                model(batch_rest_1=c, batch_rest_0=b, batch_a=a),
+                model({"a": a.numpy(), "rest": [b.numpy(), c.numpy()]})[0],
+                *model.stream([other_order, [other_order]]),
+            ):
+                np.testing.assert_array_equal(found, np.full(2, 321.0))
+            for wrong, message in (
+                ({"a": a, "rest": (b, c), "z": a}, "got 'a', 'rest', 'z'"),
+                ({"a": a}, "argument batch has the keys 'a', 'rest', got 'a'"),
+                ({"a": a, "rest": (b, c, a)}, r"argument batch\['rest'\] has 2 entries, got 3"),
+                ([a, {"x": b}], "the model has 3 inputs"),
+            ):
+                with pytest.raises(InputError, match=message):
+                    model(wrong)
+
+
+class OfTwo(torch.nn.Module):
+    """A loss of an array and a dictionary; a number among its arguments is part of the plan."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, power: int, *, batch: dict[str, Any]) -> torch.Tensor:
+        return (self.layer(x) * batch["one"] ** power - batch["two"]).sum()
+
+
+def test_a_dictionary_beside_other_inputs_of_inference_and_of_a_step() -> None:
+    module, x = OfTwo(), torch.ones(3, 2)
+    batch = {"two": torch.full((3, 2), 2.0), "one": torch.ones(3, 2)}
+    said = {"x": x, "power": 2, "batch": {"one": torch.zeros(3, 2), "two": torch.zeros(3, 2)}}
+    expected = float(module(x, 2, batch=batch))
+    for objective in ("latency", "training"):
+        plan = pw.place(module, example_inputs=said, objective=objective, **QUICK)
+        with pw.load(plan) as model:
+            assert float(model(x=x, batch=batch)) == pytest.approx(expected, rel=1e-5)
+        with pw.load(plan) as model:
+            assert float(model(x, batch)) == pytest.approx(expected, rel=1e-5)
+        with pw.load(plan) as model, pytest.raises(InputError, match=r"'one', 'two', got 'one'$"):
+            model(x, {"one": x})
+
+
+def test_lazy_conjugates_and_negatives_are_computed() -> None:
+    """NumPy has no bits for them."""
+
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = torch.fft.rfft(x).conj()
+            return found + y, torch.fft.rfft(x).conj().imag
+
+    module, x = Spectrum(), torch.randn(3, 8)
+    given = (x, torch.fft.rfft(torch.randn(3, 8)).conj())
+    plan = pw.place(module, example_inputs=given, **QUICK | {"check": True})
+    for found, expected in zip(pw.run(plan, given), module(*given), strict=True):
+        torch.testing.assert_close(found, expected.resolve_conj().resolve_neg())
+
+
+class Centred(torch.nn.Module):
+    """It changes its input, and does nothing more to one that is changed already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.sub_(x.mean())
+        return self.layer(torch.relu_(x)).square().mean()
+
+
+@pytest.mark.parametrize("objective", ["latency", "training"])
+def test_a_module_that_changes_its_input_leaves_the_callers(objective: str) -> None:
+    module, x = Centred().eval(), torch.randn(3, 8).numpy()
+    before, example = x.copy(), torch.relu(torch.randn(3, 8))
+    session = pw.Session(module, example_inputs=example, objective=objective, **QUICK)
+    plan = session.place()
+    expected = float(module(torch.tensor(x)))
+    assert float(pw.run(plan, [x])[0]) == pytest.approx(expected, rel=1e-5)
+    assert session.measure(plan, inputs=[x], runs=1).equal
+    np.testing.assert_array_equal(x, before)
 
 
 def test_files_of_one_model_have_one_hash(tmp_path: Path) -> None:

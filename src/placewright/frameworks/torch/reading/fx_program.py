@@ -14,7 +14,7 @@ from placewright.execution.exported_program import OwnClasses, tensor_inputs
 from placewright.execution.state_pairs import Pairs
 from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.reading.calls import draws_random_numbers
-from placewright.frameworks.torch.reading.state import changes_in_place
+from placewright.frameworks.torch.reading.state import changes_in_place, with_copies
 
 if TYPE_CHECKING:
     import torch
@@ -125,6 +125,7 @@ def inference_program(
         interface.inputs[at]: interface.outputs[output] for output, at in pairs
     }
     given = interface.without(pairs)
+    updates, given_outputs = with_copies(program.graph, updates, given.outputs)
     kept = {interface.inputs[at]: value for at, value in staying.items()}
     plain = plain_call(program if original is None else original)
     n_outputs, returned = len(interface.outputs), {output for output, _ in pairs}
@@ -144,7 +145,7 @@ def inference_program(
         torch.fx.GraphModule(program.graph_module, program.graph),
         {**_state_of(program), **kept},
         given.inputs,
-        given.outputs,
+        given_outputs,
         updates,
         {
             node.name: value
@@ -152,7 +153,7 @@ def inference_program(
             if node.name not in kept
         },
         run if pairs else plain,
-        in_place=changes_in_place(program.graph, updates, given.outputs),
+        in_place=changes_in_place(program.graph, updates, given_outputs),
         result=result,
         arguments=Arguments.of(program, staying),
     )
@@ -325,7 +326,7 @@ def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> 
 def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """A function that runs a program as PyTorch itself does: values in, outputs out.
 
-    It restores the state that the program changes. Random operators draw other numbers in each
+    State that the program changes stays as it is. Random operators draw other numbers in each
     call, while the user's generator stays as it is.
     """
     import torch
@@ -342,13 +343,14 @@ def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], l
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         module = made()
-        before = {name: value.detach().clone() for name, value in module.named_buffers()}
+        # The user's own buffers are not even written to: their count of writes shows changes.
+        own = {name: value.detach().clone() for name, value in module.named_buffers()}
         with nullcontext() if draws is None else draws.entered(), torch.no_grad():
-            # A result may be a buffer itself, which is restored below.
-            outputs = [value.clone() for value in called(program, module, values)]
-            for name, value in module.named_buffers():
-                value.copy_(before[name])
-        return outputs
+            return called(
+                program,
+                lambda *given, **named: torch.func.functional_call(module, own, given, named),
+                values,
+            )
 
     return run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,43 @@ def changes_in_place(
         if node.name == name and chain and len(nodes[name].users) == 1:
             found |= {link.name: name for link in chain}
     return found
+
+
+def with_copies(
+    graph: Graph, updates: Mapping[str, str], outputs: Sequence[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Add a copy of each value that no op makes: state that leaves, and inputs that become state.
+
+    State whose new value lies in the memory of state is copied, too: that may change before.
+
+    Args:
+        graph: without in-place operators, which gets the copies.
+        updates: state placeholder -> node that holds its new value.
+        outputs: nodes whose values leave the program.
+
+    Returns:
+        The updates and outputs with the copies.
+    """
+    import torch
+
+    nodes = {node.name: node for node in graph.nodes}
+    held = [view.name for name in updates for view in state_views(nodes[name])]
+    copies: dict[str, str] = {}
+
+    def copy_of(name: str) -> str:
+        if name not in copies:
+            source = nodes[name]
+            with graph.inserting_before(graph.output_node()):
+                copy = graph.call_function(torch.ops.aten.clone.default, (source,))
+            copy.meta = {"val": source.meta["val"]}
+            copies[name] = copy.name
+        return copies[name]
+
+    stays = {
+        name: copy_of(value) if nodes[value].op == "placeholder" or value in held else value
+        for name, value in updates.items()
+    }
+    return stays, tuple(copy_of(name) if name in updates else name for name in outputs)
 
 
 def in_place_form(node: Node) -> Any:

@@ -349,7 +349,8 @@ class TorchModel:
 
         def run(values: Sequence[HostArray]) -> list[HostArray]:
             pairs = zip(values, kinds, strict=True)
-            tensors = [self.from_host(value).to(kind) for value, kind in pairs]
+            # A module may write into its inputs.
+            tensors = [self.from_host(value).to(kind, copy=True) for value, kind in pairs]
             return [np.array(_host_array(value)) for value in self.program.plain(tensors)]
 
         return run
@@ -502,5 +503,5 @@ class TorchModel:
 
 
 def _host_array(tensor: torch.Tensor) -> HostArray:
-    held = tensor.detach().cpu()
+    held = tensor.detach().cpu().resolve_conj().resolve_neg()  # bits that NumPy does not know
     return (held.float() if held.dtype == torch.bfloat16 else held).numpy()

@@ -151,7 +151,9 @@ def _joint(
         for name, node in zip(remaining, gradients, strict=True)
         if node is not None and name in trainable
     }
-    updates = {remaining[at]: node for at, node in zip(mutated, results, strict=False)}
+    changed = {remaining[at]: node for at, node in zip(mutated, results, strict=False)}
+    # Inputs that the module changes in place are the caller's, and a step leaves them as they are.
+    updates = {name: node for name, node in changed.items() if name in read.state}
     graph.output_node().args = ((loss, *updates.values(), *of_parameter.values()),)
     _without_copies(graph)
     loss, *others = _outputs(graph)
