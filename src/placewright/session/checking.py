@@ -22,7 +22,7 @@ from placewright.errors import InfeasibleError, InputError, MismatchError, Runti
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
-from placewright.execution.requests import Execution
+from placewright.execution.requests import executions
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.profiling.hardware import NEVER, Deadline, measure_interleaved
 from placewright.profiling.stream_calibration import (
@@ -535,12 +535,4 @@ class StreamRounds:
 
 
 def _run_many(server: SampleServer) -> Streaming:
-    def run(samples: Sequence[Sample]) -> list[Execution]:
-        executions: list[Execution] = []
-        for answer in server.outcomes(samples):
-            if isinstance(answer, RuntimeFailure):
-                raise answer
-            executions.append(answer)
-        return executions
-
-    return run
+    return lambda samples: executions(server.outcomes(samples))

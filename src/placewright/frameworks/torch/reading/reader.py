@@ -74,7 +74,7 @@ def read_inference(
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch is not installed.
     """
-    torch = _torch()
+    torch = torch_library()
     own = OwnClasses()
     exported = _exported(model, example_inputs, own)
     is_module = not isinstance(model, Path | str)
@@ -112,7 +112,7 @@ def read_inference(
 
 def _warn_of_training(model: torch.nn.Module) -> None:
     """Name a part that computes otherwise in training mode."""
-    nn = _torch().nn
+    nn = torch_library().nn
     kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
     parts = ((path, part) for path, part in model.named_modules() if isinstance(part, kinds))
     if (path := next((path for path, part in parts if part.training), None)) is not None:
@@ -142,11 +142,11 @@ def _reshaped(
         return ()
     made = iter(
         # As many of its own values as needed, in their order: positions and tokens stay valid.
-        value.reshape(-1)[_torch().arange(math.prod(shape)) % value.numel()].reshape(shape)
+        value.reshape(-1)[torch_library().arange(math.prod(shape)) % value.numel()].reshape(shape)
         for shape, value in zip(wanted, values, strict=True)
     )
-    pytree = _torch().utils._pytree
-    return pytree.tree_map_only(_torch().Tensor, lambda _: next(made), examples)
+    pytree = torch_library().utils._pytree
+    return pytree.tree_map_only(torch_library().Tensor, lambda _: next(made), examples)
 
 
 def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
@@ -168,7 +168,7 @@ def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str
 def _exported(
     model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor], own: OwnClasses
 ) -> ExportedProgram:
-    torch = _torch()
+    torch = torch_library()
     if isinstance(model, Path | str):
         path = existing_path(model)
         status = path.stat()
@@ -201,7 +201,7 @@ def exported_module(model: torch.nn.Module, examples: Any) -> ExportedProgram:
         model: in the mode in which it is traced.
         examples: positional inputs, or a mapping by the names of its arguments, in their order.
     """
-    torch = _torch()
+    torch = torch_library()
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         tree_map = torch.utils._pytree.tree_map_only
         examples = tree_map(torch.Tensor, lambda tensor: tensor.to("meta"), examples)
@@ -329,7 +329,7 @@ def program_hash(program: ExportedProgram, *, with_values: bool = True) -> str:
             if tensor.is_meta or not with_values:
                 continue
             flat = tensor.detach().cpu().contiguous().view(-1)
-            digest.update(flat.view(_torch().uint8).numpy().data)
+            digest.update(flat.view(torch_library().uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -342,7 +342,12 @@ def _input_shapes(program: ExportedProgram) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _torch() -> Any:
+def torch_library() -> Any:
+    """Import PyTorch.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     try:
         import torch
     except ImportError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.source import ModelSource, Signature
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError
 from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
@@ -35,7 +35,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     inference_program,
     tensors_in,
 )
-from placewright.frameworks.torch.reading.reader import program_hash
+from placewright.frameworks.torch.reading.reader import program_hash, torch_library
 from placewright.frameworks.torch.reading.state import colocation_classes, state_views
 from placewright.frameworks.torch.training.eager import require_equal_step
 from placewright.frameworks.torch.training.exporting import exported_step
@@ -278,7 +278,7 @@ def read_training(
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch is not installed.
     """
-    torch = _torch()
+    torch = torch_library()
     rule = rule_of(optimizer)
     original, eager = exported_step(model, example_inputs, dropout=dropout)
     exported = _with_scalar_loss(original)
@@ -383,7 +383,7 @@ def _graph(
 
 def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
     """A program whose first output is a scalar: itself, or with the sum of means as output."""
-    torch = _torch()
+    torch = torch_library()
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
     outputs: list[Any] = [values.get(str(name)) for name in exported.graph_signature.user_outputs]
     first = outputs[0] if outputs else None
@@ -414,11 +414,3 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
         SumOfMeans(), tuple(inference_program(exported).example_inputs.values())
     )
     return with_loss
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "torch", "reading a training step") from None
-    return torch
