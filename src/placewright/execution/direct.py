@@ -31,7 +31,7 @@ from placewright.execution.runtime import (
     whole_segment,
 )
 
-_CLOSED = "the runner is closed; make a new one"
+_CLOSED = "the runner is closed; load the plan again"
 
 
 @runtime_checkable
@@ -194,7 +194,7 @@ class Copy:
             except BaseException as cause:  # libraries raise any type
                 if self._keeps_state:
                     self._idle.append(slot)  # its caller resets the state
-                if not isinstance(cause, Exception):
+                if not isinstance(cause, Exception) or cause is request.error:
                     raise
                 at = self._tensors.describe(min(n - request.left, n - 1), request.number)
                 name = at if n > 1 else f"the model on '{self._device.name}'"
@@ -218,6 +218,8 @@ class Copy:
                 request.spans[index] = (begin, time.perf_counter() - request.start)
             request.left -= 1
         self._tensors.settle(request)
+        if request.error is not None:
+            raise request.error
         return self._tensors.execution(request)
 
     def _prepared(self) -> AbstractContextManager[None]:

@@ -269,17 +269,34 @@ class RequestTensors:
         self._plain_outputs: list[HostArray] | None = None
 
     def settle(self, done: RequestProgress) -> None:
-        """Wait for queued segments; their real spans replace those of queueing."""
+        """Wait for queued segments; their real spans replace those of queueing.
+
+        A failure that shows only now becomes the request's error.
+        """
         if self.mover is None or not done.slot.is_asynchronous:
             return
-        for index, segment in enumerate(self.segments):
-            instance = self._instance(done, index, segment)
-            if isinstance(instance, RunsAsynchronously):
-                begin, end = instance.settled_span()
-                done.spans[index] = (begin - done.start, end - done.start)
-        for tensor in self.outputs:
-            if (value := done.slot.tensors.get((tensor, self.routes.host))) is not None:
-                self.mover.arrived(value)
+        waited: int | None = None
+        try:
+            for index, segment in enumerate(self.segments):
+                instance = self._instance(done, index, segment)
+                if isinstance(instance, RunsAsynchronously):
+                    waited = index
+                    begin, end = instance.settled_span()
+                    done.spans[index] = (begin - done.start, end - done.start)
+            waited = None
+            for tensor in self.outputs:
+                if (value := done.slot.tensors.get((tensor, self.routes.host))) is not None:
+                    self.mover.arrived(value)
+        except Exception as cause:  # libraries raise any type
+            # Whatever was queued there behind the segment may have failed as well.
+            what = (
+                "the way of an output to the host"
+                if waited is None
+                else f"{self.describe(waited, done.number)}, or a later one there,"
+            )
+            reason = (str(cause) or type(cause).__name__).splitlines()[0]
+            done.error = RuntimeFailure(f"{what} failed: {reason}")
+            done.error.__cause__ = cause
         done.arrival = time.perf_counter() - done.start
 
     def run_segment(self, request: RequestProgress, index: int) -> None:

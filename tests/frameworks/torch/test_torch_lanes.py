@@ -17,6 +17,8 @@ import torch
 from torch_programs import branches, step_program
 
 from placewright.core.cluster import Device
+from placewright.errors import RuntimeFailure
+from placewright.execution.direct import DirectRunner, split_copy
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.running import instances as torch_lanes
@@ -132,6 +134,31 @@ def test_a_split_over_processor_and_accelerators_gives_the_unsplit_outputs() -> 
                 np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
         assert all(0 <= begin <= end <= first.seconds for begin, end in first.spans)
         assert min(seconds) > 0
+
+
+def test_a_failure_that_only_the_end_shows_names_a_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CUDA tells of a failed kernel when somebody waits; each request then ends in one line."""
+
+    def failed(lane: Lane, pairs: Any) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_DSA")
+
+    model = loaded(branches())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    order = model.graph.topological_order.tolist()
+    parts = segments_of_ops(model.graph, [(1, order[:1]), (0, order[1:])])
+    told = r"^segment 1 on 'fake:0' \[.*\], or a later one there, failed: CUDA error: device.*ed$"
+    with ConcurrentRunner(model, parts, DEVICES) as runner:
+        monkeypatch.setattr(Lane, "settled", failed)
+        with pytest.raises(RuntimeFailure, match=told):
+            runner.run(inputs)
+        answers = list(runner.outcomes([inputs] * 2))
+        assert [type(answer) for answer in answers] == [RuntimeFailure] * 2
+        copy = split_copy(model, parts, DEVICES)
+        with pytest.raises(RuntimeFailure, match=told):
+            DirectRunner(model, [copy], at_once=1).run(inputs)
+        monkeypatch.undo()
 
 
 def test_a_copy_waits_for_the_operators_and_its_reader_for_the_copy() -> None:
