@@ -87,7 +87,7 @@ def test_an_error_names_the_segment_and_the_next_call_is_another_one() -> None:
     with pytest.raises(InputError, match="has 1 inputs, got values for 2"):
         runner.run([np.float64(0), np.float64(1)])
     runner.close()
-    with pytest.raises(RuntimeFailure, match="closed"):
+    with pytest.raises(RuntimeFailure, match="closed; load the plan again"):
         runner.run([np.float64(0)])
 
 

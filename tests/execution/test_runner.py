@@ -80,7 +80,7 @@ def test_an_error_in_a_worker_names_the_segment() -> None:
     is_full = False  # the next request is another one, perhaps of another thread
     assert [float(v) for v in runner.run([np.float64(0)]).outputs] == expected(graph, 0.0)
     runner.close()
-    with pytest.raises(RuntimeFailure, match="closed"):
+    with pytest.raises(RuntimeFailure, match="closed; load the plan again"):
         runner.run([np.float64(0)])
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import placewright as pw  # noqa: E402
-from placewright.errors import InputError, StalePlanError  # noqa: E402
+from placewright.errors import InputError, RuntimeFailure, StalePlanError  # noqa: E402
+from placewright.frameworks.torch.reading import reader  # noqa: E402
 from placewright.session import modules  # noqa: E402
+from placewright.session.loaded import plans  # noqa: E402
 
 QUICK: dict[str, Any] = {
     "devices": "cpu:0", "runtime": "torch", "check": False, "calibrate": False, "placer": "single",
@@ -40,8 +44,8 @@ def test_a_plan_of_another_process_takes_its_module(
 def test_plans_of_one_module_for_two_shapes_both_load() -> None:
     module = torch.nn.Linear(8, 4)
     one, eight = torch.randn(1, 8), torch.randn(8, 8)
-    plans = [pw.place(module, example_inputs=x, **QUICK) for x in (one, eight)]
-    for plan, x in (*zip(plans, (one, eight), strict=True), (plans[0], one)):
+    placed = [pw.place(module, example_inputs=x, **QUICK) for x in (one, eight)]
+    for plan, x in (*zip(placed, (one, eight), strict=True), (placed[0], one)):
         with pw.load(plan) as loaded:
             torch.testing.assert_close(loaded(x), module(x).detach())
         torch.testing.assert_close(pw.run(plan, [x]), module(x).detach())
@@ -107,16 +111,14 @@ def test_other_weights_of_a_module_are_refused() -> None:
 
 def test_a_module_with_buffers_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither reading it nor comparing outputs writes into its buffers."""
-    from placewright.frameworks.torch import programs
-
     reads: list[str] = []
-    read = programs._read
+    read = reader.read_inference
 
-    def counted(name: str, *given: Any) -> Any:
+    def counted(*given: Any, name: str, **said: Any) -> Any:
         reads.append(name)
-        return read(name, *given)
+        return read(*given, name=name, **said)
 
-    monkeypatch.setattr(programs, "_read", counted)
+    monkeypatch.setattr(reader, "read_inference", counted)
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)).eval()
     x = torch.randn(3, 8)
     plan = pw.place(module, example_inputs=x, **QUICK | {"check": True})
@@ -139,3 +141,25 @@ def test_a_step_reads_the_weights_that_were_written_back() -> None:
             step.write_back(module)
         assert losses[-1] > float(module(x).detach())
     assert losses == sorted(losses, reverse=True)
+
+
+def test_a_call_that_waits_for_its_turn_hears_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits for calls, but not for ever."""
+
+    class Summing(torch.nn.Module):
+        def forward(self, x: Any, held: Any) -> dict[str, Any]:
+            return {"y": held + x, "new": held + x}
+
+    monkeypatch.setattr(plans, "_CLOSING_SECONDS", 0.02)
+    x = torch.ones(2)
+    plan = pw.place(Summing(), example_inputs=(x, x), state={"new": "held"}, **QUICK)
+    step = pw.load(plan)
+    with ThreadPoolExecutor(2) as pool:
+        with step._turns.lock:
+            waiting = [pool.submit(step, x), pool.submit(step.reset)]
+            while step._under_way < 2:
+                time.sleep(0.001)
+            step.close()
+        for call in waiting:
+            with pytest.raises(RuntimeFailure, match="was closed; load it again"):
+                call.result()

@@ -146,7 +146,7 @@ class ConcurrentRunner:
 
     def _require_open(self) -> None:
         if not self._workers:
-            raise RuntimeFailure("the runner is closed; make a new one")
+            raise RuntimeFailure("the runner is closed; load the plan again")
 
     def stop(self) -> None:
         """Let each worker end after its present segment, without waiting for it."""

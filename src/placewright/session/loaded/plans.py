@@ -172,7 +172,8 @@ class LoadedPlan:
             # A training step has checkpoints of its own, to which it goes back after a failure.
             if not self._one_by_one or self.plan.problem.objective == "training":
                 return _result(model, self._runner.run(values).outputs, has_tensors)
-            return _result(model, self._in_turn(values), has_tensors)
+            with self._turn() as runner:
+                return _result(model, self._changing(runner, values), has_tensors)
 
     def reset(self) -> None:
         """Give all state that the model keeps between calls its initial value.
@@ -180,23 +181,32 @@ class LoadedPlan:
         Raises:
             RuntimeFailure: this is closed.
         """
-        with self.in_use(), self._turns.lock:
-            self._runner.reset_state()
+        with self.in_use(), self._turn() as runner:
+            runner.reset_state()
             self._turns.failure = None
 
-    def _in_turn(self, values: Sequence[HostArray]) -> Sequence[HostArray]:
-        """Outputs of a call that changes state; calls of several threads take turns."""
+    @contextmanager
+    def _turn(self) -> Iterator[DirectRunner | ConcurrentRunner]:
+        """Wait for other calls that change state; then give the runner for a block."""
+        runner = self._runner  # `close` does not wait for ever
         with self._turns.lock:
-            if self._turns.failure is not None:
-                raise RuntimeFailure(
-                    f"a call failed half-way ({self._turns.failure!r}), so that the model's "
-                    "state is that of no call; reset() starts again"
-                )
-            try:
-                return self._runner.run(values).outputs
-            except BaseException as failure:  # Ctrl-C leaves half a call, too
-                self._turns.failure = failure
-                raise
+            self._require_open()
+            yield runner
+
+    def _changing(
+        self, runner: DirectRunner | ConcurrentRunner, values: Sequence[HostArray]
+    ) -> Sequence[HostArray]:
+        """Outputs of a call that changes state."""
+        if self._turns.failure is not None:
+            raise RuntimeFailure(
+                f"a call failed half-way ({self._turns.failure!r}), so that the model's "
+                "state is that of no call; reset() starts again"
+            )
+        try:
+            return runner.run(values).outputs
+        except BaseException as failure:  # Ctrl-C leaves half a call, too
+            self._turns.failure = failure
+            raise
 
     def stream(
         self,
