@@ -218,7 +218,7 @@ def test_a_comparison_resumes_and_counts_alike(tmp_path: Path) -> None:
         ({"seed": 1}, "with seed = 0, not 1"),
         ({"groups": "4"}, "with groups = 64, not 4"),  # of other baselines
         ({"learning_rate": "0.5"}, r"with learning_rate = 0.001, not 0.5"),
-        ({"sizes": (2, 4)}, "on another graph 2, or with other costs"),
+        ({"sizes": (2, 4)}, "on another graph 2, or with other costs, as a model has"),
         ({"sizes": (2,)}, "with number of graphs = 2, not 1"),
         ({"rounds": "2"}, "with rounds = 8, not 2"),
     ],
@@ -297,8 +297,8 @@ def test_a_problem_has_one_hash_in_any_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (TrainingOptions(save_every=0), "save_every >= 1 and patience >= 0, got 0, 0"),
-        (TrainingOptions(patience=-1), "save_every >= 1 and patience >= 0, got 50, -1"),
+        (TrainingOptions(save_every=0), "save_every >= 1, got 0"),
+        (TrainingOptions(patience=-1), "patience >= 0, got -1"),
     ],
 )
 def test_options_out_of_range_are_refused(

@@ -194,11 +194,10 @@ def _check_trainable(placer: str, n_graphs: int, episodes: int, options: Trainin
         )
     if n_graphs == 0 or episodes < 1:
         raise InputError(f"training needs graphs and episodes >= 1, got {n_graphs}, {episodes}")
-    if options.save_every < 1 or options.patience < 0:
-        raise InputError(
-            f"training needs save_every >= 1 and patience >= 0, got {options.save_every}, "
-            f"{options.patience}"
-        )
+    if options.save_every < 1:
+        raise InputError(f"training needs save_every >= 1, got {options.save_every}")
+    if options.patience < 0:
+        raise InputError(f"training needs patience >= 0, got {options.patience}")
 
 
 @dataclass
@@ -292,7 +291,8 @@ class _Course:
             if theirs.get(name) != (mine := self.facts.get(name)):
                 told = f"with {name} = {theirs.get(name)}, not {mine}"
                 if name.startswith("graph "):
-                    told = f"on another {name}, or with other costs of it"
+                    told = f"on another {name}, or with other costs"
+                    told += ", as a model has that is measured again"
                 raise FileFormatError(
                     f"policy '{checkpoint.path}' was trained {told}; give another file"
                 )
