@@ -196,6 +196,9 @@ def test_a_dictionary_beside_other_inputs_of_inference_and_of_a_step() -> None:
             assert float(model(x=x, batch=batch)) == pytest.approx(expected, rel=1e-5)
         with pw.load(plan) as model:
             assert float(model(x, batch)) == pytest.approx(expected, rel=1e-5)
+        fixed = pw.place(module, example_inputs=said, values={"x": (1.0,)}, **QUICK)
+        with pw.load(fixed) as model:
+            assert float(model([batch])) == pytest.approx(expected, rel=1e-5)
         with pw.load(plan) as model, pytest.raises(InputError, match=r"'one', 'two', got 'one'$"):
             model(x, {"one": x})
 

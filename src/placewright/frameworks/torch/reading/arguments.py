@@ -157,15 +157,22 @@ class Arguments:
             found: Inputs = self._by_name(inputs, ports) if has_nested else inputs
         else:
             values = inputs
-            found = (self._in_order(inputs, len(ports)) if has_nested else None) or [
+            found = (self._in_order(inputs, ports) if has_nested else None) or [
                 part for value in inputs for part in _tensors(value) or [value]
             ]
         is_tensor = torch.Tensor
         return found, any(isinstance(x, is_tensor) for value in values for x in _leaves(value))
 
-    def _in_order(self, given: Sequence[Any], count: int) -> Inputs | None:
+    def _in_order(self, given: Sequence[Any], ports: Sequence[Port]) -> Inputs | None:
         """Values of all inputs from those of the arguments; None if they are no arguments."""
         rows = self.rows
+        if len(rows) != len(given):  # an argument with a fixed value may be left out
+            left = [
+                row
+                for row in rows
+                if any(p is not None and ports[p].value is None for p in row.places)
+            ]
+            rows = tuple(left) if len(left) == len(given) else rows
         if len(rows) == 1 and rows[0].spec.type in (tuple, list) and not all(map(_is_leaf, given)):
             parts = [part for part in rows[0].parts() if part.n_inputs]
             rows = tuple(parts) if len(parts) == len(given) else rows
@@ -173,7 +180,7 @@ class Arguments:
             row.n_inputs > 1 and _is_leaf(value) for row, value in zip(rows, given, strict=True)
         ):
             return None
-        values: list[Any] = [None] * count
+        values: list[Any] = [None] * len(ports)
         for row, value in zip(rows, given, strict=True):
             for place, leaf in row.leaves(value):
                 if place is not None:
@@ -187,7 +194,7 @@ class Arguments:
         if len(self.rows) == 1 and self.rows[0].keys is not None and not known.issuperset(given):
             alone, first = self.rows[0], next(iter(given.values()), None)
             if list(given) != [alone.path] or not isinstance(first, Mapping):
-                return self._in_order([given], len(ports)) or given
+                return self._in_order([given], ports) or given
         named: dict[str, Any] = {}
         for name, value in given.items():
             if name not in of_name:
