@@ -8,9 +8,10 @@ Models with random weights are written: two dense ones and two mixtures of exper
 the devices are measured as `placewright profile --engine` does. Then the engine runs drawn
 placements, and the plan that `place` finds within limits that no card satisfies alone. Each row is
 written when it is there, and a new start goes on after the last one; `--files` keeps the models for
-it. The programs of llama.cpp are those that `run --engine` finds. With `--unequal` the second
-server is a program of another folder, such as one built without AVX2. With `--cards` the
-devices are the GPUs that the engine has here, and its processor.
+it. The programs of llama.cpp are those that `run --engine` finds. The client and the first server
+stay on one core, and the second server on another: processes that wander between cores are up to a
+quarter slower. With `--unequal` the second server is a program of another folder, such as one built
+without AVX2. With `--cards` the devices are the GPUs that the engine has here, and its processor.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -147,7 +149,7 @@ class Campaign:
     Args:
         path: of the file.
         engine: programs of the client and of the first server.
-        second: programs of the second server if it differs; None starts two alike ones.
+        second: programs of the second server if it differs.
         end: reading of `time.monotonic` after which no row begins.
         files: folder of the models.
         rounds: that measure each drawn placement.
@@ -169,6 +171,8 @@ class Campaign:
         self._files, self._rounds = files, rounds
         self._has_cards, self._request = has_cards, REQUEST_OF_CARDS if has_cards else REQUEST
         self._mark = "" if second is None else UNEQUAL
+        here = sorted(os.sched_getaffinity(0))
+        self._cores = here[0], here[min(1, len(here) - 1)]
         self._document: dict[str, Any] = {"rows": []}
         if path.exists():
             self._document = json.loads(path.read_text())
@@ -184,16 +188,30 @@ class Campaign:
 
     @contextmanager
     def _servers(self) -> Iterator[None]:
-        """Two servers that differ, for a block; alike ones are started by each run."""
-        if self._second is None:
+        """Two servers, each on its core, for a block; none for cards."""
+        if self._has_cards:
             yield
             return
         first, second = ({address: 1} for address in SERVERS)
         with (
-            running_servers(self._engine, first, may_answer=False),
-            running_servers(self._second, second, may_answer=False),
+            running_servers(self._engine, first, may_answer=False) as one,
+            running_servers(self._second or self._engine, second, may_answer=False) as other,
         ):
+            for servers, core in zip((one, other), self._cores, strict=True):
+                for server in servers.started:
+                    os.sched_setaffinity(server.process.pid, {core})
             yield
+
+    @contextmanager
+    def _client(self) -> Iterator[None]:
+        """Programs that a block starts are on the client's core; with cards they are anywhere."""
+        before = os.sched_getaffinity(0)
+        if not self._has_cards:
+            os.sched_setaffinity(0, {self._cores[0]})
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
 
     def _devices(self, model: str) -> Cluster:
         """The devices, measured shortly before a model's rows: the speed of a machine drifts."""
@@ -202,7 +220,10 @@ class Campaign:
             self._require_time()
             formats = {FORMAT: True}
             where: dict[str, Any] = {"servers": SERVERS, "threads": 1}
-            cluster = profile_engine(formats, self._engine, **({} if self._has_cards else where))
+            with self._client():
+                cluster = profile_engine(
+                    formats, self._engine, **({} if self._has_cards else where)
+                )
             self._document |= {
                 "machine": processor(),
                 "version": f"{version('placewright')}, llama.cpp {self._engine.version}",
@@ -235,9 +256,12 @@ class Campaign:
             return
         self._require_time()
         sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {key}\n")
-        servers = () if self._second is None else SERVERS
+        servers = () if self._has_cards else SERVERS
         rounds = ROUNDS if compares else self._rounds
-        done = run_on_engine(plan, self._engine, servers=servers, runs=rounds, compares=compares)
+        with self._client():
+            done = run_on_engine(
+                plan, self._engine, servers=servers, runs=rounds, compares=compares
+            )
         layers = layer_runs(plan.problem)
         names = plan.problem.cluster.device_names
         at = [names[int(plan.placement.device_of[op])] for op in layers.ops]

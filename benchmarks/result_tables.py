@@ -646,8 +646,9 @@ def language_models(document: Any) -> Table:
 
 def decoders(document: Any) -> Table:
     """Decoders in splits under memory limits: units, tokens, and errors of predictions."""
-    columns = ["decoder", "runtime", "units", "large products", "placements", "tokens equal"]
-    columns += ["segments", "measured", "unsplit", "median error", "largest", "of the ratio"]
+    columns = ["decoder", "runtime", "units", "large products", "placements"]
+    columns += ["tokens equal PyTorch's", "the unsplit plan's", "segments", "measured", "unsplit"]
+    columns += ["median error", "largest", "of the ratio"]
     of_decoder: dict[tuple[str, str], list[Any]] = {}
     for row in document["rows"]:
         name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
@@ -668,6 +669,7 @@ def decoders(document: Any) -> Table:
             str(rows[0]["products"]),
             str(len(rows)),
             str(sum(row["equal"] for row in rows)),
+            _counted([row.get("as_unsplit") for row in rows]),
             f"{min(segments)} to {max(segments)}",
             format_duration(statistics.median(row["measured"] for row in rows)),
             f"{format_duration(min(unsplit))} to {format_duration(max(unsplit))}",
@@ -676,6 +678,12 @@ def decoders(document: Any) -> Table:
             f"{statistics.median(of_ratio):.1%}",
         ])  # fmt: skip
     return columns, lines
+
+
+def _counted(values: list[bool | None]) -> str:
+    """How many are true; a dash if none is known."""
+    known = [value for value in values if value is not None]
+    return str(sum(known)) if known else "-"
 
 
 def language_errors(document: Any) -> Table:

@@ -24,7 +24,12 @@ from placewright.errors import FieldError, InfeasibleError, InputError, UnknownN
 from placewright.execution.token_work import Pass, TokenRequest
 from placewright.profiling.catalogue import engine_rates
 from placewright.session.language import problem as problem_of_request
-from placewright.session.language.answer import largest_context, memory_advice, token_answer
+from placewright.session.language.answer import (
+    answer_lines,
+    largest_context,
+    memory_advice,
+    token_answer,
+)
 from placewright.session.language.problem import physical_cluster, tokens_of
 from placewright.session.language.run_search import LayersInRuns, why_inexpressible
 from placewright.session.models import load_model
@@ -218,6 +223,7 @@ def test_the_largest_context_fits_and_the_next_does_not(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"devices": "rtx-409"}, "did you mean gpu-rtx-4090"),
     ({"devices": None}, "are needed for a language model"),
+    ({"devices": f"{CARD},cpu,cpu"}, "has processors cpu:0 and cpu:1; a language model has one"),
     ({"context": 8193}, "8193 tokens is beyond the 8192 of the model"),
     ({"context": 119}, "do not fit into it"),
     ({"kv": "q3"}, "is one of f32, f16, bf16, q8_0, q4_0, got 'q3'"),
@@ -386,6 +392,27 @@ def test_pins_that_break_a_rule_are_refused_and_others_are_kept(tmp_path: Path) 
     assert why_inexpressible(plan.problem, plan.placement) is None
     _, expressible = brute_force(plan.problem)
     assert plan.value == pytest.approx(expressible)
+
+
+def test_what_rests_with_the_host_has_one_way(tmp_path: Path, cli: InProcess) -> None:
+    """A card copies weights of the host for long passes: the host is one device with one mode."""
+    path = written(tmp_path)
+    said = {"devices": f"{CARD},cpu", "prompt": 300, "evaluations": 20}
+    streamed, at_host = (
+        pw.place(path, pins={"layers.0.feed-forward": at}, **said) for at in (f"cpu+{CARD}", "cpu")
+    )
+    for plan, hint, other in ((streamed, False, "cpu"), (at_host, True, f"cpu+{CARD}")):
+        assert "split over 2 devices" in str(plan)
+        answer = token_answer(plan)
+        assert answer is not None
+        lines = answer_lines(plan, answer, path)
+        assert any("have it compute long passes, too" in line for line in lines) == hint
+        file = tmp_path / "plan.json"
+        pw.write_plan(file, plan)
+        done = cli("explain", str(file), "layers.1.feed-forward", "--json", cwd=tmp_path)
+        devices = [row["device"] for row in json.loads(done.stdout)["devices"]]
+        assert other not in devices
+        assert len(devices) == 2
 
 
 def test_tokens_are_refused_for_other_models() -> None:

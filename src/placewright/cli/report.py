@@ -105,9 +105,11 @@ def explain(
     For every other device: the value of the plan with OP there, and the reason for the difference.
     """
     from placewright.report.explain import explain as explained
+    from placewright.session.language.run_search import columns_of_other_modes
     from placewright.session.plans import read_plan
 
-    explanation = explained(read_plan(plan_file, searched=searched, model=model_file), op)
+    plan = read_plan(plan_file, searched=searched, model=model_file)
+    explanation = explained(plan, op, without=columns_of_other_modes(plan))
     if as_json:
         print_json(explanation.data())
         return

@@ -15,6 +15,7 @@ from textwrap import wrap
 import numpy as np
 
 from placewright.core.charges import CHARGED, amounts_text
+from placewright.core.cluster import STREAMED_BY
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
@@ -231,8 +232,11 @@ def search_text(record: PlacerRecord) -> str:
 
 def _verdict(plan: Plan) -> str:
     """The recommendation, from the measurement if there is one."""
-    used = np.unique(plan.placement.device_of).tolist()
-    names = [plan.problem.cluster.device_names[device] for device in used]
+    cluster = plan.problem.cluster
+    used = [cluster.devices[at] for at in np.unique(plan.placement.device_of).tolist()]
+    names = [device.name for device in used]
+    if cluster.host in names:  # weights that another device copies lie in its memory, too
+        names = [device.name for device in used if STREAMED_BY not in device.options]
     advised = None if plan.measured is None else plan.measured.recommendation
     if advised is not None and advised not in (PLAN, *map(contender_of, names)):
         return f"run '{advised}' instead: it was measured to be as fast or faster"

@@ -120,15 +120,13 @@ def warm_time(runner: DirectRunner | ConcurrentRunner, expected: float) -> float
     return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
 
 
-def measured_values(
-    problem: Problem, model: LoadedModel, *, runs: int = 7
-) -> Callable[[Placement], float]:
+def measured_values(problem: Problem, model: LoadedModel) -> Callable[[Placement], float]:
     """Make a function for `Evaluator(measure=...)`: median seconds of a placement.
 
     The machine drifts. So each value is a ratio of `measured_ratios`, times the reference's first
     median.
     """
-    ratio, base = measured_ratios(problem, model, runs=runs)
+    ratio, base = measured_ratios(problem, model)
     return lambda placement: base * ratio(placement)
 
 

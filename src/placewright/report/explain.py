@@ -9,7 +9,7 @@ the busiest device or channel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,12 +133,19 @@ class OpExplanation:
         return f"the next best, '{best.device}', gives {text} ({change:+.2%})"
 
 
-def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplanation:
+def explain(
+    plan: Plan,
+    op: str,
+    simulator: Simulator | None = None,
+    *,
+    without: Collection[int] = (),
+) -> OpExplanation:
     """Simulate the plan with an op, or with all ops of a module, on every other device.
 
     Args:
         op: name of an op of the model, or path of a module that the plan has on one device.
         simulator: of the plan's problem, if the caller has one.
+        without: indices of devices that are no choice, and left out unless the op is there.
 
     Raises:
         GraphError: there is no such op or module, and the message lists near names; or the plan
@@ -156,7 +163,8 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplan
         for device in range(problem.n_devices)
     ]
     others = sorted(
-        (row for device, row in enumerate(rows) if device != here), key=lambda row: row.value
+        (row for at, row in enumerate(rows) if at != here and at not in without),
+        key=lambda row: row.value,
     )
     waits_for, is_critical = _waiting(plan, simulator, int(units[0]))
     graph = problem.unit_graph

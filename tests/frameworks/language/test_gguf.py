@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ import numpy as np
 import pytest
 from cli.runner import InProcess, the_line
 from gguf import GGUFReader
-from support.gguf_files import ATTENTION, DENSE, EXPERTS, HIDDEN, MADE, VOCABULARY, write_gguf
+from support.gguf_files import (
+    ATTENTION,
+    DENSE,
+    EXPERTS,
+    HIDDEN,
+    MADE,
+    VOCABULARY,
+    Shape,
+    write_gguf,
+)
 
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.language.gguf_model import read_gguf
@@ -247,6 +257,10 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
             read(tmp_path / "short.gguf")
 
 
+def without(tensors: Mapping[str, Shape], name: str) -> dict[str, Shape]:
+    return {each: shape for each, shape in tensors.items() if each != name}
+
+
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "layers": ({"numbers": {"block_count": 4}}, "3 layers have tensors, 4 are stated"),
     "experts": ({"numbers": {"expert_count": 8}}, "no experts, metadata 8"),
@@ -259,10 +273,23 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "router": (
         {
-            "layers": ({**ATTENTION, **{k: v for k, v in EXPERTS.items() if "inp" not in k}},),
+            "layers": (ATTENTION | without(EXPERTS, "ffn_gate_inp"),),
             "numbers": {"expert_count": 8, "expert_used_count": 2},
         },
         "experts and no router",
+    ),
+    "output": (
+        {"layers": (without(ATTENTION, "attn_output") | DENSE,)},
+        "layer 0 has 'attn_q' and no 'attn_output'; tensors are missing",
+    ),
+    "down": ({"layers": (ATTENTION | without(DENSE, "ffn_down"),)}, "no 'ffn_down'"),
+    "up": ({"layers": (ATTENTION | without(DENSE, "ffn_up"),)}, "no 'ffn_up'"),
+    "experts' down": (
+        {
+            "layers": (ATTENTION | without(EXPERTS, "ffn_down_exps"),),
+            "numbers": {"expert_count": 8, "expert_used_count": 2},
+        },
+        "no 'ffn_down_exps'",
     ),
     "another part": ({"others": {"v.patch_embd": (256, 256)}}, "'v.patch_embd.weight' belongs to"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections.abc import Callable
@@ -126,6 +127,28 @@ def test_parts_are_as_large_as_devices_are_fast(name: str) -> None:
     solution = solve(name, chain(9, 2, (1.0, 2.0), ("gpu", "gpu")))
     assert solution.placement is not None
     assert np.bincount(solution.placement.device_of).tolist() == [3, 6]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="flushes the C library's buffer")
+@pytest.mark.parametrize("n_ops", [4, 5, 7, 12])
+def test_metis_prints_nothing_of_few_ops(n_ops: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """One op is all the work, so that its half has no other; the answer of a command is there."""
+    problem = chain(n_ops, 2, (1.0, 1.0, 1.0, 5.0), ("gpu",) * 4)
+    seconds = problem.costs.seconds.copy()
+    seconds[0] *= 1e6
+    solution = solve("metis", replace(problem, costs=CostTable(frozen_floats(seconds))))
+    ctypes.CDLL(None).fflush(None)
+    assert solution.placement is not None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_induced_graph_has_the_edges_between_its_vertices() -> None:
+    graph = weighted_graph(chain(5, 2, (1.0, 1.0), ("gpu", "gpu")))
+    part = graph.induced(np.array([0, 1, 3, 4]))
+    assert part.indptr.tolist() == [0, 1, 2, 3, 4]
+    assert part.neighbours.tolist() == [1, 0, 3, 2]
+    assert part.edge_weights[0] == graph.edge_weights[0]
+    assert part.edge_weights[2] == graph.edge_weights[-1]
 
 
 def test_mincut_leaves_the_processor_out() -> None:

@@ -79,6 +79,7 @@ class _Model:
         stated = self._number("block_count", len(tensors.layers))
         if stated != len(tensors.layers):
             raise Contradiction(f"{len(tensors.layers)} layers have tensors, {stated} are stated")
+        tensors.require_whole_layers()
         n_experts, used = self._experts()
         return LanguageModel(
             shown_name(self._architecture),

@@ -17,6 +17,15 @@ EXPERTS = re.compile(r"ffn_\w+_exps")
 _SHARED = re.compile(r"ffn_\w+_(shexp|chexps)")
 _OF_EXPERT_LAYERS = ("ffn_gate_inp", "exp_probs_b", "ffn_norm", "post_ffw_norm")
 
+# Tensors of a layer -> those of which one must be there, too.
+_TOGETHER = (
+    (("attn_q", "attn_q_b", "attn_qkv"), ("attn_output", "ssm_out")),
+    (("ffn_gate", "ffn_up"), ("ffn_down",)),
+    (("ffn_down",), ("ffn_up",)),
+    (("ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps"), ("ffn_down_exps",)),
+    (("ffn_down_exps",), ("ffn_up_exps", "ffn_gate_up_exps")),
+)
+
 
 class Contradiction(Exception):
     """A file contradicts itself; its reader puts the file's name before the text."""
@@ -81,6 +90,20 @@ class NamedTensors:
     def parts(self) -> tuple[dict[Part, tuple[Weight, ...]], ...]:
         """Weights of each layer by modules."""
         return tuple(_parts(layer) for layer in self.layers)
+
+    def require_whole_layers(self) -> None:
+        """Refuse layers with one of the tensors that each other need.
+
+        Raises:
+            Contradiction: the message names the layer and both tensors.
+        """
+        for number, layer in enumerate(self.layers):
+            for some, needed in _TOGETHER:
+                there = next((name for name in some if name in layer), None)
+                if there is not None and not any(name in layer for name in needed):
+                    raise Contradiction(
+                        f"layer {number} has '{there}' and no '{needed[0]}'; tensors are missing"
+                    )
 
     def expert_counts(self) -> set[int]:
         """Numbers of experts that layers have; 0 for tensors that do not stack them."""

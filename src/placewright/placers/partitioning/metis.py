@@ -17,8 +17,14 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.bases import ForEveryProblem, anytime
-from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
+from placewright.placers.partitioning.weighted_graph import (
+    WeightedGraph,
+    one_in_each,
+    place_by_partition,
+)
 from placewright.simulation.evaluator import Evaluator
+
+_FEW = 16  # vertices for each part, below which a half of the library may be empty
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,28 @@ class Metis(ForEveryProblem):
         Raises:
             MissingExtraError: `pymetis` is not installed.
         """
+        if len(fractions) == 2 or graph.n_vertices >= _FEW * len(fractions):
+            return self._of_library(graph, fractions, seed)
+        return self._in_halves(graph, fractions, seed)
+
+    def _in_halves(self, graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
+        """Bisect, then each half again; the library prints lines if one of its halves is empty."""
+        count, middle = len(fractions), len(fractions) // 2
+        part_of = np.zeros(graph.n_vertices, dtype=np.int64)
+        if count == 1:
+            return part_of
+        if graph.n_vertices <= count:
+            return one_in_each(graph.vertex_weights, fractions)
+        halves = [fractions[:middle], fractions[middle:]]
+        sums = np.array([half.sum() for half in halves])
+        half_of = self._of_library(graph, sums, seed)
+        for at, half in enumerate(halves):
+            own = np.flatnonzero(half_of == at)
+            inner = self._in_halves(graph.induced(own), half / half.sum(), seed)
+            part_of[own] = at * middle + inner
+        return part_of
+
+    def _of_library(self, graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
         try:
             import pymetis
         except ImportError:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
@@ -43,6 +43,19 @@ class WeightedGraph:
     def n_vertices(self) -> int:
         """Number of vertices."""
         return len(self.vertex_weights)
+
+    def induced(self, vertices: IntArray) -> WeightedGraph:
+        """The graph of some vertices, and of the edges between them."""
+        size = (self.n_vertices, self.n_vertices)
+        all_edges = csr_array((self.edge_weights, self.neighbours, self.indptr), shape=size)
+        kept = all_edges[vertices][:, vertices].tocsr()
+        kept.sort_indices()
+        return WeightedGraph(
+            kept.indptr.astype(np.int64),
+            kept.indices.astype(np.int64),
+            kept.data.astype(np.int64),
+            self.vertex_weights[vertices],
+        )
 
     def cut(self, part_of: IntArray) -> int:
         """Weight of the edges between parts."""
@@ -146,12 +159,16 @@ def _parts(
     if len(fractions) == 1:
         return np.zeros(graph.n_vertices, dtype=np.int64)
     if graph.n_vertices <= len(fractions):
-        heaviest_first = np.argsort(-graph.vertex_weights, kind="stable")
-        largest_first = np.argsort(-fractions, kind="stable")
-        part_of = np.empty(graph.n_vertices, dtype=np.int64)
-        part_of[heaviest_first] = largest_first[: graph.n_vertices]
-        return part_of
+        return one_in_each(graph.vertex_weights, fractions)
     return np.asarray(partition(graph, fractions, seed), dtype=np.int64)
+
+
+def one_in_each(weights: IntArray, fractions: FloatArray) -> IntArray:
+    """Part of each vertex if there are no more than parts: the heaviest are in the largest."""
+    largest_first = np.argsort(-fractions, kind="stable")
+    part_of = np.empty(len(weights), dtype=np.int64)
+    part_of[np.argsort(-weights, kind="stable")] = largest_first[: len(weights)]
+    return part_of
 
 
 def _whole(weights: FloatArray) -> IntArray:

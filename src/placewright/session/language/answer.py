@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
@@ -96,6 +97,8 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
     ]
     if (reason := why_inexpressible(plan.problem, plan.placement)) is not None:
         lines.append(f"{ENGINE} cannot express this: {reason}")
+    if (hint := _mode_hint(plan.problem)) is not None:
+        lines.append(hint)
     if answer.largest_context:
         trained = "" if answer.is_limited else ", the longest of the model"
         longer = " or more" if answer.largest_context == _MOST_CONTEXT else ""
@@ -108,6 +111,21 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")
     return [*lines, *_costs_lines(cluster)]
+
+
+def _mode_hint(problem: Problem) -> str | None:
+    """What a pin to the processor also says, if a card could compute long passes."""
+    devices = problem.cluster.devices
+    streamed = next((device.name for device in devices if is_streamed(device)), None)
+    embedding = problem.graph.op_index["embedding"]
+    pinned = {devices[at].name for op, at in problem.pins.items() if op != embedding}
+    host = problem.cluster.host
+    if streamed is None or host not in pinned:
+        return None
+    return (
+        f"pins to '{host}' have it compute long passes, too; a pin to '{streamed}' keeps modules "
+        "in the same memory, and the card computes those passes"
+    )
 
 
 def _costs_lines(cluster: Cluster) -> list[str]:
@@ -263,16 +281,24 @@ def largest_context(
 
 
 def _packs(work: RequestedWork, cluster: Cluster) -> bool:
-    """True if a simple packing fits: the largest module goes where most memory is free."""
+    """True if a simple packing fits: largest modules first, where most or least memory is free."""
     problem = token_problem(work, cluster)
     columns = [at for at, device in enumerate(problem.cluster.devices) if not is_streamed(device)]
-    free = problem.cluster.memory_bytes[columns].copy()
-    allowed = problem.allowed[:, columns]
-    sizes = problem.kept.unit_bytes
+    allowed, sizes = problem.allowed[:, columns], problem.kept.unit_bytes
+    limits = problem.cluster.memory_bytes[columns]
+    return any(_packs_by(choice, sizes, limits, allowed) for choice in (np.argmax, np.argmin))
+
+
+def _packs_by(
+    choice: Callable[[FloatArray], np.intp],
+    sizes: FloatArray,
+    limits: FloatArray,
+    allowed: BoolArray,
+) -> bool:
+    free = limits.copy()
     for unit in np.argsort(-sizes, kind="stable").tolist():
-        room = np.where(allowed[unit], free, -1.0)
-        at = int(np.argmax(room))
-        if room[at] < sizes[unit]:
+        roomy = np.flatnonzero(allowed[unit] & (free >= sizes[unit]))
+        if not len(roomy):
             return False
-        free[at] -= sizes[unit]
+        free[roomy[choice(free[roomy])]] -= sizes[unit]
     return True

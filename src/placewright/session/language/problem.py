@@ -142,7 +142,15 @@ def devices_of(request: Request) -> Cluster:
         return found
     if request.cluster is not None:
         raise FieldError("devices", "or a cluster, not both")
-    return named_cluster([name.strip() for name in names.split(",") if name.strip()])
+    found = named_cluster([name.strip() for name in names.split(",") if name.strip()])
+    processors = [device.name for device in found.devices if device.kind == "cpu"]
+    if len(processors) > 1:
+        raise FieldError(
+            "devices",
+            f"has processors {' and '.join(processors)}; a language model has one host, so name "
+            "one; its memory is argument `memory`",
+        )
+    return found
 
 
 def _without_pools(cluster: Cluster) -> Cluster:

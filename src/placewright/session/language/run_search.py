@@ -109,12 +109,25 @@ def changes_in_mode(plan: Plan, changes: Mapping[str, str]) -> dict[str, str]:
 
     If weights of the host are streamed for long passes, those of moved modules are, too.
     """
-    problem = plan.problem
-    used = {int(at) for at in plan.placement.device_of[1:]} & host_columns(problem)
-    if not is_of_tokens(problem) or len(used) != 1:
+    problem, used = plan.problem, _mode(plan)
+    if used is None:
         return dict(changes)
-    name = problem.cluster.device_names[used.pop()]
+    name = problem.cluster.device_names[used]
     return {op: name if at == problem.cluster.host else at for op, at in changes.items()}
+
+
+def columns_of_other_modes(plan: Plan) -> set[int]:
+    """Columns of the host that the engine cannot use beside those of a plan."""
+    used = _mode(plan)
+    return set() if used is None else host_columns(plan.problem) - {used}
+
+
+def _mode(plan: Plan) -> int | None:
+    """The column of the host of a language model's plan; None if it uses none or several."""
+    if not is_of_tokens(plan.problem):
+        return None
+    used = {int(at) for at in plan.placement.device_of[1:]} & host_columns(plan.problem)
+    return used.pop() if len(used) == 1 else None
 
 
 def host_columns(problem: Problem) -> set[int]:
