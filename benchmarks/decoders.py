@@ -192,8 +192,7 @@ def searched(case: Case) -> tuple[Placement, float]:
 def decoded(
     case: Case, problem: Problem, placement: Placement, count: int
 ) -> tuple[list[int], bool, float, float]:
-    """Tokens of a loaded plan, and whether the unsplit plan chooses them, too; median seconds of
-    its calls, and of those of the unsplit plan."""
+    """Tokens of a plan, whether the unsplit one chooses them, too, and median seconds of both."""
     whole = Placement.on_one_device(problem.n_units, 0)
     seconds: tuple[list[float], list[float]] = ([], [])
     same = []

@@ -114,7 +114,7 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
 
 
 def _mode_hint(problem: Problem) -> str | None:
-    """What a pin to the processor also says, if a card could compute long passes."""
+    """A sentence on pins to the processor where a card could compute long passes; else None."""
     devices = problem.cluster.devices
     streamed = next((device.name for device in devices if is_streamed(device)), None)
     embedding = problem.graph.op_index["embedding"]
