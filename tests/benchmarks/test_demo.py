@@ -28,7 +28,7 @@ def test_the_block_between_the_marks_is_replaced() -> None:
 
 def without_numbers(lines: list[str]) -> list[str]:
     """Times, bytes, counts and the number of the core that won stand for any others."""
-    return [re.sub(r"[+-]?\d[\d.]*", "N", line) for line in lines]
+    return [re.sub(r"[+-]?\d[\d.]*(?:e[+-]?\d+)?", "N", line) for line in lines]
 
 
 def shown_below(command: str) -> list[str]:
