@@ -134,6 +134,21 @@ def test_rates_are_what_their_formula_gives(name: str) -> None:
     assert dict(entry.peak) == pytest.approx(stated_rates(entry.source), rel=1.5e-3)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in device_names() if "AMX" in device_entry(name).source]
+)
+def test_matrix_units_of_intel_multiply_tiles_in_sixteen_cycles(name: str) -> None:
+    """16 x 16 sums of 32 products in bf16, of 64 in int8; a core has 64 operations a cycle in f32.
+
+    The catalogue had twice as many.
+    """
+    peak = device_entry(name).peak
+    for precision, products in {"bf16": 32, "f16": 32, "i8": 64}.items():
+        of_tile = 2 * 16 * 16 * products / 16
+        if precision in peak:
+            assert peak[precision] / peak["f32"] == pytest.approx(of_tile / 64, rel=1e-3)
+
+
 def test_the_document_names_every_cluster() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "costs-without-hardware.md").read_text()
     assert [name for name in cluster_names() if f"`{name}`" not in text] == []
