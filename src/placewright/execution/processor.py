@@ -5,39 +5,47 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from placewright.core.cluster import Device
+from placewright.io.machine import memory_bytes, processor_quota
 
 RAM = "ram"  # memory pool of the processor, and of each device that has no memory of its own
 _LOG = logging.getLogger(__name__)
 _CPU_INFO_KEYS = ("model name", "cpu family", "model\t", "stepping", "cache size")
+_ARM_INFO_KEYS = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
 
 
 def usable_cores() -> tuple[int, ...]:
-    """Numbers of the logical cores that this process may use, ascending."""
+    """Numbers of the logical cores that this process may use, ascending.
+
+    A container may use fewer at a time than it sees: then there are so many, of different physical
+    cores as far as possible.
+    """
+    cores = tuple(range(os.cpu_count() or 1))
     if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+    most = max(1.0, processor_quota())
+    if len(cores) <= most:
+        return cores
+    apart = _apart(cores)
+    return tuple(sorted([*apart, *(core for core in cores if core not in apart)][: int(most)]))
 
 
 def physical_cores() -> int:
     """Number of usable cores that share no execution units with each other, >= 1."""
-    siblings: dict[str, None] = {}
-    for core in usable_cores():
+    return max(1, len(_apart(usable_cores())))
+
+
+def _apart(cores: Sequence[int]) -> tuple[int, ...]:
+    """The first of those logical cores that share a physical one."""
+    first: dict[str, int] = {}
+    for core in cores:
         file = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        siblings[file.read_text().strip() if file.exists() else str(core)] = None
-    return max(1, len(siblings))
-
-
-def _total_memory_bytes() -> float:
-    """Memory of the machine; inf if the system does not report it."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return float("inf")
+        first.setdefault(file.read_text().strip() if file.exists() else str(core), core)
+    return tuple(first.values())
 
 
 def processor_devices(whole: Mapping[str, str], core: Mapping[str, str]) -> tuple[Device, ...]:
@@ -47,8 +55,7 @@ def processor_devices(whole: Mapping[str, str], core: Mapping[str, str]) -> tupl
         whole: options of ``cpu``.
         core: options of every ``cpu:N``; option ``core`` with the core's number is added.
     """
-    memory = _total_memory_bytes()
-    cpu = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=whole)
+    cpu = Device("cpu", memory_bytes=memory_bytes(), memory_domain="cpu", options=whole)
     return (
         cpu,
         *(
@@ -64,17 +71,28 @@ def processor_text(core: str | None = None) -> str:
     Args:
         core: of a device that is one core; None for the whole processor.
     """
-    text = ""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().split("\n\n")[0].splitlines()
-        facts = [line for line in lines if line.startswith(_CPU_INFO_KEYS)]
-        text = "; ".join(line.partition(":")[2].strip() for line in facts)
+    cores = [str(usable) for usable in usable_cores()] if core is None else [core]
+    text = "; ".join(_facts_of(cores, Path("/proc/cpuinfo")))
     text = text or platform.processor() or platform.machine()
     if core is None:
         return f"{text}; {len(usable_cores())} cores"
     speed = Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
     return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
+
+
+def _facts_of(cores: Sequence[str], info: Path) -> list[str]:
+    """Facts about cores, once for each kind of core; those of the first for one without facts."""
+    if not info.exists():
+        return []
+    facts_of: dict[str, str] = {}
+    for block in info.read_text().split("\n\n"):
+        lines = block.splitlines()
+        facts = [line for line in lines if line.startswith(_CPU_INFO_KEYS + _ARM_INFO_KEYS)]
+        number = next((line for line in lines if line.startswith("processor\t")), "")
+        text = "; ".join(line.partition(":")[2].strip() for line in facts)
+        facts_of[number.partition(":")[2].strip()] = text
+    first = next(iter(facts_of.values()))
+    return [text for text in dict.fromkeys(facts_of.get(core, first) for core in cores) if text]
 
 
 def stay_on(core: str | None, device_name: str) -> Callable[[], None]:

@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 
 from placewright.errors import InputError
+from placewright.io.machine import memory_bytes
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # flags of `unshare`
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/opt", "/run/opengl-driver")
@@ -48,8 +49,7 @@ class Limits:
     @classmethod
     def usual(cls) -> Limits:
         """The default: three quarters of the memory, one hour per core, files of 8 GiB."""
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return cls(0.75 * memory, 3600.0 * (os.cpu_count() or 1), float(8 << 30))
+        return cls(0.75 * memory_bytes(), 3600.0 * (os.cpu_count() or 1), float(8 << 30))
 
     def apply(self) -> None:
         """Limit this process permanently.

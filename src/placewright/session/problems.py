@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from placewright.frameworks.runtimes import (
     require_training_runtime,
     runtime_of,
 )
+from placewright.io.machine import memory_bytes
 from placewright.io.opened import shown_name
 from placewright.profiling.catalogue import with_precision
 from placewright.profiling.hardware import NEVER, Deadline
@@ -180,7 +180,7 @@ def _require_memory(graph: ComputationGraph) -> None:
     """
     largest = int(np.argmax(graph.tensor_bytes))
     size = float(graph.tensor_bytes[largest])
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = memory_bytes()
     if size > memory:
         op = int(graph.tensor_producers[largest])
         what = f"the output of op '{shown_name(graph.op_names[op])}'" if op >= 0 else "an input"

@@ -9,7 +9,6 @@ engine's own devices, such as the GPUs of this machine.
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,8 @@ from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
 from placewright.execution.engine.programs import BENCH, ENGINE, Programs, long, running_servers
+from placewright.execution.processor import usable_cores
+from placewright.io.machine import memory_bytes
 from placewright.profiling.token_costs import (
     ROWS,
     ProbePair,
@@ -128,7 +129,7 @@ def profile_engine(
     """
     if threads is not None and threads < 1:
         raise FieldError("threads", f"must be >= 1, got {threads}")
-    count = threads or os.cpu_count() or 1
+    count = threads or len(usable_cores())
     with running_servers(engine, dict.fromkeys(servers, count), may_answer=True) as running:
         alike = len(running.started) == len(servers)
         cards = _served(servers) if servers else _own(engine)
@@ -139,7 +140,7 @@ def profile_engine(
 
 
 def _served(servers: Sequence[str]) -> list[_At]:
-    ram = _ram()
+    ram = memory_bytes()
     return [
         _At(f"RPC{at}", ("-dev", f"RPC{at}", "-ngl", "99"), f"rpc:{at}", f"RPC0[{address}]", ram)
         for at, address in enumerate(servers)
@@ -155,10 +156,6 @@ def _own(engine: Programs) -> list[_At]:
             device = f"{numbered[1].lower()}:{numbered[2]}"
             found.append(_At(name, ("-dev", name, "-ngl", "99"), device, name, free))
     return found
-
-
-def _ram() -> float:
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 class _Session:
@@ -361,7 +358,7 @@ class _Session:
                     links.append(Link(source, target, ways.between, 1.0 / ways.per_byte))
             options |= {} if self._is_own else threads
             devices.append(_device(name, "gpu", rates, card.memory, options))
-        devices.append(_device(_HOST, "cpu", host, _ram(), threads))
+        devices.append(_device(_HOST, "cpu", host, memory_bytes(), threads))
         return Cluster(tuple(devices), tuple(links), host=_HOST)
 
 
