@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import placewright as pw
-from placewright.errors import InputError, PlacewrightError, UnknownNameError
-from placewright.session.hosts import discover_on_hosts, profile_on_hosts
+from placewright.errors import AnswerError, InputError, PlacewrightError, UnknownNameError
+from placewright.report.time_left import no_report
+from placewright.session.hosts import _Hosts, discover_on_hosts, profile_on_hosts
 from placewright.session.request import request_of
 from placewright.workers.ray_workers import (
     RayHost,
@@ -88,3 +89,17 @@ def test_a_lost_host_is_told_and_the_others_are_kept(ray_here: Any) -> None:
         found = answers(ray_here, actors, hosts, _ends, arguments)
     assert found["one"].is_lost
     assert found["other"].value == "done"
+
+
+def test_a_host_that_is_lost_after_its_measurement_is_left_out(ray_here: Any) -> None:
+    """Before the ways to it were measured; the exception of Ray ended the command."""
+    (node,) = nodes_of(ray_here)
+    half = RayNode(node.identity, node.host, 1.0, node.resources)
+    hosts = [RayHost("one", "one", half), RayHost("other", "other", half)]
+    with measuring_actors(ray_here, hosts) as actors:
+        opened = _Hosts(ray_here, hosts, actors)
+        ray_here.kill(actors["other"])
+        assert opened.ways(["one", "other"], no_report) == ({}, ["one"])
+        ray_here.kill(actors["one"])
+        with pytest.raises(AnswerError, match="all hosts of the cluster were lost"):
+            opened.ways(["one", "other"], no_report)

@@ -12,10 +12,19 @@ import pytest
 
 from placewright.errors import FieldError, InputError
 from placewright.testing.workers_contract import check_workers, process_number, wait_for_ever
+from placewright.workers import processes
 from placewright.workers.interface import ThisProcess
 from placewright.workers.processes import Processes, open_workers
 from placewright.workers.served import VARIABLES
-from placewright.workers.tasks import Task, difference, performed, result_of, versions_here
+from placewright.workers.tasks import (
+    TRIES,
+    Task,
+    WorkerLost,
+    difference,
+    performed,
+    result_of,
+    versions_here,
+)
 
 
 def test_this_process(tmp_path: Path) -> None:
@@ -50,6 +59,21 @@ def test_leaving_the_block_ends_what_is_under_way() -> None:
         children = set(_children()) - before
         assert first in children
     assert not children & set(_children())
+
+
+def test_a_task_that_no_new_process_lives_to_take_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that the socket holds as a whole was; for a larger one processes began for ever."""
+    started: list[int] = []
+
+    def program(handle: int, threads: int | None) -> str:
+        started.append(handle)
+        assert len(started) <= TRIES
+        return "raise SystemExit(3)"
+
+    monkeypatch.setattr(processes, "_program", program)
+    with Processes(1) as workers, pytest.raises(WorkerLost, match=r"3 times, .* ended with 3"):
+        workers.results([Task(len, (bytes(4 << 20),))])
+    assert len(started) == TRIES
 
 
 def test_threads_of_a_worker_are_said() -> None:

@@ -6,6 +6,7 @@ the members of `auto` are tasks, and so are training episodes.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ from placewright.workers.ray_workers import (
     answers,
     connect,
     hosts_of,
+    is_there,
     measuring_actors,
     nodes_of,
     way_between,
@@ -55,6 +57,7 @@ from placewright.workers.ray_workers import (
 from placewright.workers.tasks import Shared, Task
 
 _LOG = logging.getLogger(__name__)
+_ALL_LOST = "all hosts of the cluster were lost; see `ray status`"
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def discover_on_hosts(
         report(0.1, "links within hosts")
         arguments = {host: (_text(of_host), runtime) for host, of_host in wanted.items()}
         clusters = hosts.values(_discovered, arguments, report, "links of")
-        return joined_cluster(clusters, hosts.ways(list(clusters), report))
+        ways, left = hosts.ways(list(clusters), report)
+        return joined_cluster({host: clusters[host] for host in left}, ways)
 
 
 def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProblem:
@@ -111,7 +115,8 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
             host: (replace(here, devices=_text(of_host)),) for host, of_host in wanted.items()
         }
         results = hosts.values(_profiled, arguments, report, "measuring on")
-        ways = hosts.ways(list(results), report)
+        ways, left = hosts.ways(list(results), report)
+        results = {host: results[host] for host in left}
     problem = joined_problem({host: part for host, (part, _) in results.items()}, ways)
     problem = with_granularity(problem, request.granularity)
     problem = resident(problem, request.resident)
@@ -205,16 +210,44 @@ class _Hosts:
         answered = answers(self.ray, self.actors, hosts, function, arguments, told)
         return _usable(answered)
 
-    def ways(self, hosts: Sequence[str], report: Report) -> dict[tuple[str, str], Way]:
-        """Measure the way between each pair of hosts in both directions, one after the other."""
-        pairs = [(host, other) for host in hosts for other in hosts if host != other]
-        ways = {}
-        for source, target in pairs:
+    def ways(
+        self, hosts: Sequence[str], report: Report
+    ) -> tuple[dict[tuple[str, str], Way], list[str]]:
+        """Measure the way between each pair of hosts in both directions, one after the other.
+
+        Returns:
+            The ways, and the hosts that are left. Lost hosts are left out with a warning.
+
+        Raises:
+            AnswerError: all were lost, or two that are there do not reach each other.
+        """
+        ways, left = {}, list(hosts)
+        for source, target in itertools.permutations(hosts, 2):
+            if source not in left or target not in left:
+                continue
             report(0.95, f"the way from {source} to {target}")
-            ways[source, target] = Way(
-                *way_between(self.ray, self.actors[source], self.actors[target])
-            )
-        return ways
+            try:
+                way = way_between(self.ray, self.actors[source], self.actors[target])
+                ways[source, target] = Way(*way)
+            except self.ray.exceptions.RayError as error:
+                there = [host for host in left if is_there(self.ray, self.actors[host])]
+                if there == left:
+                    raise AnswerError(
+                        f"host '{source}' does not reach host '{target}': "
+                        f"{type(error).__name__}; see `ray status`"
+                    ) from None
+                left = _told_lost(left, there)
+        return {pair: way for pair, way in ways.items() if set(pair) <= set(left)}, left
+
+
+def _told_lost(before: Sequence[str], there: Sequence[str]) -> list[str]:
+    """The hosts that are there, after a warning for each of the others."""
+    for host in before:
+        if host not in there:
+            _LOG.warning("host '%s' was lost: its devices are left out", host)
+    if not there:
+        raise AnswerError(_ALL_LOST)
+    return list(there)
 
 
 def _usable(answered: Mapping[str, Answer]) -> dict[str, Any]:
@@ -225,7 +258,7 @@ def _usable(answered: Mapping[str, Answer]) -> dict[str, Any]:
             _LOG.warning("host '%s' was lost (%s): its devices are left out", host, answer.error)
     values = {host: answer.value for host, answer in answered.items() if not answer.is_lost}
     if not values:
-        raise AnswerError("all hosts of the cluster were lost; see `ray status`")
+        raise AnswerError(_ALL_LOST)
     return values
 
 

@@ -67,13 +67,12 @@ class Processes(OtherWorkers):
         return bool(self._busy)
 
     def _start(self, attempt: Attempt) -> None:
-        while True:
+        given = False
+        while not given:
             process = self._free_process(attempt.task.alone)
             self._busy.append(process)  # so that an interrupt ends it, too
-            try:
-                process.give(attempt)
-                return
-            except OSError:  # it has ended since its last task
+            given = process.give(attempt)
+            if not given:  # it has ended since its last task
                 self._busy.remove(process)
                 process.end()
 
@@ -134,11 +133,19 @@ class _Process:
     def name(self) -> str:
         return f"{socket.gethostname()}:{self._process.pid}"
 
-    def give(self, attempt: Attempt) -> None:
-        task, self._attempt = attempt.task, attempt
+    def give(self, attempt: Attempt) -> bool:
+        """Send it a task; False if the process had ended before, after another task.
+
+        A new process that ends meanwhile has this task, which is then lost as any other.
+        """
+        task, is_new, self._attempt = attempt.task, self._attempt is None, attempt
         key = None if task.shared is None else task.shared.key
-        self.connection.send_bytes(pickle.dumps((key, versions_here(), task.content)))
         self.deadline = time.monotonic() + min(task.seconds, _FAR)
+        try:
+            self.connection.send_bytes(pickle.dumps((key, versions_here(), task.content)))
+        except OSError:
+            return is_new
+        return True
 
     def answer(self) -> Ended | None:
         """The end of its task; None if the process only asked for the shared value."""

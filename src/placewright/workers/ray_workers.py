@@ -502,6 +502,15 @@ def way_between(ray: Any, source: Any, destination: Any) -> tuple[float, float]:
     return message, _LARGE / max(transfer - message, 1e-9)
 
 
+def is_there(ray: Any, actor: Any) -> bool:
+    """True if an actor answers."""
+    try:
+        ray.get(actor.echo.remote(), timeout=_SECONDS)
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
 def _answer(ray: Any, call: Any) -> Answer:
     try:
         value, fault = ray.get(call)
