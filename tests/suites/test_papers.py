@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.runner import InProcess
 
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
@@ -17,7 +18,7 @@ from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun, controls_of
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.learned import Case, read_runs
+from placewright.suites.learned import Case, read_runs, write_runs
 from placewright.suites.papers import generalisation
 from placewright.suites.papers.generalisation import (
     FAMILIES,
@@ -25,6 +26,7 @@ from placewright.suites.papers.generalisation import (
     TransferRuns,
     family_graph,
     family_problem,
+    nmt_sizes,
     run_transfer,
 )
 from placewright.suites.papers.report import (
@@ -34,6 +36,7 @@ from placewright.suites.papers.report import (
     headline_rows,
     suite_report,
     transfer_report,
+    unseen_rows,
 )
 from placewright.suites.papers.suite import (
     BOUND,
@@ -141,6 +144,20 @@ def test_graphs_of_a_family_are_alike_and_not_the_same(family: str) -> None:
     assert family_problem(family, 3).execution_model == Placeto()
 
 
+def test_no_graph_of_a_test_was_trained_on() -> None:
+    """Five of the eight graphs of nmt were among the eight that its policy learned on."""
+    first, last = nmt_sizes(0), [nmt_sizes(index) for index in range(21)]
+    assert last[0] == first
+    assert sorted(last) == [(layers, steps) for layers in (2, 3, 4) for steps in range(4, 11)]
+    with pytest.raises(ValueError, match="21 graphs of nmt, got number 21"):
+        nmt_sizes(21)
+    runs = TransferRuns()
+    for family in ("cifar10", "ptb"):
+        graphs = [family_graph(family, index) for index in range(runs.training + runs.test)]
+        different = {(g.op_names, tuple(g.tensor_consumers.indices.tolist())) for g in graphs}
+        assert len(different) == len(graphs)
+
+
 def suite_of(problem: Problem) -> PaperSuite:
     return PaperSuite(
         name="toy",
@@ -240,3 +257,48 @@ def test_the_transfer_trains_once_and_tests_on_other_graphs(
     assert f"| {LABELS[-1]} | 1.000 (1.000 to 1.000) |" in transfer_report(rows, "unseen.svg")
     draw_transfer(rows, tmp_path / "unseen.svg")
     assert "nmt" in (tmp_path / "unseen.svg").read_text()
+    # Ctrl-C came on the second graph: the report needs all methods, and has the first graph alone.
+    assert unseen_rows(rows[:-1]) == rows[: len(LABELS)]
+    assert unseen_rows(rows[:1]) == []
+
+
+def test_a_policy_of_another_version_is_trained_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies in the user's cache; its refusal told the user to name another file."""
+    monkeypatch.setattr(generalisation, "BUDGET", 1)
+    told: list[str] = []
+    for rounds in ("2", "1"):
+        monkeypatch.setattr(generalisation, "SETTINGS", {"groups": "4", "rounds": rounds})
+        transfer = TransferRuns(families=("nmt",), training=1, test=1, episodes=1)
+        results = tmp_path / f"rows-{rounds}.json"
+        run_transfer(
+            transfer, results, tmp_path / "policies", lambda part, text: told.append(f"{part:.2f}")
+        )
+        assert len(read_runs(results)) == len(LABELS)
+    assert told == ["0.30", "1.00"] * 2
+
+
+def test_the_command_runs_a_paper_and_the_graphs_that_its_policy_never_saw(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = dataclasses.replace(suite_of(small_problem()), name="placeto")
+    monkeypatch.setattr("placewright.suites.papers.suite.paper_suite", lambda name: small)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(generalisation, "BUDGET", 5)
+    monkeypatch.setattr(generalisation, "SETTINGS", {"groups": "4", "rounds": "1"})
+    transfer = TransferRuns(families=("nmt",), training=1, test=1, episodes=1)
+    monkeypatch.setattr(generalisation, "TransferRuns", lambda: transfer)
+    done = cli("bench", "paper", "placeto", "--seeds", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "## Graphs that the policy never saw" in done.stdout
+    assert "<svg" in (tmp_path / "paper-placeto-unseen.svg").read_text()
+    rows = read_runs(tmp_path / "paper.json")
+    assert [row.placer for row in rows][-len(LABELS) :] == list(LABELS)
+    again = cli("bench", "paper", "placeto", "--seeds", 1, cwd=tmp_path)
+    assert again.stdout == done.stdout
+    assert read_runs(tmp_path / "paper.json") == rows
+    write_runs(tmp_path / "paper.json", rows[:-1])  # as Ctrl-C leaves it
+    part = cli("bench", "paper", "placeto", "--no-run", cwd=tmp_path)
+    assert part.returncode == 0, part.stderr
+    assert "never saw" not in part.stdout

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.execution_models import Placeto
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
+from placewright.errors import FileFormatError
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun
-from placewright.report.time_left import Report
+from placewright.report.time_left import Report, no_report
 from placewright.suites.learned import one_run, read_runs, write_runs
 
 CLUSTER = "2gpu"
@@ -39,8 +41,10 @@ SAMPLED = "placeto, updates off, 1,000 evaluations"
 SEARCH = "local search, 1,000 evaluations"
 LABELS = (TRANSFERRED, FINE_TUNED, RETRAINED, SAMPLED, SEARCH)
 BUDGET = 1_000
+_TRAINING = 0.3  # share of the time of a family
 BYTES = 4.0  # of a number
 FAMILIES = ("cifar10", "ptb", "nmt")
+_NMT_GRAPHS = 21
 _CELL_OPERATIONS = ["conv3", "conv5", "avgpool", "maxpool", "identity"]
 
 
@@ -73,17 +77,19 @@ def run_transfer(
     """Train one policy per family and test it; rows in the file are not repeated.
 
     Args:
-        policies: folder of the trained policies; an interrupted training continues.
-        progress: called with the fraction done and the graph that is done.
+        policies: folder of the trained policies. An interrupted training continues, and a policy
+            of another training, as earlier versions have left it, is trained anew.
+        progress: called with the fraction done, and with the training or the graph that is done.
     """
     rows: list[LearnedRun] = []
     numbers = range(transfer.training, transfer.training + transfer.test)
+    report = progress or no_report
     kept = {run.identity: run for run in read_runs(results)}
     for at, family in enumerate(transfer.families):
         problems = {index: family_problem(family, index) for index in numbers}
         names = _names(str(policies / transfer.file(family)))
         if any(identity not in kept for identity in _wanted(problems, names)):
-            _train(transfer, family, policies)
+            _train(transfer, family, policies, _part(report, at, len(transfer.families)))
         for index, problem in problems.items():
             for label, (placer, evaluations) in names.items():
                 identity = (content_sha256(problem), evaluations, label, 0)
@@ -92,9 +98,9 @@ def run_transfer(
                     kept[identity] = replace(run, placer=label)
                     write_runs(results, list(kept.values()))
                 rows.append(kept[identity])
-            if progress is not None:
-                done = at + (index - transfer.training + 1) / transfer.test
-                progress(done / len(transfer.families), transfer.label(family, index))
+            placed = (index - transfer.training + 1) / transfer.test
+            done = at + _TRAINING + (1.0 - _TRAINING) * placed
+            report(done / len(transfer.families), transfer.label(family, index))
     return rows
 
 
@@ -120,23 +126,35 @@ def _wanted(
             yield key, evaluations, label, 0
 
 
-def _train(transfer: TransferRuns, family: str, policies: Path) -> Path:
-    from placewright.placers.learned.training import train
+def _part(report: Report, at: int, families: int) -> Report:
+    """Report the training of family number `at`."""
+    return lambda done, text: report((at + _TRAINING * done) / families, f"training, {text}")
+
+
+def _train(transfer: TransferRuns, family: str, policies: Path, report: Report) -> None:
+    from placewright.placers.learned.training import TrainingOptions, train
 
     policies.mkdir(parents=True, exist_ok=True)
-    return train(
+    again = partial(
+        train,
         "placeto",
         [family_problem(family, index) for index in range(transfer.training)],
         policies / transfer.file(family),
         episodes=transfer.episodes,
         settings=SETTINGS,
+        progress=report,
     )
+    try:
+        again()
+    except FileFormatError:
+        again(options=TrainingOptions(resume=False))
 
 
 def family_graph(family: str, index: int) -> ComputationGraph:
-    """Graph number `index` of a family; the same on every call."""
-    rng = np.random.default_rng((FAMILIES.index(family), index))
-    return _MAKERS[family](rng)
+    """Graph number `index` of a family, unlike those before it; the same on every call."""
+    if family == "nmt":
+        return nmt_graph(*nmt_sizes(index))
+    return _MAKERS[family](np.random.default_rng((FAMILIES.index(family), index)))
 
 
 def cifar10_graph(rng: np.random.Generator) -> ComputationGraph:
@@ -189,11 +207,26 @@ def ptb_graph(rng: np.random.Generator) -> ComputationGraph:
     return build.graph.build()
 
 
-def nmt_graph(rng: np.random.Generator) -> ComputationGraph:
-    """Encoder and decoder of 2 to 4 LSTM layers over 4 to 10 steps with attention, batch 64."""
+def nmt_sizes(index: int) -> tuple[int, int]:
+    """Layers, 2 to 4, and steps, 4 to 10, of graph number `index` < 21.
+
+    There are so few that random ones repeat, and a policy must not have seen the graphs of its
+    test: sizes of an earlier graph are drawn again.
+    """
+    if not 0 <= index < _NMT_GRAPHS:
+        raise ValueError(f"there are {_NMT_GRAPHS} graphs of nmt, got number {index}")
+    drawn: dict[tuple[int, int], None] = {}
+    for number in range(index + 1):
+        rng = np.random.default_rng((FAMILIES.index("nmt"), number))
+        while len(drawn) <= number:
+            drawn[int(rng.integers(2, 5)), int(rng.integers(4, 11))] = None
+    return list(drawn)[index]
+
+
+def nmt_graph(layers: int, steps: int) -> ComputationGraph:
+    """Encoder and decoder of LSTM layers over some steps, with attention, batch 64."""
     build = _Layers()
     batch, width = 64, 512
-    layers, steps = int(rng.integers(2, 5)), int(rng.integers(4, 11))
     sides = [
         [build.graph.add_weight(BYTES * 8 * width * width) for _ in range(layers)] for _ in range(2)
     ]
@@ -217,7 +250,6 @@ def nmt_graph(rng: np.random.Generator) -> ComputationGraph:
 _MAKERS: dict[str, Callable[[np.random.Generator], ComputationGraph]] = {
     "cifar10": cifar10_graph,
     "ptb": ptb_graph,
-    "nmt": nmt_graph,
 }
 
 

@@ -103,10 +103,11 @@ def paper_text(
 
 
 def unseen_rows(rows: Sequence[LearnedRun]) -> list[LearnedRun]:
-    """Rows on graphs that a policy never saw; none without a run of the policy itself."""
-    if not any(row.placer == TRANSFERRED for row in rows):
-        return []
-    return [row for row in rows if row.placer in LABELS]
+    """Rows on the graphs that a policy never saw, if all methods have placed them."""
+    methods: dict[str, set[str]] = {}
+    for row in rows:
+        methods.setdefault(row.problem, set()).add(row.placer)
+    return [row for row in rows if row.placer in LABELS and methods[row.problem] >= set(LABELS)]
 
 
 def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
