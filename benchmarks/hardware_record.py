@@ -129,7 +129,7 @@ def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict
 
     Raises:
         InputError: the folder has other content.
-        StalePlanError: it was recorded on another machine.
+        StalePlanError: it was recorded on another machine, or on other devices of this one.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
     path = request.folder / "record.json"
@@ -139,7 +139,10 @@ def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict
     if known.get("format") != FORMAT:
         raise InputError(f"'{path}' is no record of this benchmark; name another folder")
     known.setdefault("recorded", datetime.now(UTC).date().isoformat())
-    known["machine"] = _machine(request)
+    machine = _machine(request)
+    if known.setdefault("machine", machine)["devices"] != machine["devices"]:
+        raise StalePlanError(f"'{path}' was recorded on other devices; name another folder with -o")
+    known["machine"] = machine
 
     def save() -> None:
         write_text(path, json.dumps(known, indent=1) + "\n")

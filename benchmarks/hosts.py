@@ -28,6 +28,7 @@ from placewright.session.request import Request
 from placewright.session.session import Session
 
 FORMAT = "placewright.hosts-costs/1"
+FIRST = "cpu:0"  # of the cores that this process may use, and the only one of the node
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ def measure_hosts_costs(
         for number in range(rounds):
             for kind in ("here", "there") if number % 2 == 0 else ("there", "here"):
                 if kind == "here":
-                    problem = Session(replace(asked, devices=f"cpu:{core}")).profile()
+                    problem = Session(replace(asked, devices=FIRST)).profile()
                 else:
-                    name = f"{os.uname().nodename}:cpu:{core}"
+                    name = f"{os.uname().nodename}:{FIRST}"
                     problem = profile_on_hosts(replace(asked, devices=name, ray=address)).problem
                 seconds = problem.costs.seconds[:, 0]
                 (here if kind == "here" else there).append(seconds)

@@ -1,6 +1,6 @@
 """Write models with TensorFlow: SavedModels, frozen graphs and TFLite files.
 
-For `placewright bench foreign --folder FOLDER`. Needs TensorFlow (tried with 2.21), which is no
+For `--folder` of `python -m benchmarks.foreign`. Needs TensorFlow (tried with 2.21), which is no
 dependency of the project: run it with the Python of an environment that has it. Weights are
 random; networks of `keras.applications` are TensorFlow's own.
 """

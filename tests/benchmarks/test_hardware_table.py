@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_programs import step_program
 
-from benchmarks.hardware_record import RecordRequest
+from benchmarks.hardware_record import RecordRequest, record_hardware
 from benchmarks.hardware_report import CHOSEN
 from benchmarks.hardware_table import compare_on_hardware
 from placewright.core.cluster import Cluster, Link
@@ -18,7 +18,7 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import InputError
+from placewright.errors import InputError, StalePlanError
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 
 
@@ -70,3 +70,16 @@ def test_a_request_without_devices_names_what_is_missing(tmp_path: Path) -> None
     if not torch.accelerator.is_available():
         with pytest.raises(InputError, match="name devices"):
             RecordRequest.of_texts(devices=None, **options)
+
+
+def test_a_record_keeps_the_machine_that_it_was_made_on(tmp_path: Path) -> None:
+    """A later run on another machine, with nothing left to measure, put its own name there."""
+    request = RecordRequest(tmp_path, "cpu:0")
+    before = record_hardware(request, lambda line: None)["machine"]
+    assert list(before["devices"]) == ["cpu:0"]
+    assert record_hardware(request, lambda line: None)["machine"] == before
+    path = tmp_path / "record.json"
+    path.write_text(path.read_text().replace(before["devices"]["cpu:0"], "another core"))
+    with pytest.raises(StalePlanError, match="was recorded on other devices"):
+        record_hardware(request, lambda line: None)
+    assert "another core" in path.read_text()
