@@ -114,6 +114,14 @@ def test_rare_options_are_behind_help_all(cli: InProcess, tmp_path: Path) -> Non
     assert "Isolation:" in whole
 
 
+def test_commands_without_rare_options_take_help_all(cli: InProcess, tmp_path: Path) -> None:
+    """As `placewright --help` says of every command."""
+    for name in ("simulate", "explain", "placers", "export"):
+        whole, short = (cli(name, flag, cwd=tmp_path) for flag in ("--help-all", "--help"))
+        assert whole.returncode == 0, name
+        assert whole.stdout.splitlines()[0] == short.stdout.splitlines()[0]
+
+
 def test_a_rare_option_still_works(cli: InProcess, tmp_path: Path) -> None:
     words = ("--devices", "catalogue:2gpu", "--dispatch", "fifo", "--evaluations", "5")
     done = cli("place", "zoo:rnnlm/tiny", *words, "--placer", "heft", "--quiet", cwd=tmp_path)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from placewright.cli.help import has_rare, help_all
+from placewright.cli.help import help_all
 from placewright.cli.isolate import ISOLATION, in_isolation
 from placewright.cli.options import option_of, with_options
 from placewright.cli.output import print_json, print_line, print_table
@@ -167,7 +167,8 @@ def _wrapped(
     added = [_keyword(name, *option) for name, option in ISOLATION.items()] if isolates else []
 
     @wraps(function)
-    def wrapper(**given: Any) -> None:
+    def wrapper(*, help_all: bool = False, **given: Any) -> None:
+        del help_all  # whose callback has ended the command
         refuse_to_overwrite_inputs(outputs, given)
         if isolates:
             given = in_isolation(outputs, given)
@@ -176,9 +177,7 @@ def _wrapped(
         else:
             run(**given)
 
-    whole = [*parameters, *added]
-    if has_rare([option_of(parameter.name) for parameter in whole]):
-        whole.append(help_all())
+    whole = [*parameters, *added, help_all()]
     wrapper.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in whole}
     wrapper.is_wrapped = True  # type: ignore[attr-defined]

@@ -312,11 +312,6 @@ def help_all() -> inspect.Parameter:
     return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, option])
 
 
-def has_rare(flags: Sequence[str]) -> bool:
-    """True if some of these options are shown by ``--help-all`` alone."""
-    return any(OPTIONS[flag].is_rare for flag in flags if flag in OPTIONS)
-
-
 def _write_examples(formatter: Any, examples: Sequence[str]) -> None:
     if examples:
         with formatter.section("Examples"):
