@@ -89,7 +89,12 @@ def test_fewest_devices_reach_a_rate(model: str) -> None:
     (best, *_) = found = asked.cheapest((none + small) / 2)
     assert {row.name for row in found} == {"rtx-4090", "rtx-3060"}
     assert best.name == "rtx-4090"
-    assert reach_lines((none + small) / 2, found) == []
+    (line,) = reach_lines((none + small) / 2, found)
+    assert line.startswith("the fewest cards for ")
+    assert "tokens/s: rtx-4090, which decodes " in line
+    assert " or rtx-3060, which decodes " in line
+    (line,) = reach_lines(none / 2, asked.cheapest(none / 2))
+    assert line == f"no card is needed for {none / 2:g} tokens/s: cpu decodes {none:.4g}"
     (fastest,) = asked.cheapest(1e12)
     assert fastest.decode >= best.decode * 0.999
     (line,) = reach_lines(1e12, [fastest])
@@ -218,9 +223,29 @@ def test_a_swept_value_beyond_the_model_is_a_row(model: str) -> None:
     assert refused_lines([near, far]) == [f"context {1 << 22} is refused: {far.reason}"]
 
 
+def test_a_swept_prompt_beyond_the_context_is_a_row(model: str) -> None:
+    near, far = questions(model, context=600, generate=20).sweep("prompt", [100, 700])
+    assert near.answer is not None
+    assert far.reason.startswith("context 600: 700 tokens of the prompt and 20 generated ones do")
+
+
+def test_a_card_that_a_pin_names_is_needed(model: str) -> None:
+    asked = questions(model, pins={"layers.1.experts": "rtx-3060"})
+    found = {row.name: row for row in asked.without_each()}
+    assert found["without rtx-4090"].answer is not None
+    pinned = found["without rtx-3060"]
+    assert (pinned.answer, pinned.is_infeasible) == (None, False)
+    lines = advice_lines(asked.as_it_is(), [pinned], [])
+    assert lines == ["rtx-3060 is needed: argument `pins` names 'rtx-3060'"]
+    (one,) = asked.cheapest(1.0)
+    assert one.name == "rtx-3060"
+
+
 def test_fields_that_cannot_be_swept(model: str) -> None:
     with pytest.raises(FieldError, match="knows context, prompt"):
         questions(model).sweep("kv", [1])
+    with pytest.raises(FieldError, match=r"knows context, prompt.*, got 'kv'"):
+        parse_sweep("kv=f16,q8_0")
 
 
 def test_command(model: str, tmp_path: Path, cli: InProcess) -> None:
@@ -236,6 +261,10 @@ def test_command(model: str, tmp_path: Path, cli: InProcess) -> None:
     data = json.loads(run("--sweep", "context=4k,8k", "--reach", "1", "--json"))
     assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]
     assert data["devices for 1 tokens/s"][0]["devices"] == ["cpu"]
+    twice = ("--sweep", "context=4k", "--sweep", "context=8k")
+    rows = json.loads(run(*twice, "--json", "--report", "json.html"))["by context"]
+    assert [row["name"] for row in rows] == ["context 4096", "context 8192"]
+    assert "context 8192" in (tmp_path / "json.html").read_text()
 
 
 def test_a_sweep_without_any_plan_is_no(model: str, tmp_path: Path, cli: InProcess) -> None:

@@ -160,50 +160,61 @@ def advise(
     --sweep and --reach answer their questions instead. If no variant has a plan, the exit code
     is 1, or 2 if the model refuses all values.
     """
-    from placewright.cli.output import print_shown, recorded
+    from placewright.cli.output import print_shown
     from placewright.cli.report import write_tables_report
+    from placewright.report.tables import ShownTable
+    from placewright.session.language.questions import Questions
+    from placewright.session.parsing import parse_sweep
+    from placewright.session.session import Session
+
+    swept: dict[str, list[int]] = {}
+    for field, values in map(parse_sweep, sweep or ()):
+        swept.setdefault(field, []).extend(values)
+    with progress("advise", hidden=quiet or as_json) as report:
+        asked = Questions(request, lambda changed: Session(changed, report).place())
+        found, shown = _answered(asked, request.name, swept, reach)
+    write_tables_report(report_file, f"advise {request.name}", shown)
+    if as_json:
+        print_json(
+            {title: [variant.data() for variant in rows] for title, (_, rows) in found.items()}
+        )
+    else:
+        for each in shown:
+            print_shown(each) if isinstance(each, ShownTable) else print_line(each)
+    _end_without_plan(found)
+
+
+_Found = dict[str, tuple["Variant | None", "Sequence[Variant]"]]
+
+
+def _answered(
+    asked: Any, model: str, swept: Mapping[str, Sequence[int]], reach: float | None
+) -> tuple[_Found, list[Any]]:
+    """Variants by the question that they answer, and the tables and lines of the answers."""
     from placewright.session.language.questions import (
-        Questions,
         advice_lines,
         reach_lines,
         refused_lines,
         variants_table,
     )
-    from placewright.session.parsing import parse_sweep
-    from placewright.session.session import Session
 
-    swept = [parse_sweep(text) for text in sweep or ()]
-    found: dict[str, Any] = {}
-    with recorded() as shown:
-        with progress("advise", hidden=quiet or as_json) as report:
-            asked = Questions(request, lambda changed: Session(changed, report).place())
-            for field, values in swept:
-                found[f"by {field}"] = (None, asked.sweep(field, values))
-            reached = () if reach is None else asked.cheapest(reach)
-            if reach is not None:
-                found[f"devices for {reach:g} tokens/s"] = (None, reached)
-            if not found:
-                base = asked.as_it_is()
-                found["without a device"] = (base, asked.without_each())
-                found["with one change"] = (base, asked.upgrades())
-        if as_json:
-            print_json(
-                {title: [variant.data() for variant in rows] for title, (_, rows) in found.items()}
-            )
-            _end_without_plan(found)
-            return
-        for title, (base, rows) in found.items():
-            print_shown(variants_table(f"{request.name}, {title}", base, rows))
-            print_lines(refused_lines(rows))
-        print_lines([] if reach is None else reach_lines(reach, reached))
-        if not swept and reach is None:
-            without, changed = (rows for _, rows in found.values())
-            print_lines(advice_lines(base, without, changed))
-    write_tables_report(report_file, f"advise {request.name}", shown)
-    _end_without_plan(found)
+    found: _Found = {f"by {name}": (None, asked.sweep(name, of)) for name, of in swept.items()}
+    lines = []
+    if reach is not None:
+        reached = asked.cheapest(reach)
+        found[f"devices for {reach:g} tokens/s"] = (None, reached)
+        lines = reach_lines(reach, reached, is_priced=asked.is_priced)
+    if not found:
+        base, without, changed = asked.as_it_is(), asked.without_each(), asked.upgrades()
+        found = {"without a device": (base, without), "with one change": (base, changed)}
+        lines = advice_lines(base, without, changed)
+    shown: list[Any] = []
+    for title, (base, rows) in found.items():
+        shown += [variants_table(f"{model}, {title}", base, rows), *refused_lines(rows)]
+    return found, [*shown, *lines]
 
 
-def _end_without_plan(found: Mapping[str, tuple[Variant | None, Sequence[Variant]]]) -> None:
+def _end_without_plan(found: _Found) -> None:
     """End the command with its exit code if no variant of a language model has a plan."""
     variants = [one for base, rows in found.values() for one in (base, *rows) if one is not None]
     if all(one.answer is None for one in variants):

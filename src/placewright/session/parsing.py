@@ -342,6 +342,9 @@ def parse_count(raw: Any, field: str) -> int | None:
     return raw
 
 
+SWEPT = ("context", "prompt", "generate", "micro_batch", "sequences")  # fields of `--sweep`
+
+
 def parse_sweep(text: str) -> tuple[str, list[int]]:
     """A field and its values, as in ``context=4k,32k``.
 
@@ -355,6 +358,8 @@ def parse_sweep(text: str) -> tuple[str, list[int]]:
     name = field.strip().replace("-", "_")
     if not equals or not name:
         raise FieldError("sweep", f"expects FIELD=NUMBERS, such as context=4k,32k, got '{text}'")
+    if name not in SWEPT:
+        raise FieldError("sweep", f"knows {', '.join(SWEPT)}, got '{field.strip():.40}'")
     return name, [parse_tokens(value, "sweep") or 0 for value in values.split(",")]
 
 

@@ -17,12 +17,13 @@ from placewright.profiling.catalogue import entry_of
 from placewright.report.tables import ShownTable, plain_number, table
 from placewright.session.language.answer import TokenAnswer, token_answer
 from placewright.session.language.problem import devices_of
+from placewright.session.parsing import SWEPT
 from placewright.session.request import Request
 
-SWEPT = ("context", "prompt", "generate", "micro_batch", "sequences")
 _MOST_VALUES = 20  # of a sweep
 _MOST_CARDS = 8  # of which every choice is planned
 _NOTHING = 0.01  # share of the speed below which a change brings nothing
+_NO_CARD = "no card"  # begin of a variant's name
 _FASTER = 2.0  # times the memory, the bandwidth or the link of an upgrade
 _Places = Callable[[Request], Plan]
 
@@ -137,8 +138,7 @@ class Questions:
             raise FieldError("reach", f"must be > 0 tokens/s and finite, got {rate}")
         if len(self._cards) > _MOST_CARDS:
             raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
-        prices = [device.price_per_hour for device in self._cards]
-        is_priced = bool(prices) and None not in prices
+        is_priced = self.is_priced
 
         def cost(chosen: Sequence[Device]) -> float:
             prices = [device.price_per_hour or 0.0 for device in chosen]
@@ -157,6 +157,12 @@ class Questions:
         return [max(tried, key=lambda variant: variant.decode)]
 
     @property
+    def is_priced(self) -> bool:
+        """True if every card has a price."""
+        prices = [device.price_per_hour for device in self._cards]
+        return bool(prices) and None not in prices
+
+    @property
     def _host(self) -> list[Device]:
         return [device for device in self._cluster.devices if device.name == self._cluster.host]
 
@@ -166,6 +172,11 @@ class Questions:
 
     def _of_cards(self, name: str, cards: Sequence[Device]) -> Variant:
         names = {device.name for device in cards}
+        absent = {device.name for device in self._cards} - names
+        for at in self._request.pins.values():
+            if pinned := sorted(absent.intersection(at.split("+"))):
+                reason = f"argument `pins` names '{pinned[0]}'"
+                return Variant(name, None, reason=reason, is_infeasible=False)
         devices = tuple(
             device
             for device in self._cluster.devices
@@ -192,9 +203,10 @@ class Questions:
         except InfeasibleError as fault:
             return Variant(name, None, reason=str(fault))
         except FieldError as fault:  # of a swept value, such as more context than the model has
-            if fault.field != swept:
+            if not swept or fault.field not in SWEPT:
                 raise
-            return Variant(name, None, reason=fault.fault, is_infeasible=False)
+            reason = fault.fault if fault.field == swept else f"{fault.field} {fault.fault}"
+            return Variant(name, None, reason=reason, is_infeasible=False)
         answer = token_answer(plan, contexts=False)
         if answer is None:
             raise InputError(f"'{request.name}' is not a language model")
@@ -204,7 +216,7 @@ class Questions:
 
 
 def _listed(cards: Sequence[Device]) -> str:
-    return ", ".join(card.name for card in cards) or "no card"
+    return ", ".join(card.name for card in cards) or _NO_CARD
 
 
 def _is_alike(device: Device, other: Device) -> bool:
@@ -253,13 +265,24 @@ def refused_lines(variants: Sequence[Variant]) -> list[str]:
     return [f"{one.name} is refused: {one.reason}" for one in refused]
 
 
-def reach_lines(rate: float, found: Sequence[Variant]) -> list[str]:
-    """Warn in one line if no choice of cards decodes so many tokens per second."""
+def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = False) -> list[str]:
+    """The cards that decode so many tokens per second, or a warning that no choice does.
+
+    Args:
+        rate: tokens per second that were asked.
+        found: choices of cards, see `Questions.cheapest`.
+        is_priced: they are the cheapest, and otherwise the fewest.
+    """
     best = max(variant.decode for variant in found)
-    if best >= rate:
-        return []
-    fastest = f"the fastest decodes {best:.4g}" if best else "the model fits on none"
-    return [f"no choice of these devices decodes {rate:g} tokens/s: {fastest}"]
+    if best < rate:
+        fastest = f"the fastest decodes {best:.4g}" if best else "the model fits on none"
+        return [f"no choice of these devices decodes {rate:g} tokens/s: {fastest}"]
+    if found[0].name.startswith(_NO_CARD):
+        alone = " and ".join(found[0].used)
+        return [f"no card is needed for {rate:g} tokens/s: {alone} decodes {best:.4g}"]
+    least = "cheapest" if is_priced else "fewest"
+    each = " or ".join(f"{variant.name}, which decodes {variant.decode:.4g}" for variant in found)
+    return [f"the {least} cards for {rate:g} tokens/s: {each}"]
 
 
 def advice_lines(
@@ -274,7 +297,8 @@ def advice_lines(
         elif variant.decode:
             lines.append(f"{name} makes decode {base.decode / variant.decode:.2f} times as fast")
         elif base.decode:
-            lines.append(f"{name} is needed: nothing fits without it")
+            why = "nothing fits without it" if variant.is_infeasible else variant.reason
+            lines.append(f"{name} is needed: {why}")
     best = max(upgrades, key=lambda variant: variant.decode, default=None)
     if best is not None and best.decode > base.decode * (1 + _NOTHING):
         more = f"decode {best.decode / base.decode - 1:+.1%}" if base.decode else "then it fits"
