@@ -100,3 +100,47 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     },
     "fused": {"model_type": "phi3", **_DENSE, "sliding_window": None, "pad_token_id": 0},
 }  # fmt: skip
+
+_LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+}
+_HYBRID = {"mamba_n_heads": 8, "mamba_d_head": 64, "layer_types": ["mamba", "attention"] * 4}
+_ROUTED = {"n_routed_experts": 6, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
+_GRANITE = {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 128}
+_NEMOTRON = {"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 2, "ssm_state_size": 16}
+_OF_NEMOTRON = {
+    **{key: value for key, value in _DENSE.items() if key != "num_hidden_layers"},
+    **_NEMOTRON,
+}
+_EIGHT = {**_DENSE, "num_hidden_layers": 8}
+# Types whose formats are not recorded; parameters are compared.
+FURTHER: Mapping[str, Mapping[str, Any]] = {
+    "afmoe": {**_EXPERTS, "num_shared_experts": 1, "num_dense_layers": 1, "sliding_window": 16},
+    "cohere": _DENSE,
+    "exaone_moe": {**_EXPERTS, "num_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1,
+                   "topk_group": 1, "sliding_window": 16},
+    "falcon_mamba": {"hidden_size": 256, "num_hidden_layers": 3, "vocab_size": 320},
+    "gemma3n_text": {**_EIGHT, "hidden_size_per_layer_input": 32, "num_kv_shared_layers": 3,
+                     "vocab_size_per_layer_input": 320, "laurel_rank": 16, "sliding_window": 16,
+                     "intermediate_size": [512] * 8, "activation_sparsity_pattern": [0.0] * 8},
+    "glm4_moe_lite": _LATENT,
+    "gpt_bigcode": {"n_embd": 256, "n_layer": 3, "n_head": 8, "vocab_size": 320},
+    "granitemoehybrid": {**_EIGHT, **_HYBRID, **_GRANITE},
+    "granitemoeshared": {**_DENSE, **_GRANITE},
+    "internlm3": _DENSE,
+    "jais2": _DENSE,
+    "nemotron_h": {**_OF_NEMOTRON, "hybrid_override_pattern": "M-M*-M-M*"},
+    "qwen3_5_moe_text": {**_EXPERTS, **_LINEAR, "shared_expert_intermediate_size": 256},
+    "qwen3_5_text": {**_DENSE, **_LINEAR},
+    "solar_open": {**_EXPERTS, **_ROUTED, "first_k_dense_replace": 1},
+}  # fmt: skip
+_ROPE = {"rope_type": "default", "mrope_section": [4, 6, 6], "rope_theta": 10000.0}
+SEEING: Mapping[str, Mapping[str, Any]] = {  # text parts of models that also see
+    "qwen2_5_vl": {**_DENSE, "rope_parameters": _ROPE},
+    "qwen2_vl": {**_DENSE, "rope_parameters": _ROPE},
+    "qwen3_vl": {**_DENSE, "rope_parameters": _ROPE},
+    "qwen3_vl_moe": {**_EXPERTS, "rope_parameters": _ROPE},
+}

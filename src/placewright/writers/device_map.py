@@ -118,8 +118,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
     assert source is not None, "a plan of a language model has a source"
     if not source.state:
         raise InexpressibleError(
-            f"'{source.path}' has no PyTorch modules, which a device_map needs; place its "
-            "configuration, hf:PATH"
+            f"'{source.path}' has no PyTorch modules that a device_map can name; place the "
+            "configuration of a model that only writes, hf:PATH"
         )
     graph, cluster = problem.graph, problem.cluster
     names, device_of = _card_names(cluster.devices), problem.device_of_ops(plan.placement.device_of)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,23 @@ import torch
 from cli.runner import InProcess, the_line
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import quant_shape_to_byte_shape
-from support.small_configs import FORMATS, SMALL
-from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
+from support.small_configs import FORMATS, FURTHER, SEEING, SMALL
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    StaticCache,
+)
 
 import placewright as pw
 from placewright.errors import FieldError, InputError
 from placewright.frameworks.language.config_model import (
-    ARCHITECTURES,
     ConfigFile,
-    LibraryModel,
     built,
     read_config,
     tensors_with_bytes,
 )
+from placewright.frameworks.language.library_names import ARCHITECTURES, LibraryModel
 from placewright.frameworks.language.modules import LanguageModel
 from placewright.frameworks.language.quantizer import FORMATS as KNOWN
 from placewright.frameworks.language.quantizer import bytes_of
@@ -140,7 +145,7 @@ def test_part_of_a_model_that_sees_is_read_alone(tmp_path: Path) -> None:
     whole = {"model_type": "gemma3", "text_config": inner, "vision_config": {}}
     found, _, weights = read_config(folder_of(tmp_path, whole), None)
     alone, _, _ = read_config(folder_of(tmp_path, inner), "f16")
-    assert found == alone
+    assert found == replace(alone, state=())  # its parameters have other paths in the whole model
     assert weights == "f16"
 
 
@@ -187,9 +192,20 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
     "a billion experts": (with_("experts", num_experts=10**9), "'num_experts' is 1000000000"),
     "wide": (with_("dense", hidden_size=10**12), "'hidden_size' is 1000000000000; at most"),
     "text for a size": (with_("dense", hidden_size="wide"), "transformers takes no such fields"),
-    "no heads": (with_("dense", num_attention_heads=0), "transformers takes no such fields"),
-    "negative": (with_("dense", intermediate_size=-5), "transformers builds no decoder of it"),
-    "heads of no pair": (with_("dense", num_key_value_heads=3), "transformers builds no decoder"),
+    "no heads": (with_("dense", num_attention_heads=0), "'num_attention_heads' is 0; at least 1"),
+    "negative": (with_("dense", intermediate_size=-5), "'intermediate_size' is -5; at least 0"),
+    "no context": (
+        with_("dense", max_position_embeddings=-1), "'max_position_embeddings' is -1; at least 1"
+    ),
+    "heads of no pair": (
+        with_("dense", num_key_value_heads=3), "without field 'num_key_value_heads', which is 3, it"
+    ),
+    "groups": (with_("latent", n_group=7), "with 1 for field 'n_group', which is 7, it would"),
+    "null": (with_("latent", v_head_dim=None), "without field 'v_head_dim', which is None, it"),
+    "part": (
+        {"model_type": "gemma3", "text_config": with_("windows", num_attention_heads=7)},
+        "without field 'num_attention_heads', which is 7, it would",
+    ),
     "layer types": (with_("convolutions", layer_types=["conv"]), "transformers "),
     "unknown activation": (with_("dense", hidden_act="os.system"), "transformers builds no"),
     "list": ([1, 2], "must hold a JSON object"),
@@ -284,6 +300,31 @@ def test_parameters_that_the_converter_renames_are_counted(name: str, tmp_path: 
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config)
     assert model.n_parameters == module.num_parameters()
+
+
+@pytest.mark.parametrize("name", sorted(FURTHER))
+def test_parameters_of_further_types_are_those_of_the_library(name: str, tmp_path: Path) -> None:
+    fields = {"pad_token_id": 0, **FURTHER[name], "model_type": name}
+    model, _, _ = read_config(folder_of(tmp_path, fields), "q4_k_m")
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
+    assert model.n_parameters == module.num_parameters()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", sorted(SEEING))
+def test_parameters_of_a_text_part_are_those_of_the_library(
+    name: str, tied: bool, tmp_path: Path
+) -> None:
+    """Whether the head is tied stands beside the text part, or in it."""
+    fields = {"text_config": dict(SEEING[name]), "tie_word_embeddings": tied, "model_type": name}
+    model, _, _ = read_config(folder_of(tmp_path, fields), "q4_k_m")
+    with torch.device("meta"):
+        whole = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**fields))
+    seeing = sum(each.numel() for path, each in whole.named_parameters() if "visual" in path)
+    assert model.n_parameters == whole.num_parameters() - seeing
+    assert model.tied == tied
+    assert not model.state
 
 
 def test_a_quantization_that_is_not_read_is_told_once(

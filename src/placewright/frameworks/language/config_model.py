@@ -1,9 +1,5 @@
 """A `config.json` as a language model, with the bytes of a format of weights.
 
-Parameters of `transformers` get the names of llama.cpp's tensors from the table of package `gguf`.
-Some parameters become two tensors, as in `conversion/` of llama.cpp 0.25: gate and up of experts,
-the expansion of a latent, and the projection of linear attention with its gate.
-
 `transformers` builds the decoder on the meta device, where tensors have shapes and no data.
 Parameters are those that the library makes, and caches those that its own forward pass fills.
 Nothing is downloaded, and no code runs but the library's.
@@ -17,17 +13,24 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import logging
 import math
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placewright.errors import FileFormatError, InputError, MissingExtraError, UnknownNameError
 from placewright.frameworks.language.gguf_file import GgufTensor
+from placewright.frameworks.language.library_names import (
+    ARCHITECTURES,
+    LibraryModel,
+    tensors_of,
+)
 from placewright.frameworks.language.modules import Cache, LanguageModel
 from placewright.frameworks.language.named_tensors import Contradiction, NamedTensors
 from placewright.frameworks.language.quantizer import (
@@ -44,6 +47,12 @@ _LARGEST = 4 << 20  # bytes; published ones have up to half a megabyte
 _DEEPEST = 8  # objects in objects
 _MOST = 1 << 31  # of any size
 _COUNTS = re.compile(r"(num|n)_\w+|\w+_(layers|blocks|experts)|n_layer|depth")
+# Sizes that no model has below one, and those that none has below zero.
+_POSITIVE = re.compile(
+    r"(hidden|vocab)_size|num_(hidden_layers|attention_heads|key_value_heads)|head_dim|"
+    r"max_position_embeddings|n_(embd|layer|layers|head|heads|positions)|d_model"
+)
+_SIZED = re.compile(r"(num|n)_\w+|\w+_(size|dim|rank|heads|layers|experts|kernel|window)")
 _MOST_COUNTED = {"layer": 1000, "block": 1000, "expert": 4096, "": 1 << 20}
 _FLOATS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 # Fields that make the library import code, load kernels, look for files or make objects that no
@@ -127,30 +136,20 @@ class ConfigFile:
             most = next(most for part, most in _MOST_COUNTED.items() if part in key)
         if not -most <= value <= most:
             raise self.fault(f"'{shown_name(key)}' is {value}; at most {most} is read")
+        least = 1 if _POSITIVE.fullmatch(key) else 0 if _SIZED.fullmatch(key) else value
+        if value < least:
+            raise self.fault(f"'{shown_name(key)}' is {value}; at least {least} is read")
 
 
 _SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "vocab_size"),
 )
+_SEARCHED = 10.0  # seconds, for the field that a fault comes from
 _TOKENS = 2  # of the pass that fills the caches
 _STATE_BYTES = 4  # of a number of a recurrent state, which engines keep in f32
 _EXPERTS_USED = ("num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len")
-
-
-@dataclass(frozen=True)
-class LibraryModel:
-    """Facts of a model, taken from the library."""
-
-    model_type: str  # of the decoder itself, which may be a part of the file's model
-    shapes: Mapping[str, tuple[int, ...]]  # of parameters, by name; a tied one is there once
-    transposed: frozenset[str]  # names of matrices that are stored with inputs before outputs
-    caches: tuple[Cache, ...]  # of each layer
-    sizes: Mapping[str, int]  # fields of the configuration that are whole numbers
-    experts_used: int  # for a token; 0 without experts
-    trained_context: int  # tokens; 0 if unknown
-    state: tuple[str, ...]  # paths of parameters and buffers, a tied one under each of its names
 
 
 def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
@@ -169,21 +168,59 @@ def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
     except ImportError:
         raise MissingExtraError("transformers", "zoo", "reading a config.json") from None
     with _quiet_and_offline():
-        config = _config(file, known)
-        if config.model_type not in known:
-            raise UnknownNameError("model type", config.model_type, known)
         try:
-            module = _module(config)
-            layers = _filled_caches(module)
-            described = _described(config, module, layers)
-        except Exception as error:  # a library meets sizes that nobody checked
-            raise file.fault(
-                f"transformers builds no decoder of it: {_first_line(error)}"
-            ) from None
+            described, config, is_part = _attempt(file.model_type, file.fields, known)
+        except _Refused as refused:
+            raise file.fault(f"{refused}{_culprit(file, known, str(refused))}") from None
     if taken := _defaults(file, config):
         listed = ", ".join(f"{key} ({value})" for key, value in taken.items())
         _LOG.warning("file '%s' lacks %s: the defaults of transformers count", file.name, listed)
-    return described
+    return replace(described, state=()) if is_part else described
+
+
+class _Refused(Exception):
+    """The library refuses a configuration; `built` puts the file's name before the text."""
+
+
+def _attempt(
+    model_type: str, fields: Mapping[str, Any], known: tuple[str, ...]
+) -> tuple[LibraryModel, Any, bool]:
+    """The model of fields, its configuration, and whether it is a part of a model."""
+    config, is_part = _config(model_type, fields, known)
+    if config.model_type not in known:
+        raise UnknownNameError("model type", config.model_type, known)
+    try:
+        module = _module(config)
+        return _described(config, module, _filled_caches(module)), config, is_part
+    except Exception as error:  # a library meets sizes that nobody checked
+        text = f"transformers builds no decoder of it: {_first_line(error)}"
+        raise _Refused(text) from None
+
+
+def _culprit(file: ConfigFile, known: tuple[str, ...], text: str) -> str:
+    """The field whose value the library cannot take, as the end of a sentence; "" if unknown."""
+    inner = file.fields.get("text_config")
+    stated: Mapping[str, Any] = inner if isinstance(inner, dict) else file.fields
+    if any(f"'{key}'" in text for key in stated):
+        return ""
+    keys = sorted(stated.keys() - {"model_type"}, key=lambda key: (key in _SIZES, key))
+    end = time.monotonic() + _SEARCHED
+    for is_one, key in itertools.product((False, True), keys):
+        value, rest = stated[key], dict(stated)
+        if is_one and type(value) not in (int, type(None)):
+            continue
+        if time.monotonic() > end:
+            break
+        rest.pop(key)
+        rest |= {key: 1} if is_one else {}
+        changed = rest if stated is file.fields else {**file.fields, "text_config": rest}
+        try:
+            _attempt(file.model_type, changed, known)
+        except Exception:
+            continue
+        how = "with 1 for" if is_one else "without"
+        return f"; {how} field '{shown_name(key)}', which is {value!r:.40}, it would"
+    return ""
 
 
 def _defaults(file: ConfigFile, config: Any) -> dict[str, int]:
@@ -213,38 +250,67 @@ def _numbers(value: Any) -> Any:
     return {key: _numbers(part) for key, part in value.items()}
 
 
-def _config(file: ConfigFile, known: tuple[str, ...]) -> Any:
+def _config(model_type: str, fields: Mapping[str, Any], known: tuple[str, ...]) -> tuple[Any, bool]:
+    """The configuration of the decoder, and whether it is a part of the file's model."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     try:
-        kind = CONFIG_MAPPING[file.model_type]
+        kind = CONFIG_MAPPING[model_type]
     except KeyError:
-        raise UnknownNameError("model type", file.model_type, known) from None
+        raise UnknownNameError("model type", model_type, known) from None
     try:
-        return kind.from_dict(_numbers(dict(file.fields))).get_text_config(decoder=True)
+        whole = kind.from_dict(_numbers(dict(fields)))
+        config = whole.get_text_config(decoder=True)
     except Exception as error:
-        raise file.fault(f"transformers takes no such fields: {_first_line(error)}") from None
+        raise _Refused(f"transformers takes no such fields: {_first_line(error)}") from None
+    is_alone = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+    if config is not whole and ("tie_word_embeddings" in fields or not is_alone):
+        config.tie_word_embeddings = whole.tie_word_embeddings  # which the library follows
+    return config, config is not whole
 
 
 def _module(config: Any) -> Any:
     """The decoder with its head, its embedding tied if the configuration says so."""
     import torch
     from transformers.initialization import no_init_weights
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
-    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     with torch.device("meta"), no_init_weights():
+        if kind is None:
+            kind = MODEL_MAPPING[type(config)]
+            return _with_head(kind._from_config(config, attn_implementation="eager"), config)
         module = kind._from_config(config, attn_implementation="eager")
     module.tie_weights()
     return module.eval()
+
+
+def _with_head(model: Any, config: Any) -> Any:
+    """A decoder that the library has only in models that see, with the head that it has there."""
+    import torch
+
+    class Decoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            if config.tie_word_embeddings:
+                self.lm_head.weight = model.get_input_embeddings().weight
+
+        def forward(self, **given: Any) -> Any:
+            return self.model(**given)
+
+    return Decoder().eval()
 
 
 def _filled_caches(module: Any) -> list[Any]:
     """The library's own cache of each layer after a pass of two tokens."""
     import torch
 
-    if hasattr(module, "set_experts_implementation"):
-        module.set_experts_implementation("batched_mm")  # the others read the router's choice
+    for own in (module, getattr(module, "model", module)):
+        if hasattr(own, "set_experts_implementation"):
+            own.set_experts_implementation("batched_mm")  # the others read the router's choice
     with torch.no_grad(), torch.device("meta"):
         tokens = torch.zeros((1, _TOKENS), dtype=torch.long)
         answer = module(input_ids=tokens, use_cache=True)
@@ -307,7 +373,8 @@ def _cache(layer: Any, heads: int, latent: int) -> Cache:
     if latent and keys.shape[3] == latent:  # the latent serves as key, with positions, and value
         width += latent
     window = getattr(layer, "sliding_window", None) or 0
-    return Cache(elements, window, 2.0 * heads * width, state_bytes)
+    head = math.gcd(keys.shape[3], values.shape[3])
+    return Cache(elements, window, 2.0 * heads * width, state_bytes, head)
 
 
 def _first_line(error: Exception) -> str:
@@ -333,129 +400,18 @@ def _quiet_and_offline() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-Shape = tuple[int, ...]
-# type of a model in transformers -> architecture of llama.cpp
-ARCHITECTURES: Mapping[str, str] = {
-    "apertus": "apertus", "arcee": "arcee", "bloom": "bloom", "cohere2": "cohere2",
-    "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "dots1": "dots1",
-    "ernie4_5": "ernie4_5", "ernie4_5_moe": "ernie4_5-moe", "exaone4": "exaone4",
-    "falcon": "falcon", "falcon_h1": "falcon-h1", "gemma": "gemma", "gemma2": "gemma2",
-    "gemma3_text": "gemma3", "glm4": "glm4", "glm4_moe": "glm4moe", "gpt2": "gpt2",
-    "gpt_neox": "gptneox", "gpt_oss": "gpt-oss", "granite": "granite",
-    "granitemoe": "granitemoe", "hunyuan_v1_dense": "hunyuan-dense",
-    "hunyuan_v1_moe": "hunyuan-moe", "jamba": "jamba", "lfm2": "lfm2", "lfm2_moe": "lfm2moe",
-    "llama": "llama", "llama4_text": "llama4", "mamba": "mamba", "mamba2": "mamba2",
-    "mimo_v2_flash": "mimo2", "minimax_m2": "minimax-m2", "ministral": "llama",
-    "ministral3": "mistral3", "mistral": "llama", "mixtral": "llama", "mpt": "mpt",
-    "nemotron": "nemotron", "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2",
-    "olmoe": "olmoe", "phi": "phi2", "phi3": "phi3", "phimoe": "phimoe", "qwen2": "qwen2",
-    "qwen2_moe": "qwen2moe", "qwen3": "qwen3", "qwen3_moe": "qwen3moe",
-    "qwen3_next": "qwen3next", "seed_oss": "seed_oss", "smollm3": "smollm3",
-    "stablelm": "stablelm", "starcoder2": "starcoder2",
-}  # fmt: skip
-_SUFFIXES = (".weight", ".bias")
-_RENAMED = (  # what parameters are called -> what the table of `gguf` knows
-    (".dt_bias", ".dt_proj.bias"),
-    (".block_sparse_moe.router.weight", ".block_sparse_moe.router.layer.weight"),
-    (".gate.moe_statics.e_score_correction_bias", ".moe_statics.e_score_correction.bias"),
-)
-
-
-def tensors_of(model: LibraryModel) -> dict[str, Shape]:
-    """Shape of each tensor that llama.cpp has for a model, the contiguous dimension first.
-
-    Raises:
-        Contradiction: a parameter has no name in llama.cpp.
-        MissingExtraError: package `gguf` is not installed.
-    """
-    names = _Names(model)
-    return dict(pair for name in model.shapes for pair in names.tensors(name))
-
-
-class _Names:
-    def __init__(self, model: LibraryModel) -> None:
-        try:
-            from gguf import MODEL_ARCH_NAMES, MODEL_TENSOR, MODEL_TENSORS, get_tensor_name_map
-        except ImportError:
-            raise MissingExtraError("gguf", "language", "names of tensors") from None
-        self._model, self._sizes = model, model.sizes
-        self._architecture = ARCHITECTURES[model.model_type]
-        number = next(key for key, name in MODEL_ARCH_NAMES.items() if name == self._architecture)
-        self._map = get_tensor_name_map(number, self._sizes["num_hidden_layers"])
-        self._splits_latent = MODEL_TENSOR.ATTN_K_B in MODEL_TENSORS[number]
-
-    def tensors(self, name: str) -> Iterator[tuple[str, Shape]]:
-        """Tensors that a parameter becomes."""
-        shape = self._model.shapes[name]
-        stem, _, last = name.rpartition(".")
-        if last in ("gate_up_proj", "gate_up_proj_bias") and stem.endswith("experts"):
-            yield from self._gate_and_up(stem, shape, last.endswith("_bias"))
-        elif last in ("down_proj", "down_proj_bias") and stem.endswith("experts"):
-            yield self._down(stem, shape, last.endswith("_bias"))
-        elif name.endswith(".kv_b_proj.weight") and self._splits_latent:
-            yield from self._expansion(name, shape)
-        elif name.endswith(".in_proj_qkvz.weight"):
-            yield from self._linear_attention(name, shape)
-        elif stem.endswith(".act_fn"):  # llama.cpp has such numbers in the header
-            yield f"{self._layer(stem)}ffn_{last}", shape
-        else:
-            yield self._named(name), self._reversed(name, shape)
-
-    def _named(self, name: str) -> str:
-        for own, known in _RENAMED:
-            name = name.replace(own, known)
-        name = f"{name}.weight" if name.endswith(".sinks") else name
-        found = self._map.get_name(name, try_suffixes=_SUFFIXES) or self._map.get_name(
-            name.removeprefix("transformer."), try_suffixes=_SUFFIXES
-        )
-        if found is None:
-            raise Contradiction(f"parameter '{name}' has no name in llama.cpp")
-        return str(found)
-
-    def _layer(self, stem: str) -> str:
-        """Begin of the names of a layer, from the path of a module in it."""
-        number = next(part for part in stem.split(".") if part.isdigit())
-        return f"blk.{number}."
-
-    def _reversed(self, name: str, shape: Shape) -> Shape:
-        if name in self._model.transposed:
-            return shape
-        if ".conv1d." in name or ".conv.conv." in name:
-            shape = tuple(size for size in shape if size > 1)
-        return (shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)[::-1]
-
-    def _gate_and_up(self, stem: str, shape: Shape, is_bias: bool) -> Iterator[tuple[str, Shape]]:
-        hidden = self._sizes["hidden_size"]
-        for part in ("gate", "up"):
-            name = f"{self._layer(stem)}ffn_{part}_exps"
-            if is_bias:
-                yield f"{name}.bias", (shape[1] // 2, shape[0])
-            else:
-                inner = (shape[1] if shape[2] == hidden else shape[2]) // 2
-                yield f"{name}.weight", (hidden, inner, shape[0])
-
-    def _down(self, stem: str, shape: Shape, is_bias: bool) -> tuple[str, Shape]:
-        name = f"{self._layer(stem)}ffn_down_exps"
-        if is_bias:
-            return f"{name}.bias", shape[::-1]
-        hidden = self._sizes["hidden_size"]
-        inner = shape[2] if shape[1] == hidden else shape[1]
-        return f"{name}.weight", (inner, hidden, shape[0])
-
-    def _expansion(self, name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
-        heads, rank = self._sizes["num_attention_heads"], shape[1]
-        keys = self._sizes["qk_nope_head_dim"]
-        yield f"{self._layer(name)}attn_k_b.weight", (keys, rank, heads)
-        yield f"{self._layer(name)}attn_v_b.weight", (rank, shape[0] // heads - keys, heads)
-
-    def _linear_attention(self, name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
-        gate = self._sizes["linear_num_value_heads"] * self._sizes["linear_value_head_dim"]
-        yield f"{self._layer(name)}attn_qkv.weight", (shape[1], shape[0] - gate)
-        yield f"{self._layer(name)}attn_gate.weight", (shape[1], gate)
-
-
-_HEADS_BY_LAYER = ("jamba", "lfm2", "lfm2moe")  # their files state heads of keys for each layer
-_COUNTS_PREDICTING = ("glm4moe",)  # their files count layers that predict further tokens
+# Their files state heads of keys for each layer.
+_HEADS_BY_LAYER = (*("granitehybrid", "jamba", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"),)
+# Layers that predict further tokens: the library makes none, and converted files have so many, or
+# as many as a field states.
+_PREDICTING: Mapping[str, str | int] = {
+    **dict.fromkeys(
+        ("exaone_moe", "glm4_moe", "glm4_moe_lite", "nemotron_h", "solar_open"),
+        "num_nextn_predict_layers",
+    ),
+    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text"), "mtp_num_hidden_layers"),
+    "mimo_v2_flash": 3,
+}
 
 
 def read_config(path: Path, weights: str | None) -> tuple[LanguageModel, str, str]:
@@ -530,8 +486,7 @@ def tensors_with_bytes(library: LibraryModel, weights: str) -> list[GgufTensor]:
 
 def _sizes(library: LibraryModel, shapes: Mapping[str, tuple[int, ...]]) -> ModelSizes:
     """The sizes that llama.cpp's converter writes into a file, as far as formats need them."""
-    sizes, architecture = library.sizes, ARCHITECTURES[library.model_type]
-    predicting = "num_nextn_predict_layers" if architecture in _COUNTS_PREDICTING else ""
+    sizes, architecture = library.sizes, library.architecture
     heads = sizes.get("num_attention_heads", 0)
     key_heads = sizes.get("num_key_value_heads") or heads
     if any(".attn_k_b." in name for name in shapes):
@@ -540,12 +495,17 @@ def _sizes(library: LibraryModel, shapes: Mapping[str, tuple[int, ...]]) -> Mode
         key_heads = 0
     return ModelSizes(
         architecture,
-        len(library.caches) + sizes.get(predicting, 0),
+        len(library.caches) + _predicting(library),
         heads,
         key_heads,
         _experts(shapes),
         "output.weight" not in shapes,
     )
+
+
+def _predicting(library: LibraryModel) -> int:
+    found = _PREDICTING.get(library.model_type, 0)
+    return library.sizes.get(found, 0) if isinstance(found, str) else found
 
 
 def _model(library: LibraryModel, weights: str) -> LanguageModel:
@@ -559,7 +519,7 @@ def _model(library: LibraryModel, weights: str) -> LanguageModel:
             f"{len(tensors.layers)} layers have parameters, {len(library.caches)} have caches"
         )
     return LanguageModel(
-        ARCHITECTURES[library.model_type],
+        library.architecture,
         tensors.embedding.shape[0],
         tensors.embedding.shape[1],
         library.trained_context,
@@ -571,6 +531,7 @@ def _model(library: LibraryModel, weights: str) -> LanguageModel:
         tensors.head,
         tensors.tied,
         library.state,
+        _predicting(library),
     )
 
 
