@@ -28,6 +28,7 @@ from placewright.session.language.answer import (
     answer_lines,
     largest_context,
     memory_advice,
+    memory_pins,
     token_answer,
 )
 from placewright.session.language.problem import physical_cluster, tokens_of
@@ -220,6 +221,38 @@ def test_the_largest_context_fits_and_the_next_does_not(tmp_path: Path) -> None:
     assert largest_context(model.works, request, cluster.with_limit(CARD, 1.0), 8192) == 0
 
 
+def test_the_largest_context_keeps_pins(tmp_path: Path) -> None:
+    """All attention is pinned to a card with room for caches of 2000 tokens, and some buffers."""
+    path = written(tmp_path)
+    model, problem = load_model(path), problem_of(path, pins={"layers.*.attention": SMALL})
+    assert model.works is not None
+    request, cluster = tokens_of(problem), physical_cluster(problem)
+    reserve = 12 * GIB - float(problem.cluster.memory_bytes[problem.cluster.device(SMALL)])
+    cluster = cluster.with_limit(SMALL, reserve + 2000 * 3 * 512)
+    free = largest_context(model.works, request, cluster, 8192)
+    pinned = largest_context(model.works, request, cluster, 8192, memory_pins(problem))
+    assert free == 8192
+    assert 100 < pinned < 3000
+
+
+def test_a_model_of_an_endless_context_has_an_answer(tmp_path: Path) -> None:
+    """Of more tokens than a request can have."""
+    made = replace(MADE["tied"], numbers={"context_length": 1 << 30})
+    path = write_gguf(tmp_path / "m.gguf", made, np.random.default_rng(0), vocabulary=64)
+    answer = token_answer(pw.place(str(path), devices=f"{CARD},cpu", prompt=10, generate=2))
+    assert answer is not None
+    assert 0 < answer.largest_context <= 1 << 24
+
+
+def test_a_host_that_is_no_device_may_have_any_name(tmp_path: Path) -> None:
+    sheet = DataSheet({"f16": 1e12}, 5e11)
+    cards = tuple(Device(f"card:{n}", "gpu", 32 * GIB, data_sheet=sheet) for n in range(2))
+    ends = [(a, b) for card in cards for a, b in ((card.name, "ram"), ("ram", card.name))]
+    links = tuple(Link(a, b, 1e-6, 5e10) for a, b in ends)
+    plan = pw.place(written(tmp_path), cluster=Cluster(cards, links, host="ram"), prompt=100)
+    assert plan.gap < 0.01
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"devices": "rtx-409"}, "did you mean gpu-rtx-4090"),
     ({"devices": None}, "are needed for a language model"),
@@ -250,6 +283,15 @@ def test_wrong_requests_are_refused(
     monkeypatch.setattr(problem_of_request, "kept_engine_cluster", lambda: None)
     with pytest.raises((InputError, UnknownNameError), match=reason):
         problem_of(written(tmp_path), **said)
+
+
+def test_a_cache_whose_blocks_do_not_divide_heads_is_refused(tmp_path: Path) -> None:
+    """As llama.cpp does (`llama_init_from_model` of llama-context.cpp)."""
+    made = replace(MADE["tied"], numbers={"attention.key_length": 80})
+    path = str(write_gguf(tmp_path / "m.gguf", made, np.random.default_rng(0), vocabulary=64))
+    assert problem_of(path, kv="f16").n_units
+    with pytest.raises(FieldError, match="blocks of 32 elements do not divide keys and values of"):
+        problem_of(path, kv="q4_0")
 
 
 def test_devices_of_a_shared_pool_are_refused(tmp_path: Path) -> None:

@@ -59,6 +59,15 @@ def test_one_line_by_hand(engine: str, tmp_path: Path) -> None:
     assert str(tmp_path / "a.gguf") in words
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engines_load_the_folder_of_a_configuration(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SMALL["dense"]))
+    for path in (tmp_path, tmp_path / "config.json"):
+        problem = Session(f"hf:{path}", devices=CARDS, prompt=20, generate=4).profile()
+        words = shlex.split(printed(plan_with(problem, [0] * 9), engine))
+        assert str(tmp_path) in words
+
+
 def test_one_card_needs_no_partition(tmp_path: Path) -> None:
     line = printed(plan_with(problem_of(tmp_path), [1, 1, 1]), "vllm")
     assert line.startswith("CUDA_VISIBLE_DEVICES=1 vllm serve ")

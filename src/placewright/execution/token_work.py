@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
-_MOST_TOKENS = 1 << 24
+MOST_TOKENS = 1 << 24
 _MOST_SEQUENCES = 4096
 
 
@@ -39,11 +39,11 @@ class TokenRequest:
 
     def __post_init__(self) -> None:
         for name in ("prompt", "context", "micro_batch"):
-            if not 1 <= getattr(self, name) <= _MOST_TOKENS:
+            if not 1 <= getattr(self, name) <= MOST_TOKENS:
                 value = getattr(self, name)
-                raise FieldError(name, f"must be 1 to {_MOST_TOKENS} tokens, got {value}")
-        if not 0 <= self.generate <= _MOST_TOKENS:
-            raise FieldError("generate", f"must be 0 to {_MOST_TOKENS}, got {self.generate}")
+                raise FieldError(name, f"must be 1 to {MOST_TOKENS} tokens, got {value}")
+        if not 0 <= self.generate <= MOST_TOKENS:
+            raise FieldError("generate", f"must be 0 to {MOST_TOKENS}, got {self.generate}")
         if not 1 <= self.sequences <= _MOST_SEQUENCES:
             raise FieldError("sequences", f"must be 1 to {_MOST_SEQUENCES}, got {self.sequences}")
         if self.prompt + self.generate > self.context:

@@ -277,7 +277,8 @@ class _Builder:
         for at, column in enumerate(self._columns):
             for source, target in ((at, host), (host, at)):
                 ways = dict.fromkeys(self._phases, self._way(source, target))
-                ends = (column.name, "host") if source == at else ("host", column.name)
+                own, outside = column.name, self._cluster.host
+                ends = (own, outside) if source == at else (outside, own)
                 link = self._weighed(*ends, ways, messages)
                 found += [] if link is None else [link]
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError
@@ -103,6 +104,14 @@ def pipeline_ranks(plan: Plan) -> Ranks:
     return Ranks(numbers, tuple(order.count(device) for device in devices))
 
 
+def _model_path(path: str) -> str:
+    """The file of a model; of a configuration the folder that holds it, which engines load."""
+    if not path.startswith("hf:"):
+        return path
+    own = Path(path.removeprefix("hf:"))
+    return str(own.parent if own.suffix == ".json" else own)
+
+
 def command_line(plan: Plan, engine: str) -> str:
     """One line to paste into a shell.
 
@@ -135,7 +144,7 @@ def command_line(plan: Plan, engine: str) -> str:
         how.sequences: asked["sequences"],
     }
     words = [*how.words, *([f"--{how.model}"] if how.model else [])]
-    words.append(source.path.removeprefix("hf:"))
+    words.append(_model_path(source.path))
     for option, value in sizes.items():
         words += [f"--{option}", value]
     if len(ranks.layers) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,7 +16,14 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.errors import PlacewrightError
 from placewright.execution.framework import ReadOptions
-from placewright.execution.token_work import PHASES, Phase, RequestedWork, TokenRequest, Works
+from placewright.execution.token_work import (
+    MOST_TOKENS,
+    PHASES,
+    Phase,
+    RequestedWork,
+    TokenRequest,
+    Works,
+)
 from placewright.frameworks.registry import reader_of_file
 from placewright.profiling.catalogue import entry_of, speed_interval
 from placewright.profiling.token_costs import ENGINE, is_streamed, token_problem
@@ -186,7 +194,7 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
     if orders:
         answer = replace(answer, faster_order=faster_order(plan, work))
     if contexts:
-        largest = largest_context(works, request, cluster, trained)
+        largest = largest_context(works, request, cluster, trained, memory_pins(problem))
         answer = replace(answer, largest_context=largest, is_limited=largest != trained)
     return answer
 
@@ -200,18 +208,18 @@ def memory_advice(problem: Problem) -> str | None:
     if works is None:
         return None
     cluster, request = physical_cluster(problem), tokens_of(problem)
-    work = works(request)
-    if _packs(work, cluster):
+    work, pins = works(request), memory_pins(problem)
+    if _packs(work, cluster, pins):
         return None
     needed = float(problem.kept.total)
     found: list[tuple[float, str, float]] = []
     for device in cluster.devices:
         low, high = device.memory_bytes, device.memory_bytes + needed + _MARGIN
-        if not _packs(work, cluster.with_limit(device.name, high)):
+        if not _packs(work, cluster.with_limit(device.name, high), pins):
             continue
         while high - low > _GRAIN:
             middle = (low + high) / 2
-            fits = _packs(work, cluster.with_limit(device.name, middle))
+            fits = _packs(work, cluster.with_limit(device.name, middle), pins)
             low, high = (low, middle) if fits else (middle, high)
         size = math.ceil(high / _GRAIN) * _GRAIN
         found.append((size - device.memory_bytes, device.name, size))
@@ -219,7 +227,7 @@ def memory_advice(problem: Problem) -> str | None:
         return None
     host = [shortage for shortage in found if shortage[1] == cluster.host]
     missing, name, size = min(host or found)
-    shorter = largest_context(works, request, cluster, trained)
+    shorter = largest_context(works, request, cluster, trained, pins)
     smaller = _smaller_weights(problem, request, cluster)
     return (
         f"it fits with {format_bytes(missing)} more in '{name}', argument `memory` "
@@ -239,7 +247,7 @@ def _smaller_weights(problem: Problem, request: TokenRequest, cluster: Cluster) 
             works = reader.read(problem.source.path, ReadOptions(weights=name)).works
         except PlacewrightError:  # a file has the format that it has
             return ""
-        if works is not None and _packs(works(request), cluster):
+        if works is not None and _packs(works(request), cluster, memory_pins(problem)):
             return name
     return ""
 
@@ -258,16 +266,24 @@ def works_again(problem: Problem) -> tuple[Works | None, int]:
 
 
 def largest_context(
-    works: Works, request: TokenRequest, cluster: Cluster, trained_context: int
+    works: Works,
+    request: TokenRequest,
+    cluster: Cluster,
+    trained_context: int,
+    pins: Mapping[int, str] = MappingProxyType({}),
 ) -> int:
     """The largest context for which modules fit into the memories, packed largest first.
 
     A multiple of 256, or the model's own; 0 if the tokens of the request alone do not fit.
+
+    Args:
+        pins: op -> device whose memory holds it.
     """
-    most, least = trained_context or _MOST_CONTEXT, request.prompt + request.generate
+    most = min(trained_context or _MOST_CONTEXT, MOST_TOKENS)
+    least = request.prompt + request.generate
 
     def fits(context: int) -> bool:
-        return _packs(works(replace(request, context=context)), cluster)
+        return _packs(works(replace(request, context=context)), cluster, pins)
 
     if fits(most):
         return most
@@ -280,11 +296,20 @@ def largest_context(
     return max(low * _STEP, least)
 
 
-def _packs(work: RequestedWork, cluster: Cluster) -> bool:
+def memory_pins(problem: Problem) -> dict[int, str]:
+    """The device whose memory holds each pinned op."""
+    cluster = problem.cluster
+    holders = [cluster.host if is_streamed(each) else each.name for each in cluster.devices]
+    return {op: holders[at] for op, at in problem.pins.items()}
+
+
+def _packs(work: RequestedWork, cluster: Cluster, pins: Mapping[int, str]) -> bool:
     """True if a simple packing fits: largest modules first, where most or least memory is free."""
     problem = token_problem(work, cluster)
     columns = [at for at, device in enumerate(problem.cluster.devices) if not is_streamed(device)]
     allowed, sizes = problem.allowed[:, columns], problem.kept.unit_bytes
+    for op, holder in pins.items():
+        allowed[op] &= np.array([problem.cluster.device_names[at] == holder for at in columns])
     limits = problem.cluster.memory_bytes[columns]
     return any(_packs_by(choice, sizes, limits, allowed) for choice in (np.argmax, np.argmin))
 

@@ -40,7 +40,7 @@ from placewright.profiling.verdict import Verdict, judge
 from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
 from placewright.session.language.answer import works_again
-from placewright.session.language.engine_places import Places, compared_places
+from placewright.session.language.engine_places import Places, compared_places, rounded
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.session.language.run_search import layer_runs
 from placewright.session.plans import plan_of
@@ -315,7 +315,8 @@ class _Session:
         rng = np.random.default_rng(_SEED)
         words = options.words(self._path, COMPLETION)[1:]
         count = min(_MOST_TOKENS, max(1, self._request.generate))
-        for letters in (n for n in _LETTERS if n + count + 2 <= self._request.context):
+        context = rounded(self._request).context
+        for letters in (n for n in _LETTERS if n + count + 2 <= context):
             prompt = "".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), letters))
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "session"

@@ -178,7 +178,8 @@ def _kept_devices(names: str | None) -> Cluster | None:
     asked = [name.strip() for name in names.split(",") if name.strip()]
     if not asked or not set(asked) <= set(kept.device_names):
         return None
-    links = tuple(x for x in kept.links if x.source in asked and x.destination in asked)
+    ends = {*asked, kept.host}
+    links = tuple(link for link in kept.links if {link.source, link.destination} <= ends)
     return replace(
         kept, devices=tuple(kept.devices[kept.device_index[name]] for name in asked), links=links
     )

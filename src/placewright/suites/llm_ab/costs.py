@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from placewright.core.source import ModelSource
+from placewright.errors import FieldError
 from placewright.execution.token_work import ModuleWork, Pass, RequestedWork, TokenRequest
 from placewright.frameworks.language.work import requested_work
 from placewright.profiling.catalogue import (
@@ -340,7 +341,10 @@ def options_of(row: PublishedComparison) -> list[Option]:
         ):
             continue
         replicas = option.plan.replicas or 1
-        work = requested_work(model, source, _request(row, option.plan, replicas))
+        try:
+            work = requested_work(model, source, _request(row, option.plan, replicas))
+        except FieldError as fault:
+            raise NotExpressible(str(fault)) from None
         found.append(_Reader(row, option, option.plan, work).option(replicas))
     if len(found) < 2:
         raise NotExpressible("fewer than two of its options differ in placement and can be read")
@@ -389,13 +393,16 @@ class _Reader:
         devices = {name: entry for name, entry in entries.items() if entry is not None}
         if missing := sorted(used - set(devices)):
             raise NotExpressible(f"it has no device '{missing[0]}'")
+        ways = ways_between(self._row.links, self._row.devices, self._plan.link_kind)
+        if apart := sorted({(a, b) for a in used for b in used} - ways.keys()):
+            raise NotExpressible("no link joins '{}' and '{}'".format(*apart[0]))
         return Option(
             self._option.key,
             self._engine,
             columns,
             replicas,
             self._work,
-            ways_between(self._row.links, self._row.devices, self._plan.link_kind),
+            ways,
             copies,
             devices,
             self._plan.graph_splits or 0,
@@ -419,6 +426,8 @@ class _Reader:
             for op in self._ops(part):
                 share = (part.share or 1.0) * self._experts(part)
                 shares[op][part.device] = shares[op].get(part.device, 0.0) + share
+        if not any(shares):
+            raise NotExpressible(f"option {self._option.key} places nothing")
         found: list[Column] = []
         for op, own in enumerate(shares):
             if not own and not found:
@@ -533,6 +542,8 @@ def ways_between(
     found = {(name, name): DeviceWay(0.0, 0.0) for name in names}
     pairs: dict[tuple[str, str], list[LinkFields]] = {}
     for link in links:
+        if unknown := {link.a, link.b} - named.keys():
+            raise NotExpressible(f"a link names '{min(unknown)}', which is no device of it")
         pairs.setdefault((min(link.a, link.b), max(link.a, link.b)), []).append(link)
     for (a, b), parallel in pairs.items():
         wanted = [link for link in parallel if kind is not None and link.kind.startswith(kind)]
