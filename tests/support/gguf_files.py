@@ -154,7 +154,8 @@ def write_gguf(
         **made.numbers,
     }
     for key, value in numbers.items():
-        writer.add_uint32(f"{made.architecture}.{key}", value)
+        add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
+        add(f"{made.architecture}.{key}", value)
     if parts > 1:
         writer.add_uint16("split.count", parts)
     writer.add_array("tokenizer.ggml.tokens", [f"t{n}" for n in range(vocabulary)])

@@ -16,6 +16,8 @@ from typing import TypeVar
 
 # option of a language model: the devices of its request, as the file of a cluster has them
 CLUSTER = "cluster"
+# option: layers behind those of the graph that predict further tokens, which engines leave out
+PREDICTING = "predicting_layers"
 STORED = "stored_weights"  # option: format of a model's own weights, if others are counted
 
 

@@ -4,7 +4,8 @@
 expressions of names of tensors, and an option keeps the CPU computing what rests in RAM.
 Layer ``i`` of those on cards lies on the first card whose cumulated share of ``-ts`` is above
 ``i / (layers on cards + 1)``; the head is the layer after the last one (function `load_tensors` of
-``src/llama-model.cpp``). Shares are numbers of layers, so that the engine's rule gives ours.
+``src/llama-model.cpp``). Shares are numbers of layers, so that the engine's rule gives ours. Layers
+that predict further tokens lie before the head; the engine counts them, and loads none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
-from placewright.core.source import ModelSource
+from placewright.core.source import PREDICTING, ModelSource
 from placewright.errors import InexpressibleError
 from placewright.writers.card_numbers import card_numbers
 
@@ -36,6 +37,8 @@ TENSORS = {  # kind of module -> its tensors in a layer
     "Experts": "ffn_(up|down|gate|gate_up)_exps",
     "SharedExperts": "ffn_(up|down|gate|gate_inp)_(sh|ch)exps?",
 }
+_NUMBERS = ("sequences", "context", "micro_batch", "prompt")  # of a request
+_LONG = 32  # tokens of a pass from which the engine has a card copy weights in RAM unless told
 _BESIDE_EXPERTS = r"ffn_(up|down|gate)\."  # of a feed-forward module in a layer with experts
 
 
@@ -45,12 +48,13 @@ class EngineOptions:
 
     devices: tuple[str, ...]  # names of cards, in the order of the plan
     servers: tuple[str, ...]  # addresses of cards that are served by other processes
-    gpu_layers: int  # of ``-ngl``: layers on cards, and the head
+    gpu_layers: int  # of ``-ngl``: layers on cards, those that predict tokens, and the head
     shares: tuple[int, ...]  # of ``-ts``, for each card
     overrides: Mapping[str, str]  # pattern of tensors -> buffer
     cpu_experts: int  # of ``-ncmoe``: first layers whose experts rest in RAM; 0 is none
     is_streaming: bool  # cards compute long passes with weights that rest in RAM
     sizes: Mapping[str, str]  # option -> number or format
+    predicting: int = 0  # layers of the file that predict further tokens
 
     def words(self, path: str, tool: str = "llama-server") -> list[str]:
         """The command line.
@@ -136,6 +140,7 @@ class _Export:
                 "this plan is not of a language model; llama.cpp runs no other"
             )
         self._asked = source.options
+        self._numbers = {name: _whole(source, name) for name in (*_NUMBERS, PREDICTING)}
         self._graph, devices = plan.problem.graph, plan.problem.cluster.devices
         self._cards = [device for device in devices if device.pool is None]
         names = _engine_names(self._cards)
@@ -166,15 +171,15 @@ class _Export:
             experts,
             self._is_streaming(),
             self._sizes(),
+            self._numbers[PREDICTING],
         )
 
     def _sizes(self) -> dict[str, str]:
         asked = self._asked
-        sequences, micro_batch = int(asked["sequences"]), int(asked["micro_batch"])
-        several = {"-np": str(sequences)} if sequences > 1 else {}
+        sequences, context, micro_batch, _ = (self._numbers[name] for name in _NUMBERS)
         return {
-            "-c": str(sequences * int(asked["context"])),
-            **several,
+            "-c": str(sequences * context),
+            "-np": str(sequences),  # a server has room for four unless told
             "-b": str(max(_LEAST_BATCH, micro_batch)),
             "-ub": str(micro_batch),
             "-fa": "on",
@@ -183,9 +188,16 @@ class _Export:
         }
 
     def _is_streaming(self) -> bool:
-        """True if weights in RAM are streamed, and if none could be."""
+        """True if weights in RAM are streamed, and if none would be.
+
+        A plan without a column for them has none if the card lacks room for copies.
+        """
         used = {int(at) for at in self._device_of[1:] if self.buffers[int(at)] == _HOST}
-        return not self._streamed or not used or bool(used & self._streamed)
+        sequences, _, micro_batch, prompt = (self._numbers[name] for name in _NUMBERS)
+        is_long = max(sequences, min(prompt, micro_batch)) >= _LONG
+        own = (card for card in self._cards if card.kind == "gpu")
+        copies = any(not card.options.get(NAME, "").startswith("RPC") for card in own)
+        return not used or not (is_long and copies) or bool(used & self._streamed)
 
     def _ops(self, kind: str) -> list[int]:
         return [op for op, own in enumerate(self._graph.op_kinds) if own == kind]
@@ -209,15 +221,16 @@ class _Export:
         last = max((at for at, share in enumerate(shares) if share), default=0)
         at = self._names.index(head) if head != _HOST else -1
         natural = max(at, last)
-        shares[natural] += 1
+        behind = 1 + self._numbers[PREDICTING]
+        shares[natural] += behind
         if natural == at:
-            return tuple(shares), on_cards + 1, {}
+            return tuple(shares), on_cards + behind, {}
         if self._is_tied():
             raise InexpressibleError(
                 f"the head of this model is its embedding again, which '{head}' cannot hold while "
                 f"the last layer is on '{self._names[last]}'"
             )
-        return tuple(shares), on_cards + 1, {r"^output(_norm)?\.weight": head}
+        return tuple(shares), on_cards + behind, {"^output": head}
 
     def _is_tied(self) -> bool:
         ends = (self._graph.op_index[name] for name in ("embedding", "head"))
@@ -251,6 +264,13 @@ class _Export:
         others = [key for key, at in overrides.items() if key.endswith("_exps") and at != _HOST]
         is_first = found == sorted(found)[: len(found)] and found == list(range(len(found)))
         return len(found) if found and is_first and not others else 0
+
+
+def _whole(source: ModelSource, name: str) -> int:
+    text = source.options.get(name, "0")
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InexpressibleError(f"'{name}' of this plan's request is '{text:.40}'; place it again")
+    return int(text)
 
 
 def first_of_layers(graph: ComputationGraph) -> list[int]:

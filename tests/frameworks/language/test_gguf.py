@@ -14,9 +14,11 @@ import pytest
 from cli.runner import InProcess, the_line
 from gguf import GGUFReader
 from support.gguf_files import (
+    ABSORBED,
     ATTENTION,
     DENSE,
     EXPERTS,
+    FUSED,
     HIDDEN,
     MADE,
     VOCABULARY,
@@ -181,6 +183,85 @@ def test_windows_are_in_the_layers_where_the_engine_has_them(
     assert {cache.window for cache in model.caches} <= {0, 9, 4096}
 
 
+STATE = 4 * 4 * 64  # bytes of a number of a state, times four heads of 64 elements
+KEPT = {  # tensors of a layer, numbers -> elements of a token, and bytes of the state
+    "rwkv7": (
+        {"attn_norm": (HIDDEN,), "time_mix_output": (HIDDEN, HIDDEN)},
+        {"wkv.head_size": 64, "token_shift_count": 2},
+        (0, 4 * HIDDEN * (2 + 64)),
+    ),
+    "kimi-linear": (
+        {**ATTENTION, "ssm_norm": (64,)},
+        {"kda.head_dim": 64, "ssm.conv_kernel": 4},
+        (0, STATE * (64 + 3 * 3)),
+    ),
+    "minimax-01": (
+        {**FUSED, "attn_qkv": (768, HIDDEN)},
+        {"attention.key_length": 64},
+        (0, STATE * 64),
+    ),
+    "deepseek32": (
+        {**ABSORBED, "indexer.attn_k": (128, HIDDEN)},
+        {"attention.kv_lora_rank": 256, "attention.indexer.key_length": 128},
+        (288 + 128, 0),
+    ),
+    "deci": ({"attn_output": (HIDDEN, HIDDEN)}, {"attention.head_count_kv": 0}, (0, 0)),
+}
+
+
+@pytest.mark.parametrize("architecture", sorted(KEPT))
+def test_layers_keep_what_the_engine_keeps_for_them(architecture: str, tmp_path: Path) -> None:
+    """By hand after `n_embd_r` and `n_embd_s` of llama-hparams.cpp, and llama-kv-cache-dsa.cpp."""
+    tensors, numbers, expected = KEPT[architecture]
+    layers = ({**tensors, **DENSE},)
+    model, _ = read_gguf(
+        written(tmp_path, architecture=architecture, layers=layers, numbers=numbers)
+    )
+    assert (model.caches[0].elements_per_token, model.caches[0].state_bytes) == expected
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    """llama.cpp skips their tensors (`TENSOR_SKIP` in src/models/glm4-moe.cpp)."""
+    predicting = {**ATTENTION, **DENSE, "nextn.eh_proj": (HIDDEN, 2 * HIDDEN)}
+    whole = ({**ATTENTION, **DENSE},) * 2
+    said = {"architecture": "glm4moe", "numbers": {"nextn_predict_layers": 1, "block_count": 3}}
+    plain, _ = read_gguf(written(tmp_path, architecture="glm4moe", layers=whole))
+    for layers in (whole, (*whole, predicting)):
+        model, _ = read_gguf(written(tmp_path, layers=layers, **said))
+        assert replace(model, predicting=0) == plain
+        assert model.predicting == 1
+    source = load_model(str(tmp_path / "m.gguf")).source
+    assert source is not None
+    assert source.options["predicting_layers"] == "1"
+
+
+def test_a_factor_of_a_matrix_is_not_taken_for_it(tmp_path: Path) -> None:
+    """The table may list `attn_k.scale`, of one element, before `attn_k`."""
+    model, _ = read_gguf(written(tmp_path, others={"blk.0.attn_k.scale": (1,)}))
+    assert model.caches[0].elements_per_token == 256
+
+
+def test_tensors_beside_layers_lie_where_the_engine_has_them(tmp_path: Path) -> None:
+    """Those of gemma3n, as `LLM_TENSOR_INFOS` of llama-arch.cpp sorts them."""
+    others = {
+        "per_layer_token_embd": (SMALL, 256),
+        "per_layer_model_proj": (256, HIDDEN),
+        "altup_proj": (3, HIDDEN, HIDDEN),
+    }
+    path = written(tmp_path, architecture="gemma3n", others=others, tied=True)
+    model, _ = read_gguf(path)
+    plain, _ = read_gguf(written(tmp_path, architecture="gemma3n", tied=True))
+    added = [
+        sum(weight.n_elements for weight in weights) - sum(weight.n_elements for weight in before)
+        for weights, before in (
+            (model.embedding, plain.embedding),
+            (model.layers[0]["attention"], plain.layers[0]["attention"]),
+            (model.head, plain.head),
+        )
+    ]
+    assert added == [SMALL * 256, 256 * HIDDEN, 3 * HIDDEN * HIDDEN]
+
+
 # ---- files of strangers ----
 
 
@@ -290,6 +371,16 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
             "numbers": {"expert_count": 8, "expert_used_count": 2},
         },
         "no 'ffn_down_exps'",
+    ),
+    "encoder": ({"architecture": "bert"}, "'bert' generates no token after token: it is an enc"),
+    "at once": ({"numbers": {"attention.causal": False}}, "'llama' generates no token after token"),
+    "draft": (
+        {"numbers": {"nextn_predict_layers": 3}},
+        "all of its 3 layers predict further tokens; give the file of the whole",
+    ),
+    "cache": (
+        {"layers": ({**without(ATTENTION, "attn_k"), **DENSE},)},
+        "layer 0 attends, and what it keeps for a token is not known",
     ),
     "another part": ({"others": {"v.patch_embd": (256, 256)}}, "'v.patch_embd.weight' belongs to"),
 }

@@ -24,7 +24,7 @@ class LanguageReader:
 
     def read(self, name: str, options: ReadOptions) -> ModelRead:
         """Read a header or a configuration; sizes `tokens` and `context` choose the step."""
-        from placewright.core.source import ModelSource
+        from placewright.core.source import PREDICTING, ModelSource
         from placewright.frameworks.language.modules import modules_graph, step_of
         from placewright.frameworks.language.work import requested_work
 
@@ -32,6 +32,8 @@ class LanguageReader:
         step = step_of(options.shapes, model.trained_context)
         sizes = {"tokens": (step.tokens,), "context": (step.context,)}
         stated = {"weights": weights} if weights else {}
+        if model.predicting:
+            stated[PREDICTING] = str(model.predicting)
         if options.weights is not None:
             stated |= _stored(name, weights)
         source = ModelSource(

@@ -6,6 +6,7 @@ show them, and from metadata elsewhere.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,13 @@ _PERIOD = {
 _FULL_FIRST = ("cohere2moe", "laguna", "smallthinker")  # it is the first of its period
 _WITH_WINDOWS = {"exaone4": 64}  # numbers of layers of the only size that has them
 _WINDOW = {"exaone-moe": 128, "exaone4": 4096, "gemma2": 4096, "llama4": 8192}  # if not stated
+# Those without a cache of tokens (llama-model.cpp, function `create_memory`): encoders, and models
+# that write all tokens at once.
+_WITHOUT_CACHE = (
+    *("bert", "dream", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llada"),
+    *("llada-moe", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1"),
+)
+_RECURRENT_BUT_EVERY = {"minimax-01": 8}  # period of the layers that keep keys, unless stated
 
 
 def read_gguf(path: Path) -> tuple[LanguageModel, str]:
@@ -76,9 +84,22 @@ class _Model:
 
     def read(self) -> LanguageModel:
         tensors = self._tensors
+        name, causal = self._architecture, f"{self._architecture}.attention.causal"
+        if name in _WITHOUT_CACHE or self._metadata.get(causal) is False:
+            raise Contradiction(
+                f"architecture '{shown_name(name)}' generates no token after token: it is an "
+                "encoder, or writes all tokens at once; give the file of a decoder"
+            )
         stated = self._number("block_count", len(tensors.layers))
-        if stated != len(tensors.layers):
+        predicting = self._number("nextn_predict_layers", 0)
+        if len(tensors.layers) not in (stated, stated - predicting):
             raise Contradiction(f"{len(tensors.layers)} layers have tensors, {stated} are stated")
+        if (computed := stated - predicting) <= 0:
+            raise Contradiction(
+                f"all of its {stated} layers predict further tokens; give the file of the whole "
+                "model"
+            )
+        del tensors.layers[computed:]
         tensors.require_whole_layers()
         n_experts, used = self._experts()
         return LanguageModel(
@@ -93,6 +114,7 @@ class _Model:
             tensors.beside_layers(),
             tensors.head,
             tensors.tied,
+            predicting=predicting,
         )
 
     def _experts(self) -> tuple[int, int]:
@@ -112,37 +134,72 @@ class _Model:
         return stated, used
 
     def _cache(self, number: int, layer: Mapping[str, GgufTensor]) -> Cache:
-        state = self._state_bytes(layer)
+        state = self._state_bytes(number, layer)
         heads = self._of_layer("attention.head_count", number, 1)
         pairs = self._of_layer("attention.head_count_kv", number, heads)
-        width = self._number("attention.key_length", self._width() // max(1, heads))
-        values = self._number("attention.value_length", width)
-        flops = 2.0 * heads * (width + values)
+        width, values = self._lengths(heads)
+        flops, looked_up = 2.0 * heads * (width + values), 0
+        if any(name.startswith("indexer") for name in layer):  # one more key, of the indexer
+            looked_up = self._number("attention.indexer.key_length", 0)
         if latent := layer.get("attn_kv_a_mqa"):  # multi-head latent attention
             rank = self._number("attention.kv_lora_rank", latent.shape[-1])
             if "attn_kv_b" not in layer:  # the latent itself is kept, and serves as key and value
-                return Cache(latent.shape[-1], 0, 2.0 * heads * (latent.shape[-1] + rank))
-            return Cache(heads * (width + values), 0, flops)
-        if key := layer.get("attn_k"):
-            elements = key.shape[-1] + layer.get("attn_v", key).shape[-1]
-        elif "attn_qkv" in layer and not state:
-            elements = pairs * (width + values)
-        else:
+                kept = latent.shape[-1] + looked_up
+                return Cache(kept, 0, 2.0 * heads * (latent.shape[-1] + rank))
+            return Cache(heads * (width + values), 0, flops, 0, math.gcd(width, values))
+        if self._is_recurrent(number, layer):
             return Cache(state_bytes=state)
+        if key := layer.get("attn_k"):
+            elements = key.shape[-1] + layer.get("attn_v", key).shape[-1] + looked_up
+        elif "attn_qkv" in layer:
+            elements = pairs * (width + values)
+        elif state or not pairs or not any(name.startswith("attn_output") for name in layer):
+            return Cache(state_bytes=state)
+        else:
+            elements = 0
         shared = self._number("attention.shared_kv_layers", 0)
-        if number >= self._number("block_count", 0) - shared and shared:
+        if shared and number >= len(self._tensors.layers) - shared:
             elements = 0  # it reads the cache of an earlier layer
-        return Cache(elements, self._window(number), flops, state)
+        elif not elements:
+            raise Contradiction(
+                f"layer {number} attends, and what it keeps for a token is not known"
+            )
+        return Cache(elements, self._window(number), flops, state, math.gcd(width, values))
 
-    def _state_bytes(self, layer: Mapping[str, GgufTensor]) -> int:
+    def _lengths(self, heads: int) -> tuple[int, int]:
+        """Elements of a head's key, and of its value."""
+        usual = self._width() // max(1, heads)
+        return self._number("attention.key_length", usual), self._number(
+            "attention.value_length", usual
+        )
+
+    def _is_recurrent(self, number: int, layer: Mapping[str, GgufTensor]) -> bool:
+        """True if a layer keeps a state instead of keys and values."""
+        if period := _RECURRENT_BUT_EVERY.get(str(self._architecture)):
+            period = self._number("full_attention_interval", period)
+            return (number + 1) % max(1, period) != 0
+        if not any(name.startswith("ssm_") for name in layer):
+            return False
+        return "attn_qkv" in layer or self._number("kda.head_dim", 0) > 0
+
+    def _state_bytes(self, number: int, layer: Mapping[str, GgufTensor]) -> int:
         """Bytes of a recurrent state in f32, with what its convolution looks back at."""
+        heads = self._of_layer("attention.head_count", number, 1)
+        back = max(0, self._number("ssm.conv_kernel", 1) - 1)
         if any(name.startswith("ssm_") for name in layer):
+            if size := self._number("kda.head_dim", 0):
+                return 4 * heads * size * (size + 3 * back)
             inner, state = self._number("ssm.inner_size", 0), self._number("ssm.state_size", 0)
             groups = self._number("ssm.group_count", 0)
-            back = max(0, self._number("ssm.conv_kernel", 1) - 1)
             return 4 * (inner * state + back * (inner + 2 * groups * state))
         if any(name.startswith("shortconv") for name in layer):
             return 4 * self._width() * max(0, self._number("shortconv.l_cache", 1) - 1)
+        if any(name.startswith("time_mix") for name in layer):
+            shifts = self._number("token_shift_count", 2)
+            return 4 * self._width() * (shifts + self._number("wkv.head_size", 0))
+        if self._is_recurrent(number, layer):
+            size, _ = self._lengths(heads)
+            return 4 * heads * size * size
         return 0
 
     def _window(self, number: int) -> int:
@@ -152,7 +209,7 @@ class _Model:
         if isinstance(pattern, tuple):
             return window if number < len(pattern) and pattern[number] else 0
         if not isinstance(pattern, int) or isinstance(pattern, bool):
-            layers = self._number("block_count", 0)
+            layers = len(self._tensors.layers)
             has_any = _WITH_WINDOWS.get(name, layers) == layers
             pattern = _PERIOD.get(name, 1) if has_any else 1
         full = 0 if name in _FULL_FIRST else pattern - 1

@@ -51,6 +51,7 @@ class Cache:
     window: int = 0  # tokens that the layer looks back; 0 is all of them
     score_flops: float = 0.0  # operations of attention for a token and a token that it looks at
     state_bytes: int = 0  # of a recurrent state, which does not grow with the context
+    head: int = 0  # elements that divide a head's key and its value; 0 if unknown
 
     def tokens(self, context: int) -> int:
         """Number of tokens of a context whose keys and values are kept."""
@@ -97,6 +98,8 @@ class LanguageModel:
     head: tuple[Weight, ...]  # weights of the last norm and of the output matrix
     tied: bool  # the head multiplies with the embedding's first weight
     state: tuple[str, ...] = ()  # paths of parameters and buffers in PyTorch, if it has modules
+    # layers of the file behind these that predict further tokens; engines leave them out
+    predicting: int = 0
 
     def all_weights(self) -> list[Weight]:
         """Each weight once."""

@@ -12,10 +12,18 @@ from placewright.io.opened import shown_name
 _LAYER = re.compile(r"blk\.(\d{1,6})\.(\w+)(?:\..*)?")
 _MOST_LAYERS = 10_000
 _EMBEDDING = "token_embd.weight"
-_ATTENTION = ("attn_", "ssm_", "shortconv", "post_attention_norm", "indexer", "time_mix")
-EXPERTS = re.compile(r"ffn_\w+_exps")
-_SHARED = re.compile(r"ffn_\w+_(shexp|chexps)")
-_OF_EXPERT_LAYERS = ("ffn_gate_inp", "exp_probs_b", "ffn_norm", "post_ffw_norm")
+_INPUTS = ("token_", "position_", "rope_", "per_layer_token_embd")
+# Tensors without a number that llama.cpp keeps with the first layer, and with the head.
+_OF_FIRST_LAYER = ("token_embd_norm", "per_layer_model_proj", "per_layer_proj_norm")
+_OF_HEAD = ("output", "altup_proj", "altup_unembd_proj")
+_EXPERTS = re.compile(r"ffn_(up|down|gate|gate_up)_exps")
+# Tensors of a layer with experts, by what `writers.llama_cpp` moves together; others of
+# `ffn_` are the router's. Those without `ffn_` stay with the layer.
+_BESIDE: tuple[tuple[re.Pattern[str], Part], ...] = (
+    (_EXPERTS, "experts"),
+    (re.compile(r"ffn_(up|down|gate|gate_inp)_(shexp|chexps)"), "shared-experts"),
+    (re.compile(r"ffn_(up|down|gate)(/|$)"), "feed-forward"),
+)
 
 # Tensors of a layer -> those of which one must be there, too.
 _TOGETHER = (
@@ -56,7 +64,7 @@ class NamedTensors:
         if len(self.embedding.shape) != 2:
             raise Contradiction(f"'{_EMBEDDING}' is no matrix")
         self.layers = self._by_layer()
-        self._head = [t for t in self._tensors.values() if t.name.startswith("output")]
+        self._head = [t for t in self._tensors.values() if t.name.startswith(_OF_HEAD)]
 
     @property
     def tied(self) -> bool:
@@ -78,10 +86,12 @@ class NamedTensors:
         others = [
             tensor
             for name, tensor in self._tensors.items()
-            if not _LAYER.fullmatch(name) and name not in known
+            if not _LAYER.fullmatch(name)
+            and name not in known
+            and not name.startswith(_OF_FIRST_LAYER)
         ]
         for tensor in others:
-            if not tensor.name.startswith(("token_", "position_", "rope_", "per_layer_")):
+            if not tensor.name.startswith(_INPUTS):
                 raise Contradiction(
                     f"tensor '{shown_name(tensor.name)}' belongs to no part of a decoder"
                 )
@@ -111,16 +121,20 @@ class NamedTensors:
             layer[name].shape[-1] if len(layer[name].shape) == 3 else 0
             for layer in self.layers
             for name in layer
-            if EXPERTS.fullmatch(name)
+            if _EXPERTS.fullmatch(name)
         }
 
     def _by_layer(self) -> list[dict[str, GgufTensor]]:
         found: dict[int, dict[str, GgufTensor]] = {}
         for name, tensor in self._tensors.items():
+            number, own = 0, name
             if match := _LAYER.fullmatch(name):
-                own = f"{match[2]}/bias" if name.endswith(".bias") else match[2]
-                layer = found.setdefault(int(match[1]), {})
-                layer[f"{own}/{len(layer)}" if own in layer else own] = tensor
+                number, own = int(match[1]), match[2]
+            elif not name.startswith(_OF_FIRST_LAYER):
+                continue
+            layer = found.setdefault(number, {})
+            own = own if name.endswith(f"{own}.weight") else f"{own}/{name.rpartition('.')[2]}"
+            layer[f"{own}/{len(layer)}" if own in layer else own] = tensor
         if not found or sorted(found) != list(range(len(found))):
             raise Contradiction(f"{len(found)} layers have tensors, and their numbers have gaps")
         if len(found) > _MOST_LAYERS:
@@ -130,7 +144,7 @@ class NamedTensors:
 
 def has_experts(layer: Mapping[str, GgufTensor]) -> bool:
     """True if a layer has routed experts."""
-    return any(EXPERTS.fullmatch(name) for name in layer)
+    return any(_EXPERTS.fullmatch(name) for name in layer)
 
 
 def _parts(layer: Mapping[str, GgufTensor]) -> dict[Part, tuple[Weight, ...]]:
@@ -143,15 +157,11 @@ def _parts(layer: Mapping[str, GgufTensor]) -> dict[Part, tuple[Weight, ...]]:
 
 def _part(name: str, routes: bool) -> Part:
     """The module of a tensor of a layer, by the middle of its name."""
-    if name.startswith(_ATTENTION):
-        return "attention"
+    if not name.startswith("ffn_"):
+        return "router" if routes and name.startswith("exp_probs_b") else "attention"
     if not routes:
         return "feed-forward"
-    if _SHARED.match(name) or name.startswith("ffn_gate_inp_shexp"):
-        return "shared-experts"
-    if EXPERTS.match(name):
-        return "experts"
-    return "router" if name.startswith(_OF_EXPERT_LAYERS) else "feed-forward"
+    return next((part for pattern, part in _BESIDE if pattern.match(name)), "router")
 
 
 def _weight(tensor: GgufTensor) -> Weight:

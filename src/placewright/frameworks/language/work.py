@@ -46,16 +46,10 @@ def requested_work(
     """The graph of a request, and the work of its modules.
 
     Raises:
-        FieldError: the context is beyond the model's, or the format of the cache is unknown.
+        FieldError: the context is beyond the model's, or the format of the cache is unknown, or
+            does not divide its heads.
     """
-    if model.trained_context and request.context > model.trained_context:
-        raise FieldError(
-            "context",
-            f"{request.context} tokens is beyond the {model.trained_context} of the model; give "
-            "fewer",
-        )
-    if request.cache not in CACHE_FORMATS:
-        raise FieldError("kv", f"is one of {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
+    _require(model, request)
     per_sequence = request.prompt + request.generate
     batch = min(request.micro_batch, request.sequences * request.context)  # as engines reserve
     modules = dict(_modules(model))
@@ -96,6 +90,25 @@ def requested_work(
         [_matrices(model, *modules[name][:2], batch) for name in graph.op_names],
     )
     return replace(found, streamed_bytes=max(0.0, streaming_buffer(found) - buffers))
+
+
+def _require(model: LanguageModel, request: TokenRequest) -> None:
+    """Refuse a request that an engine refuses for this model."""
+    if model.trained_context and request.context > model.trained_context:
+        raise FieldError(
+            "context",
+            f"{request.context} tokens is beyond the {model.trained_context} of the model; give "
+            "fewer",
+        )
+    if request.cache not in CACHE_FORMATS:
+        raise FieldError("kv", f"is one of {', '.join(CACHE_FORMATS)}, got '{request.cache}'")
+    block, _ = CACHE_FORMATS[request.cache]
+    if odd := next((cache.head for cache in model.caches if cache.head % block), 0):
+        raise FieldError(
+            "kv",
+            f"is {request.cache}, whose blocks of {block} elements do not divide keys and values "
+            f"of {odd}; llama.cpp refuses it, so give f16",
+        )
 
 
 _Module = tuple[Part, Sequence[Weight], Cache]

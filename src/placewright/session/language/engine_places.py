@@ -153,7 +153,7 @@ def _layout(plan: Plan, buffers: tuple[str, ...]) -> EngineLayout:
     """
     options, devices = engine_options(plan), plan.problem.cluster.devices
     cards = [buffer for buffer in buffers if buffer != HOST]
-    is_on_cards = options.gpu_layers > len(first_of_layers(plan.problem.graph))
+    is_on_cards = options.gpu_layers > len(first_of_layers(plan.problem.graph)) + options.predicting
     moves = bool(options.overrides) or options.cpu_experts > 0
     streams = options.is_streaming and any(STREAMED_BY in device.options for device in devices)
     return EngineLayout(
