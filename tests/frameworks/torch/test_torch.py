@@ -42,6 +42,19 @@ def test_outputs_are_those_of_the_module() -> None:
         np.testing.assert_allclose(mine, other.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_products_in_less_precision_have_costs_of_their_own() -> None:
+    """They may take half the time; their samples counted for products in whole precision, too."""
+    model = loaded(branches())
+    whole = [device.fingerprint for device in cores(model)]
+    torch.set_float32_matmul_precision("medium")
+    try:
+        less = [device.fingerprint for device in cores(model)]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert not set(whole) & set(less)
+    assert [device.fingerprint for device in cores(model)] == whole
+
+
 def stepped(model: TorchModel, steps: int) -> tuple[list[float], dict]:
     """Losses and state by calling the graph module itself, step by step."""
     program = model.program

@@ -119,6 +119,9 @@ def _with_fingerprint(device: Device) -> Device:
         text = f"{processor}; {torch.backends.cpu.get_cpu_capability()}"
     else:
         text = _accelerator_text(native)
+    precision = torch.get_float32_matmul_precision()
+    if precision != "highest":  # products take other seconds then
+        text = f"{text}; products in {precision} precision"
     return replace(device, fingerprint=f"{text} {settings}")
 
 
