@@ -11,7 +11,7 @@ from benchmarks.accuracy import read_accuracy
 from benchmarks.accuracy_report import KINDS, AccuracyRow
 from benchmarks.kernel import read_results
 from placewright.suites.learned import read_runs
-from placewright.suites.papers.report import draw_suite
+from placewright.suites.papers.report import draw_suite, draw_transfer, unseen_rows
 from placewright.suites.papers.suite import PAPERS, paper_suite
 from placewright.suites.suite.pictures import write_picture
 
@@ -35,6 +35,7 @@ def draw_results(folder: Path, to: Path) -> None:
         problems = {case.name for case in suite.cases}
         of_suite = [run for run in runs if run.problem in problems]
         draw_suite(suite, of_suite, to / f"paper-{name}.svg")
+    draw_transfer(unseen_rows(runs), to / "paper-placeto-unseen.svg")
 
 
 def draw_kernel_rates(rows: Sequence[Any], path: Path) -> None:
