@@ -178,14 +178,16 @@ def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> boo
     violation = evaluator.simulator.violation(Placement.of(*proposal))
     if violation is None or violation.constraint != "memory":
         return False
-    cluster = evaluator.problem.cluster
+    cluster, excess = evaluator.problem.cluster, violation.excess
     if violation.where in cluster.shared_pools:
         at = cluster.n_devices + cluster.shared_pools.index(violation.where)
-    elif violation.where in cluster.pools:  # a pool of one device
-        at = next(d for d, one in enumerate(cluster.devices) if violation.where in one.pool_shares)
+    elif violation.where in cluster.pools:  # a pool of one device, of some of its bytes
+        shares = [device.pool_shares.get(violation.where, 0.0) for device in cluster.devices]
+        at = int(np.argmax(shares))
+        excess /= shares[at] * cluster.devices[at].replicas
     else:
         at = cluster.device(violation.where)
-    limits[at] = max(0.0, limits[at] - max(1.0, violation.excess))
+    limits[at] = max(0.0, limits[at] - max(1.0, excess))
     return True
 
 

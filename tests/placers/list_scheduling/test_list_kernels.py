@@ -162,6 +162,14 @@ def test_intervals_are_found_where_a_plain_list_finds_them() -> None:
         stream.add(found, found + seconds)
 
 
+def test_the_linear_program_of_m_sct_ends_with_the_budget() -> None:
+    """It takes minutes for so many units."""
+    problem = large_problem()
+    evaluator = Evaluator(problem, Budget(seconds=0.2))
+    make_placer("m-sct").place(problem, evaluator, np.random.default_rng(0))
+    assert evaluator.seconds < 10.0
+
+
 @pytest.mark.parametrize("name", ["heft", "peft", "cpop", "m-etf"])
 def test_construction_ends_with_the_budget(name: str) -> None:
     """A clock that says the time is up right away ends the work long before its end."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.published_graphs import topcuoglu
@@ -169,6 +172,56 @@ def test_m_sct_waits_for_the_favourite_child_but_not_longer_than_it_is_worth() -
     assert solution.placement is not None
     assert solution.placement.device_of.tolist() == [0, 0, 1]
     assert solution.value == 6.0
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1e-6, 1e6])
+def test_m_sct_has_favourites_whatever_the_unit_of_time(seconds: float) -> None:
+    """A makes 3 s of bytes for B (4 s) and 1 s for C (1 s): of the two paths, A's and B's is long.
+
+    A solver with a tolerance of 1e-7 s sees no difference between paths of some nanoseconds.
+    """
+    builder = GraphBuilder()
+    a = builder.add_op("A", "Op")
+    for name, size in (("C", 1.0), ("B", 3.0)):
+        builder.add_op(name, "Op", inputs=[builder.add_tensor(a, size)])
+    links = tuple(Link(x, y, bandwidth=1.0 / seconds) for x, y in (("p", "q"), ("q", "p")))
+    costs = CostTable(frozen_floats(seconds * np.array([[2.0] * 2, [1.0] * 2, [4.0] * 2])))
+    problem = Problem.of_ops(builder.build(), Cluster((Device("p"), Device("q")), links), costs)
+    assert favourite_children(problem) == {0: 2}
+
+
+@pytest.mark.parametrize("occupies", ["receiver", "sender", "both"])
+@pytest.mark.parametrize("name", ["heft", "peft", "cpop", "m-etf", "m-sct"])
+def test_copies_that_occupy_a_device_are_not_free(name: str, occupies: str) -> None:
+    """With copies of 20 s the split takes 2 + 20 + 6 + 2 or more, and one device 16."""
+    problem = fork_join(20.0)
+    links = tuple(replace(link, occupies=occupies) for link in problem.cluster.links)
+    problem = replace(problem, cluster=replace(problem.cluster, links=links))
+    evaluator = Evaluator(problem, Budget(evaluations=1))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == 16.0
+
+
+@pytest.mark.parametrize("name", LIST_SCHEDULERS)
+def test_a_pool_of_one_device_with_a_tenth_of_its_bytes(name: str) -> None:
+    """Each byte that a device is over its limit is a tenth of a byte in its pool, of 4 bytes.
+
+    Eight ops keep 10 bytes each and pass 10: beside two tensors the fast device holds two ops.
+    """
+    builder = GraphBuilder()
+    inputs: list[int] = []
+    for op in range(8):
+        builder.add_op(f"op{op}", "Op", inputs=inputs, weights=[builder.add_weight(10.0)])
+        inputs = [builder.add_tensor(op, 10.0)]
+    fast = Device("fast", "gpu", pool={"vram": 0.9, "ram": 0.1})
+    links = (Link("fast", "slow"), Link("slow", "fast"))
+    pools = {"vram": math.inf, "ram": 4.0}
+    cluster = Cluster((fast, Device("slow", "gpu")), links, pools=pools)
+    costs = CostTable(frozen_floats([[1.0, 3.0]] * 8))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    evaluator = Evaluator(problem, Budget(evaluations=20))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.placement is not None
 
 
 @pytest.mark.parametrize("name", ["local-search", "auto"])

@@ -15,7 +15,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import MaxLoad
+from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -101,6 +101,15 @@ def test_tensors_without_bytes(name: str) -> None:
     solution = solve(name, replace(problem, cluster=replace(problem.cluster, links=links)))
     assert solution.placement is not None
     assert sorted(np.bincount(solution.placement.device_of).tolist()) == [4, 5]
+
+
+def test_copies_that_occupy_a_device_weigh_what_they_take() -> None:
+    free = chain(4, 1, (1.0, 1.0), ("gpu", "gpu")).under(EVENT)
+    cluster = replace(free.cluster, host="host")
+    links = tuple(replace(link, occupies="receiver") for link in cluster.links)
+    occupied = replace(free, cluster=replace(cluster, links=links))
+    weights = weighted_graph(occupied).edge_weights
+    assert weights.tolist() == weighted_graph(free).edge_weights.tolist()
 
 
 def test_shares_follow_speed() -> None:

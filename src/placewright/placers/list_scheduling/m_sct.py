@@ -16,10 +16,13 @@ Departures from the paper: mean seconds and mean transfers over devices, since t
 devices that differ and memory as in `m_etf`. The rounding keeps one child per unit where the
 authors' code lets the last edge win. A device is held as Hanen and Munier define it, until the
 child could start elsewhere; the authors' code holds it only once all inputs of the child are made.
+A limit in seconds gives the linear program half of them; if it is not solved by then, no unit has a
+favourite child.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,8 +37,11 @@ from placewright.errors import InputError
 from placewright.placers.bases import ForLatency, anytime
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.list_scheduling.earliest_first import propose_earliest_first
+from placewright.placers.list_scheduling.ranks import mean_transfers
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
+from placewright.simulation.ranks import mean_costs
+
+_PROGRAM_SHARE = 0.5  # of the seconds, for the linear program
 
 
 @dataclass(frozen=True)
@@ -59,20 +65,30 @@ class MSct(ForLatency):
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        favourite = favourite_children(problem, self.threshold)
-        children = np.full(problem.n_units, -1, dtype=np.int64)
-        children[list(favourite)] = list(favourite.values())
+        seconds = _PROGRAM_SHARE * evaluator.remaining_seconds
+        favourite = favourite_children(problem, self.threshold, seconds)
+        children = None
+        if favourite:
+            children = np.full(problem.n_units, -1, dtype=np.int64)
+            children[list(favourite)] = list(favourite.values())
         evaluate_within_limits(evaluator, propose_earliest_first(evaluator, children))
         return evaluator.solution()
 
 
-def favourite_children(problem: Problem, threshold: float = 0.5) -> dict[int, int]:
-    """Unit -> favourite child, by the rounded linear program."""
+def favourite_children(
+    problem: Problem, threshold: float = 0.5, limit: float = math.inf
+) -> dict[int, int]:
+    """Unit -> favourite child, by the rounded linear program.
+
+    Args:
+        threshold: largest x of a favourite child.
+        limit: seconds of the solver, after which no unit has a favourite; inf is none.
+    """
     successors = problem.unit_graph.successors
     sources, targets = successors.row_of_each(), successors.indices
     if len(sources) == 0:
         return {}
-    x = _relaxed(problem, sources, targets)
+    x = _relaxed(problem, sources, targets, limit)
     favourite: dict[int, int] = {}
     taken: dict[int, None] = {}
     for edge in np.lexsort((np.arange(len(x)), x)).tolist():
@@ -86,7 +102,7 @@ def favourite_children(problem: Problem, threshold: float = 0.5) -> dict[int, in
 def _edge_seconds(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArray:
     """Mean transfer seconds of the largest tensor of each edge."""
     graph, n_units = problem.unit_graph, problem.n_units
-    transfers = mean_transfer_seconds(problem)
+    transfers = mean_transfers(problem)
     tensors = graph.tensor_consumers.row_of_each()
     producers = graph.tensor_producers[tensors]
     made = producers >= 0
@@ -97,10 +113,13 @@ def _edge_seconds(problem: Problem, sources: IntArray, targets: IntArray) -> Flo
     return seconds
 
 
-def _relaxed(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArray:
+def _relaxed(problem: Problem, sources: IntArray, targets: IntArray, limit: float) -> FloatArray:
     """x of each edge; variables are the edges, the starts, and the makespan."""
     n_units, n_edges = problem.n_units, len(sources)
     seconds, transfers = mean_costs(problem), _edge_seconds(problem, sources, targets)
+    # The tolerances of the solver are absolute, and a microsecond would be next to nothing.
+    unit = float(seconds.sum() + transfers.sum()) / (n_units + n_edges) or 1.0
+    seconds, transfers = seconds / unit, transfers / unit
     edges, units = np.arange(n_edges), np.arange(n_units)
     last = n_edges + n_units
     many_after = np.flatnonzero(np.bincount(sources, minlength=n_units) > 0)
@@ -115,7 +134,7 @@ def _relaxed(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArr
     rows += [row_after[sources], row_before[targets]]
     columns = [edges, n_edges + sources, n_edges + targets, n_edges + units]
     columns += [np.full(n_units, last), edges, edges]
-    limit = np.concatenate(
+    most = np.concatenate(
         [
             -seconds[sources],
             -seconds,
@@ -125,13 +144,14 @@ def _relaxed(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArr
     )
     matrix = coo_array(
         (np.concatenate(data), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(len(limit), last + 1),
+        shape=(len(most), last + 1),
     ).tocsr()
     cost = np.zeros(last + 1)
     cost[last] = 1.0
     bounds = np.zeros((last + 1, 2))
     bounds[:, 1] = np.where(np.arange(last + 1) < n_edges, 1.0, np.inf)
+    options = {} if math.isinf(limit) else {"time_limit": max(limit, 1e-3)}
     solution = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
-        cost, A_ub=matrix, b_ub=limit, bounds=bounds, method="highs"
+        cost, A_ub=matrix, b_ub=most, bounds=bounds, method="highs", options=options
     )
-    return np.ones(n_edges) if solution.x is None else np.asarray(solution.x[:n_edges])
+    return np.asarray(solution.x[:n_edges]) if solution.success else np.ones(n_edges)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,31 @@ from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, once_per_prob
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 
+def with_transfers(problem: Problem) -> Problem:
+    """The problem with copies that take their time on the link, for methods that know no others.
+
+    Under `event` a copy that occupies a device is part of a unit, and its hop takes no time.
+    """
+    return _without_occupants(problem) if problem.cluster.occupied.any() else problem
+
+
+@once_per_problem
+def _without_occupants(problem: Problem) -> Problem:
+    links = tuple(replace(link, occupies=None) for link in problem.cluster.links)
+    return replace(problem, cluster=replace(problem.cluster, links=links))
+
+
+def mean_transfers(problem: Problem) -> FloatArray:
+    """Mean seconds of each unit tensor between two devices, shape (unit_graph.n_tensors,)."""
+    return mean_transfer_seconds(with_transfers(problem))
+
+
 def mean_upward_ranks(problem: Problem) -> FloatArray:
     """Upward ranks with mean costs and mean transfers, as HEFT uses them, shape (n_units,).
 
     Topcuoglu et al. 2002, equation 8.
     """
-    costs, transfers = mean_costs(problem), mean_transfer_seconds(problem)
+    costs, transfers = mean_costs(problem), mean_transfers(problem)
     return np.asarray(_upward(schedule_tables(problem), costs, transfers))
 
 
@@ -41,7 +61,7 @@ def mean_downward_ranks(problem: Problem) -> FloatArray:
 
     Topcuoglu et al. 2002, equation 9.
     """
-    costs, transfers = mean_costs(problem), mean_transfer_seconds(problem)
+    costs, transfers = mean_costs(problem), mean_transfers(problem)
     return np.asarray(_downward(schedule_tables(problem), costs, transfers))
 
 
@@ -66,7 +86,7 @@ def optimistic_costs(problem: Problem) -> FloatArray:
     Returns:
         Shape (n_units, n_devices).
     """
-    transfers = mean_transfer_seconds(problem)
+    transfers = mean_transfers(problem)
     return np.asarray(_optimistic(schedule_tables(problem), problem.allowed, transfers))
 
 
@@ -225,7 +245,7 @@ def scaled_transfers(tables: ScheduleTables, factor: float) -> ScheduleTables:
 @once_per_problem
 def schedule_tables(problem: Problem) -> ScheduleTables:
     """Lay a problem out for the kernels of all methods."""
-    arrays = problem_arrays(problem)
+    arrays = problem_arrays(with_transfers(problem))
     own = len(arrays.own_transfer) > 0
     latency = np.zeros_like(arrays.latency) if own else arrays.latency
     per_load = np.ones_like(arrays.seconds_per_byte) if own else arrays.seconds_per_byte

@@ -22,9 +22,10 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.baselines.simple import device_speeds, devices_at_once
 from placewright.placers.legal import evaluate_within_limits
+from placewright.placers.list_scheduling.ranks import mean_transfers
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
+from placewright.simulation.ranks import mean_costs
 
 _LARGEST_TOTAL = 10**8  # of all integer weights; partitioners count in 32 bits
 _SMALLEST_SHARE = 1e-3  # least share of a part, so that none is empty
@@ -80,7 +81,7 @@ def weighted_graph(problem: Problem) -> WeightedGraph:
     # A tensor travels once however many units of the other class consume it.
     keys = np.stack([source, target, tensors[inner]], axis=1)[source != target]
     keys = np.unique(keys, axis=0)
-    transfers = mean_transfer_seconds(problem)[keys[:, 2]]
+    transfers = mean_transfers(problem)[keys[:, 2]]
     size = (classes.n_groups, classes.n_groups)
     # Edges without a cost (or a cluster without links) are still edges, of the least weight.
     most = float(transfers.max(initial=0.0))
@@ -100,7 +101,7 @@ def hyperedges(problem: Problem) -> tuple[list[list[int]], list[int]]:
     """Classes that each tensor joins (two or more), and its transfer seconds as whole numbers."""
     graph, class_of = problem.unit_graph, problem.colocation.group_of
     pins, seconds = [], []
-    transfers = mean_transfer_seconds(problem)
+    transfers = mean_transfers(problem)
     for tensor, producer in enumerate(graph.tensor_producers.tolist()):
         if producer < 0:
             continue

@@ -163,7 +163,7 @@ _LISTS = {
     "peft": (0.2, 300_000),
     "cpop": (0.1, 300_000),
     "m-topo": (0.1, _ANY),
-    "m-sct": (0.2, 2000),  # its linear program cannot be interrupted
+    "m-sct": (0.2, 2000),  # its linear program takes long
 }
 _BASELINES = {"single": (0.1, _ANY), "even-split": (0.1, _ANY), "expert": (0.1, 50_000)}
 _QUICK = {

@@ -18,8 +18,9 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
 from placewright.core.problem import Problem
+from placewright.placers.list_scheduling.ranks import mean_transfers
 from placewright.simulation.compiled import compiled
-from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
+from placewright.simulation.ranks import mean_costs
 
 _SHARE_OF_MEMORY = 0.25  # of a device's memory, for one group at most
 _LARGEST = 4.0  # limit on a group, in mean seconds of a group
@@ -113,7 +114,7 @@ def _single_classes(problem: Problem) -> _Nodes:
     first = group_of[producer[is_inner]]
     second = group_of[graph.tensor_consumers.indices[is_inner]]
     ptr, others, weight = _adjacency(
-        first, second, mean_transfer_seconds(problem)[tensor[is_inner]], n_groups
+        first, second, mean_transfers(problem)[tensor[is_inner]], n_groups
     )
     return _Nodes(
         ptr=ptr,
