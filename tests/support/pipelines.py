@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
@@ -16,6 +16,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.pipelines.ideals.load_model import AT_HOST, LoadModel
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import legal_placements
 
@@ -219,3 +220,40 @@ def streamed_chain(limit: float, seconds: tuple[float, ...] = (1.0,) * 8) -> Pro
     costs = CostTable(frozen_floats(np.repeat(np.array(seconds)[:, None], 2, axis=1)))
     problem = Problem.of_ops(builder.build(), Cluster(devices, links), costs)
     return replace(problem, objective="throughput", execution_model=MaxLoad())
+
+
+def loads_of(model: LoadModel, device_of: IntArray) -> FloatArray:
+    """Load of each device by a load model, shape (n_devices,); inf if it may not run an item."""
+    items = np.arange(model.n_items)
+    n_devices = len(model.kind_of)
+    seconds = model.seconds[model.kind_of[device_of], items]
+    compute = np.bincount(device_of, seconds, minlength=n_devices)
+    receives, sends = _transfers(model, device_of)
+    transfers = np.array(model.standing.sum(axis=0)[model.kind_of], dtype=np.float64)
+    np.add.at(transfers, receives[1], model.receive[model.kind_of[receives[1]], receives[0]])
+    np.add.at(transfers, sends[1], model.send[model.kind_of[sends[1]], sends[0]])
+    overlaps = model.overlaps[model.kind_of]
+    return np.where(overlaps, np.maximum(compute, transfers), compute + transfers)
+
+
+def _transfers(model: LoadModel, device_of: IntArray) -> tuple[tuple[IntArray, IntArray], ...]:
+    """Arrays (tensors, devices) of all receives, and of all sends."""
+    n_devices = len(model.kind_of)
+    tensor = model.consumers.row_of_each()
+    target = device_of[model.consumers.indices]
+    origin = np.where(model.producers >= 0, device_of[np.maximum(model.producers, 0)], -1)
+    origin[model.producers == AT_HOST] = model.host_device
+    crossing = target != origin[tensor]
+    received = np.unique(tensor[crossing] * n_devices + target[crossing])
+    sent = np.zeros(model.n_tensors, dtype=np.bool_)
+    sent[tensor[crossing]] = True
+    sending = np.flatnonzero(sent & (origin >= 0))
+    return (received // n_devices, received % n_devices), (sending, origin[sending])
+
+
+def bytes_of(model: LoadModel, device_of: IntArray) -> FloatArray:
+    """Bytes that each device keeps by a load model, shared weights once, shape (n_devices,)."""
+    n_weights = max(1, len(model.weight_bytes))
+    used = np.unique(device_of[model.weights.row_of_each()] * n_weights + model.weights.indices)
+    sizes = model.weight_bytes[used % n_weights]
+    return np.bincount(used // n_weights, sizes, minlength=len(model.kind_of)).astype(np.float64)

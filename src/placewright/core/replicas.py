@@ -19,9 +19,9 @@ from placewright.errors import InputError
 def alike_devices(problem: Problem) -> Grouping:
     """Device -> pool: devices of one pool may be exchanged in every placement.
 
-    They cost the same for every unit, may run the same units, have the same traits, and exchanging
-    two of them changes no link. The host, devices whose links share a channel, devices that share
-    a processor and groups stand alone.
+    They take the same seconds and energy for every unit, may run the same units, have the same
+    traits, and exchanging two of them changes no link. The host, devices whose links share a
+    channel, devices that share a processor and groups stand alone.
     """
     cluster, n = problem.cluster, problem.n_devices
     alone = (cluster.replicas > 1) | cluster.excludes.any(axis=1)
@@ -71,10 +71,12 @@ def grouped(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
         _as_group(problem, group, "+".join(names[d] for d in group)) for group in groups
     )
     of_device = {device: at for at, group in enumerate(groups) for device in group}
+    joules = problem.op_joules
     return replace(
         problem,
         cluster=_over_firsts(problem.cluster, devices, first),
         costs=CostTable(frozen_floats(problem.costs.seconds[:, first]), problem.costs.source),
+        op_joules=None if joules is None else frozen_floats(joules[:, first]),
         pins={op: of_device[device] for op, device in problem.pins.items()},
     )
 
@@ -167,6 +169,7 @@ def _alike(problem: Problem, one: int, other: int) -> bool:
     if not _is_alike(first, second):
         return False
     columns: list[FloatArray | BoolArray] = [problem.costs.seconds, problem.allowed]
+    columns += [] if problem.op_joules is None else [problem.op_joules]
     if any((matrix[:, one] != matrix[:, other]).any() for matrix in columns):
         return False
     swapped = np.arange(cluster.n_endpoints)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -89,7 +88,7 @@ _LOG = logging.getLogger(__name__)
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
 _ADVICE = 30.0  # seconds for advice after a search that no clock limits
 _LEAST_ADVICE = 3.0  # seconds for it after a short search
-_GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
+_GROUPS_SHARE = 0.5  # of the budget's seconds and core-seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 WEIGHTS_ONLY = (
     "tensors of samples in flight: no placement has room for all those of one sample, so that the "
@@ -320,16 +319,24 @@ def _plan_found(
 
 def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, Budget]:
     """The problem of the best groups, the split that they were formed for, and the budget left."""
-    began = time.perf_counter()
-    limit = math.inf if budget.seconds is None else _GROUPS_SHARE * budget.seconds
-    groups = replicated(problem, lambda: time.perf_counter() - began > limit)
+    clock = Evaluator(problem, budget)
+    with clock.share(_GROUPS_SHARE):
+        groups = replicated(problem, lambda: clock.is_spent)
     if groups.device_of is None:
         raise InfeasibleError(f"none was found: {groups.message}; leave out argument `replicate`")
-    if budget.seconds is not None:
-        spent = time.perf_counter() - began
-        least = (1.0 - _GROUPS_SHARE) * budget.seconds
-        budget = replace(budget, seconds=max(least, budget.seconds - spent))
-    return groups.problem, groups.device_of, budget
+
+    def left(whole: float | None, spent: float) -> float | None:
+        return None if whole is None else max((1.0 - _GROUPS_SHARE) * whole, whole - spent)
+
+    return (
+        groups.problem,
+        groups.device_of,
+        replace(
+            budget,
+            seconds=left(budget.seconds, clock.seconds),
+            core_seconds=left(budget.core_seconds, clock.core_seconds),
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from support.pipelines import (
     random_training,
 )
 
-from placewright.core.arrays import Csr
+from placewright.core.arrays import Csr, frozen_floats
 from placewright.core.builder import GraphBuilder
-from placewright.core.cluster import Cluster, Device
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad, Subgraph
 from placewright.core.grouping import Grouping
@@ -144,6 +144,23 @@ def test_ideals_of_a_chain_and_of_an_antichain() -> None:
 def test_an_op_without_run_time_joins_its_only_neighbour() -> None:
     problem = pipeline_problem([[0] * 2, [3] * 2, [4] * 2], [(0, 1), (1, 2)], [9, 1, 0])
     assert items_of(problem).grouping.group_of.tolist() == [0, 0, 1]
+
+
+def test_an_op_without_run_time_may_stay_with_the_host_whose_input_it_reads() -> None:
+    """It reads 100 bytes at the CPU and passes 1 to an op of 9 s there, 1 s on the GPU.
+
+    With the first on the CPU, the GPU computes for 1 s and receives for 1 s. With both on one
+    device they take 9 s on the CPU, or 101 s on the GPU.
+    """
+    builder = GraphBuilder()
+    look = builder.add_op("look", "Op", inputs=[builder.add_input(100.0)])
+    builder.add_op("work", "Op", inputs=[builder.add_tensor(look, 1.0)])
+    links = (Link("cpu", "gpu", bandwidth=1.0), Link("gpu", "cpu", bandwidth=1.0))
+    cluster = Cluster((Device("cpu", pays_transfers=False), Device("gpu", "gpu")), links, "cpu")
+    costs = CostTable(frozen_floats([[0.0, 0.0], [9.0, 1.0]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs).under(MaxLoad(0))
+    solution = IdealDp().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == best_contiguous(problem) == 2.0
 
 
 def test_the_placer_reports_the_evaluators_value() -> None:

@@ -9,7 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.host_groups import best_in_groups, hosts, problem_on
-from support.pipelines import best_by_brute_force, is_contiguous, max_load, pipeline_problem
+from support.pipelines import (
+    best_by_brute_force,
+    bytes_of,
+    is_contiguous,
+    max_load,
+    pipeline_problem,
+)
 
 from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import BACKWARD, FORWARD
@@ -136,7 +142,7 @@ def test_bytes_of_the_load_model_equal_a_plain_account(seed: int) -> None:
             users = [int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor)]
             for device in sorted({int(device_of[user]) for user in users}):
                 expected[device] += samples * size
-        assert model.resident_bytes(device_of) == pytest.approx(expected)
+        assert bytes_of(model, device_of) == pytest.approx(expected)
         value, peaks = Simulator(problem).value_and_peaks(Placement.of(device_of))
         assert peaks == pytest.approx(expected)
         assert math.isinf(value) == bool((expected > problem.cluster.memory_bytes).any())

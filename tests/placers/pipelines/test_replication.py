@@ -29,10 +29,13 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped
+from placewright.core.solution import Budget
 from placewright.errors import ClusterError, InputError
+from placewright.placers.baselines.simple import Single
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.ideals.program import replicated
+from placewright.session.search import find_plan
 from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -258,6 +261,17 @@ def test_who_is_alike() -> None:
     assert alike_devices(replace(problem, cluster=cluster)).group_of.tolist() == [0, 0, 0, 1, 2]
 
 
+def test_energy_of_ops_stays_with_their_devices() -> None:
+    """Devices that take other energy are not alike, and a group takes that of one member."""
+    problem = pipeline_problem([[1] * 3, [2] * 3], [(0, 1)], [1, 0])
+    joules = frozen_floats([[5.0, 5.0, 7.0], [6.0, 6.0, 6.0]])
+    problem = replace(problem, op_joules=joules)
+    assert alike_devices(problem).group_of.tolist() == [0, 0, 1]
+    known = grouped(problem, [[0, 1], [2]]).op_joules
+    assert known is not None
+    assert known.tolist() == [[5.0, 7.0], [6.0, 6.0]]
+
+
 def test_cores_of_one_kind_are_alike_whichever_they_are() -> None:
     """Options say which core it is; the fingerprint says what its costs were measured on."""
     problem = pipeline_problem([[1] * 3], [], [0])
@@ -309,6 +323,20 @@ def test_what_cannot_be_grouped_is_refused() -> None:
     unknown = pipeline_problem([[1] * 2] * 2, [(0, 1)], [1, 0], phases=[FORWARD, BACKWARD])
     with pytest.raises(InputError, match="does not say which tensors are gradients"):
         replicated(unknown)
+
+
+def test_groups_are_formed_within_the_core_seconds() -> None:
+    """What it takes to form them is no longer there for the placer."""
+    budgets: list[Budget] = []
+
+    class Ears(Single):
+        def place(self, problem, evaluator, rng):  # type: ignore[no-untyped-def]
+            budgets.append(evaluator.budget)
+            return super().place(problem, evaluator, rng)
+
+    problem = pipeline_problem([[8.0] * 3, [2.0] * 3], [(0, 1)], [0.0, 0.0])
+    find_plan(problem, placer=Ears(), budget=Budget(core_seconds=60.0), replicate=True)
+    assert 30.0 <= (budgets[0].core_seconds or 0.0) < 60.0
 
 
 def test_too_little_memory_finds_none() -> None:

@@ -236,7 +236,7 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
     if why_not_contiguous(pipeline) is None:
         items = items_of(pipeline)
         program = solved_in_order(load_model_of(pipeline, items.grouping), items)
-        if program.found:
+        if program is not None:
             starts.append(items.grouping.expand(program.devices()))
     return starts
 

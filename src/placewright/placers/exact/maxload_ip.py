@@ -41,6 +41,7 @@ from placewright.simulation.evaluator import Evaluator
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
 _STEPS_PER_ITEM = 5000  # of one round: small problems need no more
 _IDLE_ROUNDS = 9  # without an improvement, three at each heat
+_LINEAR_SHARE = 0.3  # of the seconds, for the split of one linear order
 # Presolve of GNMT on four devices (171,000 entries) took 14 s of 10, and removed 9 of 40,308 rows.
 _PRESOLVED_PER_SECOND = 10_000
 _TOLERANCE = 1e-6  # of the solver, relative to a value near 1000
@@ -111,8 +112,10 @@ class MaxloadIp:
         if has_backward_to_forward_edge(problem):
             return None
         items = items_of(problem)
-        program = solved_in_order(load_model_of(problem, items.grouping), items)
-        if not program.found:
+        model = load_model_of(problem, items.grouping)
+        with evaluator.share(_LINEAR_SHARE):
+            program = solved_in_order(model, items, is_spent=lambda: evaluator.is_spent)
+        if program is None:
             return None
         device_of = items.grouping.expand(program.devices())
         if math.isinf(evaluator.evaluate(device_of)):  # it ignores limits of pools and amounts

@@ -19,11 +19,8 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.bases import anytime
 from placewright.placers.pipelines.ideals.items import items_of
-from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
-from placewright.placers.pipelines.ideals.program import (
-    evaluate_split,
-    solved_in_order,
-)
+from placewright.placers.pipelines.ideals.load_model import why_not_separable
+from placewright.placers.pipelines.ideals.program import place_in_order
 from placewright.placers.pipelines.ideals.two_levels import (
     GroupSplitter,
     why_not_contiguous_in_groups,
@@ -49,15 +46,10 @@ class Dpl:
         """Evaluate the best split of the order; two evaluations if links have two levels."""
         if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).linear()
-        evaluator.offer_bound(
-            load_model_of(problem, problem.colocation).area_bound, "balanced load"
+        return place_in_order(
+            problem,
+            items_of(problem),
+            evaluator,
+            "depth-first order",
+            "best split of one linear order",
         )
-        items = items_of(problem)
-        model = load_model_of(problem, items.grouping)
-        program = solved_in_order(model, items)
-        if not program.found:
-            return evaluator.solution(
-                message="no stretches of the depth-first order fit the devices' memory and support"
-            )
-        evaluate_split(program, items, evaluator)
-        return evaluator.solution(message="best split of one linear order")

@@ -51,7 +51,9 @@ def filled(problem: Problem) -> IntArray | None:
     blocks, order = blocks_in_order(problem)
     memory, cluster = problem.cluster.memory_bytes, problem.cluster
     fast, slow = _device_ranks(problem)
+    # Entries that each device keeps, and their bytes.
     used: list[dict[int, None]] = [{} for _ in range(problem.n_devices)]
+    kept = np.zeros(problem.n_devices)
     device_of = np.empty(problem.n_units, dtype=np.int64)
     allowed = np.ones((blocks.n_groups, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, blocks.group_of, problem.allowed)
@@ -59,29 +61,28 @@ def filled(problem: Problem) -> IntArray | None:
     turn = 0  # the accelerator that is being filled
     for block in order.tolist():
         units = blocks.members.row(block)
-        entries = [e for unit in units for e in problem.kept.of_units.row(int(unit))]
-
-        def fits(device: int, entries: list[int] = entries) -> bool:
-            weights = np.fromiter(dict.fromkeys([*used[device], *entries]), np.int64)
-            kept = np.array([float(sizes[list(own)].sum()) for own in used])
-            kept[device] = sizes[weights].sum()
-            in_pools = (cluster.pooled(kept) <= cluster.pool_bytes).all()
-            return bool(kept[device] <= memory[device] and in_pools)
-
+        entries = dict.fromkeys(
+            e for unit in units for e in problem.kept.of_units.row(unit).tolist()
+        )
+        needed = np.array([sizes[[e for e in entries if e not in own]].sum() for own in used])
+        free = cluster.pool_bytes - cluster.pooled(kept)
+        in_pools = (cluster.pool_shares * needed <= free[:, None]).all(axis=0)
+        fits = allowed[block] & (kept + needed <= memory) & in_pools
         chosen = -1
-        block_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))
+        block_bytes = float(sizes[list(entries)].sum())
         fits_alone = any(allowed[block, d] and block_bytes <= memory[d] for d in fast)
         while fits_alone and turn < len(fast) and chosen < 0:
-            if allowed[block, fast[turn]] and fits(fast[turn]):
+            if fits[fast[turn]]:
                 chosen = fast[turn]
             else:
                 turn += 1
         if chosen < 0:
-            rest = [d for d in (*slow, *fast) if allowed[block, d] and fits(d)]
+            rest = [d for d in (*slow, *fast) if fits[d]]
             if not rest:
                 return None
             chosen = rest[0]
-        used[chosen].update(dict.fromkeys(entries))
+        used[chosen] |= entries
+        kept[chosen] += needed[chosen]
         device_of[units] = chosen
     return device_of
 

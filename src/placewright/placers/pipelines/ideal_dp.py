@@ -15,7 +15,8 @@ exists; weights that several items share are counted once per device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,17 +28,20 @@ from placewright.placers.bases import anytime
 from placewright.placers.pipelines.ideals.items import Items, enumerate_in_time, items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import (
-    MAX_TABLE_ENTRIES,
+    SPLIT_SHARE,
+    TOO_MANY_KINDS,
     ContiguousProgram,
     evaluate_split,
+    fits_table,
     solved_in_order,
-    table_entries,
 )
 from placewright.placers.pipelines.ideals.two_levels import (
     GroupSplitter,
     why_not_contiguous_in_groups,
 )
 from placewright.simulation.evaluator import Evaluator
+
+_LINEAR_SHARE = 0.5  # of the seconds, for the split of one linear order
 
 
 @dataclass(frozen=True)
@@ -73,22 +77,30 @@ class IdealDp:
         )
         items = items_of(problem)
         model = load_model_of(problem, items.grouping)
-        linear = solved_in_order(model, items)
-        if linear.found:
+        if not fits_table(model.counts, items.n_items + 1):
+            return evaluator.solution(message=TOO_MANY_KINDS)
+        with evaluator.share(_LINEAR_SHARE):
+            linear = solved_in_order(model, items, is_spent=lambda: evaluator.is_spent)
+            is_whole = not evaluator.is_spent
+        if linear is not None:
             evaluate_split(linear, items, evaluator)
         lattice, most = enumerate_in_time(
             items.successors, self.max_ideals, lambda: evaluator.remaining_seconds
         )
-        if lattice is None or table_entries(model.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
+        if lattice is None or not fits_table(model.counts, lattice.n_ideals):
             limit = f"more than {most} ideals" if lattice is None else "too many states"
-            return evaluator.solution(message=f"best linear split: {limit} for the exact one")
-        program = ContiguousProgram(model, lattice, linear.value)
-        is_complete = program.run(lambda: evaluator.is_spent)
+            if is_whole:
+                return evaluator.solution(message=f"best linear split: {limit} for the exact one")
+            return replace(evaluator.cut_short(), message="the budget ended before the best split")
+        program = ContiguousProgram(model, lattice, math.inf if linear is None else linear.value)
+        with evaluator.share(SPLIT_SHARE):
+            is_complete = program.run(lambda: evaluator.is_spent)
         if program.found:
             evaluate_split(program, items, evaluator)
         if not is_complete:
-            return evaluator.solution(message="the budget ended before the proof")
-        return evaluator.solution(message=_verdict(items, found=linear.found or program.found))
+            return replace(evaluator.cut_short(), message="the budget ended before the proof")
+        found = linear is not None or program.found
+        return evaluator.solution(message=_verdict(items, found=found))
 
 
 def _verdict(items: Items, *, found: bool) -> str:

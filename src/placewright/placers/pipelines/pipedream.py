@@ -26,15 +26,8 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.bases import anytime
 from placewright.placers.pipelines.ideals.items import items_of, precedence_pairs
-from placewright.placers.pipelines.ideals.load_model import (
-    load_model_of,
-    peer_independent_transfers,
-)
-from placewright.placers.pipelines.ideals.program import (
-    evaluate_split,
-    solved_in_order,
-    why_not_contiguous,
-)
+from placewright.placers.pipelines.ideals.load_model import peer_independent_transfers
+from placewright.placers.pipelines.ideals.program import place_in_order, why_not_contiguous
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -62,17 +55,13 @@ class Pipedream:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation: the best split of the chain."""
         items = items_of(problem, self.layers(problem))
-        model = load_model_of(problem, items.grouping)
-        evaluator.offer_bound(
-            load_model_of(problem, problem.colocation).area_bound, "balanced load"
+        return place_in_order(
+            problem,
+            items,
+            evaluator,
+            "chain of layers",
+            f"best split of a chain of {items.n_items} layers",
         )
-        program = solved_in_order(model, items)
-        if not program.found:
-            return evaluator.solution(
-                message="no stretches of the chain of layers fit the devices' memory and support"
-            )
-        evaluate_split(program, items, evaluator)
-        return evaluator.solution(message=f"best split of a chain of {items.n_items} layers")
 
     def layers(self, problem: Problem) -> Grouping:
         """Layer of each unit."""

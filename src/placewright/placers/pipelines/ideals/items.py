@@ -3,7 +3,8 @@
 Preprocessing of Tarnawski et al. 2020 (section 5 and appendix B): forward and backward parts of a
 colocation class move as one, so only the forward graph constrains the order of the split; a class
 without a forward part is ordered by the mirror image of its backward edges; classes that need each
-other (strongly connected) are fused; an item without run time that touches one other item joins it.
+other (strongly connected) are fused; an item without run time that touches one other item, and not
+the host, joins it.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ def components_fused(grouping: Grouping, pairs: IntArray) -> Grouping:
 def _idle_leaves_absorbed(problem: Problem, grouping: Grouping) -> tuple[Grouping, bool]:
     """Let an item that takes no time on any device join its only neighbour.
 
-    It joins if it may run wherever the neighbour may; there it never adds load. The second result
-    is True if one of them has resident bytes.
+    It joins if it may run wherever the neighbour may; there it never adds load. An item that reads
+    a graph input or makes an output stays: it may save a transfer by staying with the host. The
+    second result is True if one of them has resident bytes.
     """
     n = grouping.n_groups
     idle, allowed, has_bytes = _traits(problem, grouping)
@@ -140,13 +142,17 @@ def _idle_leaves_absorbed(problem: Problem, grouping: Grouping) -> tuple[Groupin
 
 
 def _traits(problem: Problem, grouping: Grouping) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Per group: takes no time anywhere, allowed devices, has resident bytes."""
+    """Per group: no time anywhere and no tensor of the host, allowed devices, resident bytes."""
     n = grouping.n_groups
     idle = np.ones(n, dtype=np.bool_)
     allowed = np.ones((n, problem.n_devices), dtype=np.bool_)
     has_bytes = np.zeros(n, dtype=np.bool_)
     busy = np.where(problem.allowed, problem.costs.seconds, 0.0) + problem.exchange_seconds
     zero = busy.max(axis=1) <= 0.0
+    graph = problem.unit_graph
+    producers, readers = graph.tensor_producers, graph.tensor_consumers
+    zero[readers.indices[producers[readers.row_of_each()] < 0]] = False
+    zero[producers[graph.tensor_is_output & (producers >= 0)]] = False
     np.logical_and.at(idle, grouping.group_of, zero)
     np.logical_and.at(allowed, grouping.group_of, problem.allowed)
     np.logical_or.at(has_bytes, grouping.group_of, problem.kept.unit_bytes > 0)
@@ -189,6 +195,7 @@ def depth_first_order(successors: Csr) -> IntArray:
 
 _Words = NDArray[np.uint64]
 _FIRST_IDEALS = 10_000
+_MOST_BYTES = 2**30  # of the sets of all ideals, one bit for each item
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +246,7 @@ def enumerate_ideals(successors: Csr, limit: int) -> IdealLattice | None:
 def enumerate_in_time(
     successors: Csr, limit: int, seconds_left: Callable[[], float]
 ) -> tuple[IdealLattice | None, int]:
-    """All ideals, with a limit that grows tenfold as long as time allows.
+    """All ideals, with a limit that grows tenfold as long as time and memory allow.
 
     Args:
         successors: items that come after each item.
@@ -249,6 +256,7 @@ def enumerate_in_time(
     Returns:
         The lattice, None if there are more ideals than the last limit; and that limit.
     """
+    limit = min(limit, most_in_memory(successors.n_rows))
     looked_for = limit if math.isinf(seconds_left()) else min(limit, _FIRST_IDEALS)
     while True:
         before = seconds_left()
@@ -258,6 +266,11 @@ def enumerate_in_time(
         if lattice is not None or looked_for == limit or too_long:
             return lattice, looked_for
         looked_for = min(limit, 10 * looked_for)
+
+
+def most_in_memory(n_items: int) -> int:
+    """Number of ideals of so many items whose sets fit into memory."""
+    return _MOST_BYTES // (8 * max(1, (n_items + 63) // 64))
 
 
 @compiled

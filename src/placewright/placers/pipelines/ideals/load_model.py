@@ -131,53 +131,6 @@ class LoadModel:
         area = float(self.scaled_work.sum() / (self.counts * self.speeds).sum())
         return max(area, float(self.seconds.min(axis=0).max()))
 
-    def loads(self, device_of: IntArray) -> FloatArray:
-        """Load of each device, shape (n_devices,); inf if it may not run one of its items."""
-        items = np.arange(self.n_items)
-        n_devices = len(self.kind_of)
-        seconds = self.seconds[self.kind_of[device_of], items]
-        compute = np.bincount(device_of, seconds, minlength=n_devices)
-        receives, sends = self._transfers(device_of)
-        transfers = np.array(self.standing.sum(axis=0)[self.kind_of], dtype=np.float64)
-        np.add.at(transfers, receives[1], self.receive[self.kind_of[receives[1]], receives[0]])
-        np.add.at(transfers, sends[1], self.send[self.kind_of[sends[1]], sends[0]])
-        overlaps = self.overlaps[self.kind_of]
-        return np.where(overlaps, np.maximum(compute, transfers), compute + transfers)
-
-    def resident_bytes(self, device_of: IntArray) -> FloatArray:
-        """Bytes that each device keeps, shared weights once, shape (n_devices,)."""
-        n_weights = max(1, len(self.weight_bytes))
-        device = device_of[self.weights.row_of_each()]
-        used = np.unique(device * n_weights + self.weights.indices)
-        n_devices = len(self.kind_of)
-        sizes = self.weight_bytes[used % n_weights]
-        return np.asarray(
-            np.bincount(used // n_weights, sizes, minlength=n_devices), dtype=np.float64
-        )
-
-    def is_feasible(self, device_of: IntArray) -> bool:
-        """True if support, pins and memory hold."""
-        kinds = self.kind_of[device_of]
-        kept = self.resident_bytes(device_of)
-        fits = bool((kept <= self.memory[self.kind_of]).all())
-        for shares, size in zip(self.pool_shares, self.pool_bytes.tolist(), strict=True):
-            fits &= float((kept * shares[self.kind_of]).sum()) <= size
-        return bool(np.isfinite(self.seconds[kinds, np.arange(self.n_items)]).all() and fits)
-
-    def _transfers(self, device_of: IntArray) -> tuple[tuple[IntArray, IntArray], ...]:
-        """Arrays (tensors, devices) of all receives, and of all sends."""
-        n_devices = len(self.kind_of)
-        tensor = self.consumers.row_of_each()
-        target = device_of[self.consumers.indices]
-        origin = np.where(self.producers >= 0, device_of[np.maximum(self.producers, 0)], -1)
-        origin[self.producers == AT_HOST] = self.host_device
-        crossing = target != origin[tensor]
-        received = np.unique(tensor[crossing] * n_devices + target[crossing])
-        sent = np.zeros(self.n_tensors, dtype=np.bool_)
-        sent[tensor[crossing]] = True
-        sending = np.flatnonzero(sent & (origin >= 0))
-        return (received // n_devices, received % n_devices), (sending, origin[sending])
-
 
 def load_model_of(
     problem: Problem,

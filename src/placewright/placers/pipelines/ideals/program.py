@@ -12,8 +12,9 @@ dp[m][J] = min over ideals I in J, pools p and r of max(dp[m - r devices of p][I
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +23,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped, one_group_per_size
+from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.bases import why_not_time_alone
 from placewright.placers.pipelines.ideals import kernel
@@ -33,6 +35,7 @@ from placewright.placers.pipelines.ideals.items import (
     enumerate_ideals,
     has_backward_to_forward_edge,
     items_of,
+    most_in_memory,
 )
 from placewright.placers.pipelines.ideals.load_model import (
     AT_HOST,
@@ -43,8 +46,11 @@ from placewright.placers.pipelines.ideals.load_model import (
 from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
 
-_VISITS_PER_SLICE = 2_000_000
+_STEPS_PER_SLICE = 20_000_000  # visited sets times states
 MAX_TABLE_ENTRIES = 100_000_000
+# Of the seconds that are left: so that the best split by then can still be valued.
+SPLIT_SHARE = 0.95
+TOO_MANY_KINDS = "too many kinds of devices for a table of all that may be in use"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +116,7 @@ class ContiguousProgram:
         """Walk all ideals; False if `is_spent` ended the walk before the proof was complete."""
         lattice = self._lattice
         growing = _empty_set(self._model)
+        visits = max(1, _STEPS_PER_SLICE // len(self._states.capacity))
         while self._next < lattice.n_ideals - 1:
             if is_spent():
                 return False
@@ -121,7 +128,7 @@ class ContiguousProgram:
                 self._incumbent,
                 self._seen,
                 self._next,
-                _VISITS_PER_SLICE,
+                visits,
             )
         return True
 
@@ -170,13 +177,13 @@ class ContiguousProgram:
         return mask
 
 
-def table_entries(counts: IntArray, n_ideals: int) -> int:
-    """Number of entries of the value table.
+def fits_table(counts: IntArray, n_ideals: int) -> bool:
+    """True if the value table of a program is small enough.
 
     Args:
         counts: devices of each pool, shape (n_pools,).
     """
-    return int(np.prod(counts + 1)) * n_ideals
+    return bool(math.prod((counts + 1).tolist()) * n_ideals <= MAX_TABLE_ENTRIES)
 
 
 def _kernel_model(model: LoadModel) -> kernel.KernelModel:
@@ -272,13 +279,51 @@ def why_not_in_order(problem: Problem) -> str | None:
 
 
 def solved_in_order(
-    model: LoadModel, items: Items, pools: Pools | None = None
-) -> ContiguousProgram:
-    """Find the best split of a depth-first topological order of the items into runs."""
-    order = depth_first_order(items.successors)
-    program = ContiguousProgram(model, chain(order), pools=pools)
-    program.run()
-    return program
+    model: LoadModel,
+    items: Items,
+    pools: Pools | None = None,
+    is_spent: Callable[[], bool] = lambda: False,
+) -> ContiguousProgram | None:
+    """Find the best split of a depth-first topological order of the items into runs.
+
+    Args:
+        is_spent: called between slices; True ends the walk with the best split by then.
+
+    Returns:
+        None if no runs fit the devices' memory and support, or the table is too large.
+    """
+    if not fits_table((pools or Pools.of_kinds(model)).counts, items.n_items + 1):
+        return None
+    program = ContiguousProgram(model, chain(depth_first_order(items.successors)), pools=pools)
+    program.run(is_spent)
+    return program if program.found else None
+
+
+def place_in_order(
+    problem: Problem, items: Items, evaluator: Evaluator, stretches: str, best: str
+) -> Solution:
+    """Evaluate the best split of a depth-first order of the items.
+
+    Args:
+        stretches: name of the runs of the order, for messages.
+        best: message with the best split.
+    """
+    evaluator.offer_bound(load_model_of(problem, problem.colocation).area_bound, "balanced load")
+    model = load_model_of(problem, items.grouping)
+    if not fits_table(model.counts, items.n_items + 1):
+        return evaluator.solution(message=TOO_MANY_KINDS)
+    with evaluator.share(SPLIT_SHARE):
+        program = solved_in_order(model, items, is_spent=lambda: evaluator.is_spent)
+        is_over = evaluator.is_spent
+    if program is not None:
+        evaluate_split(program, items, evaluator)
+    if is_over:
+        return replace(evaluator.cut_short(), message="the budget ended before the best split")
+    if program is None:
+        return evaluator.solution(
+            message=f"no stretches of the {stretches} fit the devices' memory and support"
+        )
+    return evaluator.solution(message=best)
 
 
 def evaluate_split(program: ContiguousProgram, items: Items, evaluator: Evaluator) -> float:
@@ -328,16 +373,20 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
     pools = Pools(alike.group_of, sizes.cluster.replicas, counts.astype(np.int64))
     items = items_of(sizes)
     model = load_model_of(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
-    program = solved_in_order(model, items, pools)
-    lattice = enumerate_ideals(items.successors, _MOST_IDEALS)
-    if lattice is None or table_entries(pools.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
+    if not fits_table(pools.counts, items.n_items + 1):
+        return Replicated(problem, None, TOO_MANY_KINDS)
+    program = solved_in_order(model, items, pools, is_spent)
+    most = min(_MOST_IDEALS, most_in_memory(items.n_items))
+    lattice = enumerate_ideals(items.successors, most)
+    if lattice is None or not fits_table(pools.counts, lattice.n_ideals):
         proven = "not proven best: too many ideals; best split of one linear order"
     else:
-        exact = ContiguousProgram(model, lattice, program.value, pools)
+        known = math.inf if program is None else program.value
+        exact = ContiguousProgram(model, lattice, known, pools)
         is_complete = exact.run(is_spent)
         proven = _verdict(items) if is_complete else "the budget ended before the proof"
         program = exact if exact.found else program
-    if not program.found:
+    if program is None:
         return Replicated(problem, None, "no contiguous split fits, with replicas or without")
     groups, group_of = _groups(program, pools)
     return Replicated(grouped(problem, groups), items.grouping.expand(group_of), proven)

@@ -42,7 +42,9 @@ from placewright.placers.pipelines.ideals.load_model import (
     why_not_separable,
 )
 from placewright.placers.pipelines.ideals.program import (
+    TOO_MANY_KINDS,
     ContiguousProgram,
+    fits_table,
     solved_in_order,
     standing_loads,
     why_not_in_order,
@@ -52,6 +54,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 
 _SLACK = 1 + 1e-9  # so that rounding never prunes
+_FLAT_SHARE = 0.3  # of the seconds, for a split at the far prices
 _MOST_MEMBERS = 100_000_000  # limit on items of all ideals, a byte each
 _Hop = tuple[float, float]  # latency, seconds per byte
 
@@ -324,10 +327,17 @@ class GroupSplitter:
 
     def linear(self) -> Solution:
         """The best split of the depth-first order, after the best one at the far prices."""
-        flat = solved_in_order(self._model.far, self._items)
-        if flat.found:
-            self._evaluator.evaluate(self._items.grouping.expand(flat.devices()))
-        is_complete = self._run(chain(depth_first_order(self._items.successors)))
+        evaluator = self._evaluator
+        with evaluator.share(_FLAT_SHARE):
+            flat = solved_in_order(
+                self._model.far, self._items, is_spent=lambda: evaluator.is_spent
+            )
+        if flat is not None:
+            evaluator.evaluate(self._items.grouping.expand(flat.devices()))
+        lattice = chain(depth_first_order(self._items.successors))
+        if not self._fits_table(lattice):
+            return evaluator.solution(message=TOO_MANY_KINDS)
+        is_complete = self._run(lattice)
         if self._evaluator.best is None and is_complete:
             return self._evaluator.solution(
                 message="no stretches of the depth-first order fit the devices' memory and support"
@@ -342,12 +352,16 @@ class GroupSplitter:
             max_ideals: limit on ideals; beyond it the result is the linear split.
         """
         linear = self.linear()
-        if self._evaluator.is_spent:
+        if self._evaluator.is_spent or linear.message == TOO_MANY_KINDS:
             return linear
         lattice, _ = enumerate_in_time(
             self._items.successors, max_ideals, lambda: self._evaluator.remaining_seconds
         )
-        if lattice is None or lattice.n_ideals * self._items.n_items > _MOST_MEMBERS:
+        if (
+            lattice is None
+            or lattice.n_ideals * self._items.n_items > _MOST_MEMBERS
+            or not self._fits_table(lattice)
+        ):
             return self._evaluator.solution(
                 message="best linear split: too many ideals for the exact one"
             )
@@ -362,6 +376,10 @@ class GroupSplitter:
             message="optimal among placements whose devices and groups are contiguous"
             + (absorbed if self._items.absorbed_memory else "")
         )
+
+    def _fits_table(self, lattice: IdealLattice) -> bool:
+        counts = np.unique(self._model.kind_of_group, return_counts=True)[1]
+        return fits_table(counts, lattice.n_ideals)
 
     def _run(self, lattice: IdealLattice) -> bool:
         """Evaluate the best split over a lattice if it beats the incumbent; see `run`."""
