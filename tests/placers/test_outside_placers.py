@@ -83,6 +83,15 @@ def test_a_wrong_path_is_one_line(path: str, named: str, folder: Path, cli: InPr
     assert named in the_line(cli("place", "p.json", "--placer", path, cwd=folder), 2)
 
 
+def test_the_order_of_folders_of_modules_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    before = list(sys.path)
+    assert make_placer("devices_from_behind:LastDevice").name == "last-device"
+    assert sys.path == before
+
+
 def test_an_entry_point_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("last-device", "devices_from_behind:LastDevice", registry.ENTRY_POINTS)
     monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [point])

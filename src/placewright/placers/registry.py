@@ -274,13 +274,15 @@ def outside_class(path: str) -> type[Any]:
     """
     module_name, _, attribute = path.partition(":")
     here = str(Path.cwd())
-    sys.path.append(here)
+    added = [] if here in sys.path else [here]
+    sys.path += added
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(f"placer '{path}' cannot be imported: {error}") from error
     finally:
-        sys.path.remove(here)
+        for folder in added:
+            sys.path.remove(folder)
     missing = [member for member in _MEMBERS if not hasattr(loaded, member)]
     if not isinstance(loaded, type) or not dataclasses.is_dataclass(loaded) or missing:
         what = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"

@@ -12,9 +12,11 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.baselines.simple import contiguous_split
+from placewright.errors import BudgetSpent
+from placewright.placers.baselines.simple import contiguous_split, device_speeds
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
+from placewright.suites.suite.runs import random_layered_problem
 
 
 def row(seconds: list[list[float]], sizes: list[float]) -> Problem:
@@ -90,3 +92,24 @@ def test_shares_of_memory_are_those_of_devices_that_compute_at_once() -> None:
     )
     found = contiguous_split(problem, "memory")
     assert set(found.tolist()) <= {1, 2}
+
+
+def test_an_op_that_one_device_alone_can_run_says_nothing_of_its_speed() -> None:
+    """Both can run two ops, in 1 and 10 s; the third one takes 100 s where it can run at all."""
+    problem = row([[1.0, 10.0], [1.0, 10.0], [np.inf, 100.0]], [1.0] * 3)
+    assert device_speeds(problem) == pytest.approx([1.0, 0.1])
+
+
+def test_random_looks_at_the_clock_after_half_a_second_of_simulation() -> None:
+    """It asks for twenty placements of 50,000 units at once, not for 64."""
+    problem = random_layered_problem(np.random.default_rng(0), 50_000, 2)
+    asked: list[int] = []
+
+    class Ears(Evaluator):
+        def evaluate_many(self, devices_of, *, keep=None):  # type: ignore[no-untyped-def]
+            asked.append(len(devices_of))
+            raise BudgetSpent
+
+    evaluator = Ears(problem, Budget(seconds=9.0))
+    make_placer("random").place(problem, evaluator, np.random.default_rng(0))
+    assert asked == [20]

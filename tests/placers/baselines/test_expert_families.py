@@ -4,6 +4,7 @@ family of every zoo model and of exported transformers."""
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -338,3 +339,14 @@ def test_an_exported_transformer_without_names_is_recognised(tmp_path: Path) -> 
         flops = np.bincount(placed(graph, 2), graph.op_flops)
         assert abs(flops[0] / flops.sum() - 0.5) < 0.05, (path, runtime)
     assert set(FAMILY_OF.values()) == set(FAMILIES)
+
+
+def test_runs_of_many_layers_are_cut_in_little_memory() -> None:
+    """A table of all starts and ends of 4,000 layers has 128 MB."""
+    tracemalloc.start()
+    try:
+        device_of = contiguous([1.0] * 4000, [1.0, 1.0])
+        assert tracemalloc.get_traced_memory()[1] < 80e6
+    finally:
+        tracemalloc.stop()
+    assert np.bincount(device_of).tolist() == [2000, 2000]

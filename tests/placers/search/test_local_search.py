@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import networkx
 import numpy as np
 import pytest
 
+from placewright.core.arrays import Csr
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer
+from placewright.placers.search.neighbourhood import branches
 from placewright.simulation.evaluator import Evaluator
+from placewright.suites.suite.runs import graph_of_edges, random_layered_problem
 from placewright.testing.problems import random_problem
 
 LISTS = ("m-etf", "heft", "peft")
@@ -49,3 +55,37 @@ def test_seconds_that_a_list_schedule_would_exceed_still_give_a_placement() -> N
     found = make_placer("local-search").place(problem, evaluator, np.random.default_rng(0))
     assert found.placement is not None
     assert evaluator.evaluations > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_branches_are_units_behind_one_unit_or_before_one(seed: int) -> None:
+    """A unit's branch is what no path from a source reaches without it, and the mirror image."""
+    problem = random_layered_problem(np.random.default_rng(seed), 30, 2, 1 + seed % 2)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(problem.n_units))
+    successors = problem.unit_graph.successors
+    rows = successors.row_of_each().tolist()
+    graph.add_edges_from(zip(rows, successors.indices.tolist(), strict=True))
+    expected = set()
+    for way in (graph, graph.reverse()):
+        sources = [unit for unit in way if way.in_degree(unit) == 0]
+        for unit in way:
+            rest = way.copy()
+            rest.remove_node(unit)
+            reached = set(sources) - {unit}
+            for source in sorted(reached):
+                reached |= networkx.descendants(rest, source)
+            expected.add(frozenset(set(way) - reached))
+    found = [frozenset(units.tolist()) for units in branches(problem)]
+    assert set(found) == {units for units in expected if 2 <= len(units) < problem.n_units}
+    assert len(found) == len(set(found))
+    assert [len(units) for units in found] == sorted(len(units) for units in found)
+
+
+def test_branches_of_a_long_chain_take_little_memory() -> None:
+    """A chain of 4,000 units has branches of sixteen million members in all."""
+    problem = random_layered_problem(np.random.default_rng(0), 4000, 2, 1)
+    edges = [[op + 1] for op in range(3999)]
+    chain = graph_of_edges(Csr.from_rows([*edges, []]), problem.graph.tensor_bytes)
+    found = branches(replace(problem, graph=chain))
+    assert 1_000_000 < sum(map(len, found)) <= 4_000_000

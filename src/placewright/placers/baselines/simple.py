@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_bools
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
@@ -27,6 +27,8 @@ from placewright.placers.legal import (
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
+
+_UNITS_AT_ONCE = 1_000_000  # half a second of simulation
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,14 @@ class RandomSearch(ForEveryProblem):
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Draw until the budget ends, or `samples` times without a budget."""
-        for size in batches(evaluator, self.samples, self.batch):
+        for size in batches(evaluator, self.samples, min(self.batch, at_once(problem))):
             evaluator.evaluate_many(random_placements(problem, rng, size))
         return evaluator.solution()
+
+
+def at_once(problem: Problem) -> int:
+    """Number of placements to evaluate between two checks of the budget."""
+    return max(1, _UNITS_AT_ONCE // problem.n_units)
 
 
 def batches(evaluator: Evaluator, samples: int, batch: int) -> Iterator[int]:
@@ -246,7 +253,8 @@ def device_speeds(problem: Problem) -> FloatArray:
     device's seconds divided by those of this device.
     """
     costs = problem.costs.seconds
-    allowed = frozen_bools(np.isfinite(costs) & (costs > 0))
+    allowed = np.isfinite(costs) & (costs > 0)
+    allowed &= allowed.sum(axis=1, keepdims=True) > 1
     seconds = np.where(allowed, problem.costs.seconds, np.inf)
     best = seconds.min(axis=1)
     speeds = np.ones(problem.n_devices)

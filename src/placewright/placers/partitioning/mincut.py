@@ -14,9 +14,9 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
+from placewright.errors import InputError, Requires
 from placewright.placers.bases import ForEveryProblem, anytime
-from placewright.placers.partitioning.scotch import scotch_partition
+from placewright.placers.partitioning.scotch import Scotch, scotch_partition
 from placewright.placers.partitioning.weighted_graph import place_by_partition
 from placewright.simulation.evaluator import Evaluator
 
@@ -31,6 +31,7 @@ class Mincut(ForEveryProblem):
 
     name: ClassVar[str] = "mincut"
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
+    requires: ClassVar[Requires] = Scotch.requires
 
     assignments: int = 24
 

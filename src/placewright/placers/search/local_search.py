@@ -23,7 +23,11 @@ from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.baselines.simple import contiguous_split, random_placements
+from placewright.placers.baselines.simple import (
+    at_once,
+    contiguous_split,
+    random_placements,
+)
 from placewright.placers.bases import ForEveryProblem, anytime, pass_interrupt_on
 from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer
@@ -34,7 +38,6 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import upward_ranks
 
 _LISTS = ("m-etf", "heft", "peft")  # cheapest first
-_UNITS_AT_ONCE = 1_000_000  # half a second of simulation
 _LISTS_SHARE = 0.1  # of the remaining seconds: after a longer list schedule no other is tried
 
 
@@ -103,7 +106,7 @@ class LocalSearch(ForEveryProblem):
         rng: np.random.Generator,
     ) -> tuple[IntArray, float]:
         current, value = start
-        failures, size = 0, min(self.batch, _at_once(evaluator.problem))
+        failures, size = 0, min(self.batch, at_once(evaluator.problem))
         while failures < self.patience:
             rows = moves.batch(current, rng, size)
             failures += 1
@@ -154,7 +157,7 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
         for placer in lists:
             pass_interrupt_on(placer.place(problem, evaluator, rng))
         lists = []
-    rows, size = _baselines(problem, rng), _at_once(problem)
+    rows, size = _baselines(problem, rng), at_once(problem)
     while piece := list(itertools.islice(rows, size)):
         evaluator.evaluate_many(np.array(piece))
     for placer in lists:
@@ -172,11 +175,6 @@ def _baselines(problem: Problem, rng: np.random.Generator) -> Iterator[IntArray]
         yield repaired(problem, contiguous_split(problem, share))
     for row in random_placements(problem, rng, 4):
         yield repaired(problem, row)
-
-
-def _at_once(problem: Problem) -> int:
-    """Number of placements to evaluate between two checks of the budget."""
-    return max(1, _UNITS_AT_ONCE // problem.n_units)
 
 
 def _incumbent(

@@ -18,7 +18,8 @@ from placewright.core.problem import Problem
 from placewright.placers.list_scheduling.ranks import ready_by_rank
 from placewright.simulation.compiled import compiled
 
-_LARGE_GRAPH = 5000  # dominator subtrees take quadratic memory in a chain; runs cover those
+_LARGE_GRAPH = 5000  # units; in larger graphs runs take the place of branches
+_MOST_MEMBERS = 2_000_000  # of all branches of one dominator tree
 
 
 @lru_cache(maxsize=1)
@@ -158,7 +159,10 @@ def _depth_first(indptr: IntArray, successors: IntArray, missing: IntArray) -> I
 
 
 def branches(problem: Problem) -> list[IntArray]:
-    """Distinct subtrees of both dominator trees with 2 .. n_units - 1 units, smallest first."""
+    """Distinct subtrees of both dominator trees with 2 .. n_units - 1 units, smallest first.
+
+    Of a long chain, whose subtrees have a quadratic number of members, the largest are left out.
+    """
     graph = problem.unit_graph
     order = graph.topological_order
     distinct: dict[bytes, IntArray] = {}
@@ -166,11 +170,14 @@ def branches(problem: Problem) -> list[IntArray]:
         for units in _subtrees(predecessors, forward):
             if 2 <= len(units) < problem.n_units:
                 distinct.setdefault(units.tobytes(), units)
-    return sorted(distinct.values(), key=lambda units: (len(units), units.tolist()))
+    return sorted(distinct.values(), key=lambda units: (len(units), units.astype(">i8").tobytes()))
 
 
 def _subtrees(predecessors: Csr, order: IntArray) -> list[IntArray]:
-    """Members of each subtree of the dominator tree; a virtual root stands before all sources."""
+    """Members of subtrees of the dominator tree, of the smallest that have few members together.
+
+    A virtual root stands before all sources.
+    """
     n_units = len(order)
     root = n_units
     parent = np.full(n_units + 1, root, dtype=np.int64)
@@ -185,12 +192,19 @@ def _subtrees(predecessors: Csr, order: IntArray) -> list[IntArray]:
                 else:
                     other = int(parent[other])
         parent[unit], depth[unit] = common, depth[common] + 1
-    members: list[list[int]] = [[] for _ in range(n_units + 1)]
+    size = np.ones(n_units + 1, dtype=np.int64)
     for unit in order[::-1].tolist():
-        members[unit].append(unit)
-        if parent[unit] != root and len(members[unit]) < n_units:
-            members[int(parent[unit])].extend(members[unit])
-    return [np.array(sorted(units), dtype=np.int64) for units in members[:-1]]
+        size[parent[unit]] += size[unit]
+    # In a depth-first order of the tree, a subtree is a slice that begins with its root.
+    start, free = np.zeros(n_units, dtype=np.int64), np.zeros(n_units + 1, dtype=np.int64)
+    for unit in order.tolist():
+        start[unit] = free[parent[unit]]
+        free[unit] = start[unit] + 1
+        free[parent[unit]] += size[unit]
+    depth_first = np.argsort(start)
+    smallest = np.argsort(size[:-1], kind="stable")
+    smallest = smallest[np.cumsum(size[smallest]) <= _MOST_MEMBERS]
+    return [np.sort(depth_first[start[unit] : start[unit] + size[unit]]) for unit in smallest]
 
 
 def order_by_priority(problem: Problem, priority: FloatArray) -> IntArray:

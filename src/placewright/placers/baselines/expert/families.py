@@ -46,6 +46,8 @@ from placewright.placers.baselines.expert.forward import (
     ForwardGraph,
 )
 
+_CELLS = 1_000_000  # starts times ends of runs that are compared at once
+
 
 def place_transformer(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
     """Run of each forward op, -1 for the others; None if the graph is no transformer."""
@@ -286,15 +288,19 @@ def contiguous(weights: Sequence[float], shares: Sequence[float]) -> IntArray:
     used = sorted(used[: max(1, len(weights))])
     ends = np.concatenate([[0.0], np.cumsum(np.asarray(weights, dtype=np.float64))])
     n = len(weights)
-    load = ends[None, :] - ends[:, None]  # (start, end) -> load of the run
-    cost = np.where(np.triu(np.ones((n + 1, n + 1), dtype=np.bool_)), load**2, np.inf)
-    np.fill_diagonal(cost, 1e-9 * ends[-1] ** 2)  # an empty run loses ties
     best = np.where(np.arange(n + 1) == 0, 0.0, np.inf)  # of the pieces before each end
     starts: list[IntArray] = []
     for device in used:
-        total = best[:, None] + cost / shares[device]
-        starts.append(n - np.argmin(total[::-1], axis=0))  # the last start: the earlier run is long
-        best = total.min(axis=0)
+        known, best = best, np.empty(n + 1)
+        starts.append(np.empty(n + 1, dtype=np.int64))
+        for some in np.array_split(np.arange(n + 1), 1 + n * n // _CELLS):  # so many ends at once
+            load = ends[None, some] - ends[:, None]  # (start, end) -> load of the run
+            cost = np.where(np.arange(n + 1)[:, None] <= some, load**2, np.inf)
+            cost[some, np.arange(len(some))] = 1e-9 * ends[-1] ** 2  # an empty run loses ties
+            total = known[:, None] + cost / shares[device]
+            best[some] = total.min(axis=0)
+            # The last start: the earlier run is long.
+            starts[-1][some] = n - np.argmin(total[::-1], axis=0)
     device_of = np.zeros(n, dtype=np.int64)
     end = n
     for device, start in zip(reversed(used), reversed(starts), strict=True):
