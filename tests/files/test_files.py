@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.core.solution import HistoryPoint
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Port, Signature, calls_of
 from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files.cluster_file import (
     cluster_data,
@@ -30,6 +31,7 @@ from placewright.files.cluster_file import (
     write_cluster,
 )
 from placewright.files.graph_file import read_graph, write_graph
+from placewright.files.model_names import read_arrays
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem, written_in
 from placewright.io.json_text import read_json_object
@@ -295,6 +297,73 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: object, message: str)
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=message):
         read_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(execution_parameters={"name": "x"}), "no parameter 'name'"),
+        (lambda d: d.update(execution_parameters={"dispatch": 5}), "must be a text, got 5"),
+        (
+            lambda d: d.update(execution_model="sequential", execution_parameters={"messages": []}),
+            r"must be a whole number, got \[\]",
+        ),
+        (lambda d: d["source"]["signature"]["inputs"][0].update(value=[1, 2]), "has 2 values"),
+        (lambda d: d["source"]["signature"]["inputs"][0].update(shape=[-3]), r"shape \[-3\]"),
+    ],
+)
+def test_a_damaged_problem_is_refused(tmp_path: Path, change: object, message: str) -> None:
+    ports = Port("x", (3,), "f32", 0), Port("y", (3,), "f32", 5)
+    signature = Signature(ports[:1], ports[1:])
+    source = ModelSource("m.onnx", "0" * 64, "onnx", signature=signature)
+    write_problem(tmp_path / "p.json", replace(plan().problem, source=source))
+    read_problem(tmp_path / "p.json")
+    document = json.loads((tmp_path / "p.json").read_text())
+    change(document)  # type: ignore[operator]
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=message):
+        read_problem(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("text", ["{", "[[1]]", '[["many", {}]]', "[[1, []]]", '[[1, {"x": 2}]]'])
+def test_calls_that_are_none_are_refused(text: str) -> None:
+    source = ModelSource("m.onnx", "0" * 64, "onnx", options={"calls": text})
+    with pytest.raises(InputError, match="no list of calls"):
+        calls_of(source)
+
+
+def test_a_link_to_a_plan_leads_to_its_problem_and_its_model(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "m.onnx").touch()
+    source = ModelSource(str(tmp_path / "kept" / "m.onnx"), "0" * 64, "onnx")
+    whole = replace(plan().problem, source=source)
+    write_plan(tmp_path / "kept" / "best.json", replace(plan(), problem=whole))
+    (tmp_path / "now.json").symlink_to("kept/best.json")
+    found = read_plan(tmp_path / "now.json").problem.source
+    assert found is not None
+    assert Path(found.path).samefile(source.path)
+
+
+def broken_arrays() -> dict[str, bytes]:
+    """Archives of arrays that NumPy, or a decompressor, gives up with errors of its own."""
+    made = io.BytesIO()
+    np.savez_compressed(made, x=np.arange(4096) % 7)
+    packed = bytearray(made.getvalue())
+    packed[60:80] = b"\xff" * 20
+    made = io.BytesIO()
+    np.savez(made, x=np.arange(3))
+    locked = bytearray(made.getvalue())
+    locked[locked.index(b"PK\x01\x02") + 8] |= 1  # encrypted
+    huge = made.getvalue().replace(b"(3,), }" + b" " * 13, b"(99999999999999,), }")
+    broken = made.getvalue().replace(b"{'descr'", b"((((((((")
+    return {"damaged": bytes(packed), "locked": bytes(locked), "no header": broken, "huge": huge}
+
+
+@pytest.mark.parametrize("name", broken_arrays())
+def test_arrays_that_are_broken_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(broken_arrays()[name])
+    with pytest.raises(FileFormatError, match="holds no inputs"):
+        read_arrays(tmp_path / "x.npz")
 
 
 def test_a_failed_write_leaves_the_earlier_file(

@@ -123,7 +123,8 @@ def _with(part: str, index: int, **values: Any) -> dict[str, Any]:
         ({**SMALL, "nodes": [], "edges": []}, GraphError, "no ops"),
         ({**SMALL, "nodes": {}}, FileFormatError, "nodes"),
         ({**SMALL, "maxFPGAs": 1.5}, FileFormatError, "whole number"),
-        ({**SMALL, "maxCPUs": 10**12}, FileFormatError, "up to 10000"),
+        ({**SMALL, "maxCPUs": 10**12}, FileFormatError, "up to 1000"),
+        ({**SMALL, "maxFPGAs": 600, "maxCPUs": 600}, FileFormatError, "more than 1000 devices"),
         ({**SMALL, "maxFPGAs": 0, "maxCPUs": 0}, FileFormatError, "neither"),
     ],
 )

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from placewright.errors import InputError
+
 # option of a language model: the devices of its request, as the file of a cluster has them
 CLUSTER = "cluster"
 # option: layers behind those of the graph that predict further tokens, which engines leave out
@@ -155,12 +157,21 @@ def calls_option(calls: Sequence[Call]) -> dict[str, str]:
 
 
 def calls_of(source: ModelSource | None) -> tuple[Call, ...]:
-    """The calls that a source's problem is made for; empty if it has one shape."""
-    rows = [] if source is None else json.loads(source.options.get(_CALLS, "[]"))
-    return tuple(
-        Call(float(times), {name: tuple(shape) for name, shape in shapes.items()})
-        for times, shapes in rows
-    )
+    """The calls that a source's problem is made for; empty if it has one shape.
+
+    Raises:
+        InputError: somebody else wrote them.
+    """
+    text = "[]" if source is None else source.options.get(_CALLS, "[]")
+    try:
+        return tuple(
+            Call(float(times), {name: tuple(map(int, shape)) for name, shape in shapes.items()})
+            for times, shapes in json.loads(text)
+        )
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise InputError(
+            "the calls of the model in this problem are no list of calls; place it again"
+        ) from None
 
 
 def calls_text(calls: Sequence[Call]) -> str:

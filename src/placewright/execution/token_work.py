@@ -71,11 +71,22 @@ class TokenRequest:
 
     @classmethod
     def of_options(cls, options: Mapping[str, str]) -> TokenRequest | None:
-        """The request in the options of a source; None if they hold none."""
+        """The request in the options of a source; None if they hold none.
+
+        Raises:
+            FieldError: one of them is no number, or does not fit the others.
+        """
         names = [item.name for item in fields(cls)]
         if not all(name in options for name in names):
             return None
-        numbers = {name: int(options[name]) for name in names if name != "cache"}
+        numbers = {}
+        for name in names:
+            if name == "cache":
+                continue
+            try:
+                numbers[name] = int(options[name])
+            except ValueError:
+                raise FieldError(name, f"must be a number, got '{options[name]}'") from None
         return replace(cls(1, 1, 2), **numbers, cache=options["cache"])
 
 

@@ -352,6 +352,7 @@ def _number(value: float) -> float | str:
 
 _MAX_NODES = 1_000_000
 _DEEPEST = 100
+_LONGEST = 10_000  # characters of a value
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _OPENING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
@@ -376,7 +377,7 @@ def yaml_value(text: str, path: object) -> Any:
 
 
 def _require_bounded(text: str) -> None:
-    """Refuse aliases that stand for more than a million nodes, and deep nesting."""
+    """Refuse aliases that stand for more than a million nodes, deep nesting and long values."""
     sizes: dict[str, int] = {}  # anchor -> nodes
     open_nodes: list[tuple[str | None, int]] = []  # anchor, nodes before it
     total = 0
@@ -389,6 +390,8 @@ def _require_bounded(text: str) -> None:
             total += sizes[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
+            if len(event.value) > _LONGEST:  # "1:1:1:..." is a number to the base 60
+                raise FileFormatError(f"a value has more than {_LONGEST} characters")
             if event.anchor:
                 sizes[event.anchor] = 1
         elif isinstance(event, _OPENING):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -215,7 +216,7 @@ def source_of(
     """The model source of a document.
 
     Raises:
-        FileFormatError: its inputs or outputs differ from those of the graph.
+        FileFormatError: its inputs or outputs differ from those of the graph, or have no shape.
     """
     if document is None:
         return None
@@ -237,8 +238,8 @@ def _signature_of(
 ) -> Signature | None:
     if document is None:
         return None
-    inputs = tuple(_port_of(port) for port in document.inputs)
-    outputs = tuple(_port_of(port) for port in document.outputs)
+    inputs = tuple(_port_of(port, path) for port in document.inputs)
+    outputs = tuple(_port_of(port, path) for port in document.outputs)
     entering = np.flatnonzero(graph.tensor_producers < 0).tolist()
     leaving = np.flatnonzero(graph.tensor_is_output).tolist()
     named = sorted({port.tensor for port in outputs} - {NO_TENSOR})
@@ -249,7 +250,14 @@ def _signature_of(
     return Signature(inputs, outputs)
 
 
-def _port_of(document: PortDocument) -> Port:
+def _port_of(document: PortDocument, path: object) -> Port:
+    if any(extent < 0 for extent in document.shape):
+        raise FileFormatError(f"file '{path}': port '{document.name}' has shape {document.shape}")
+    if document.value is not None and len(document.value) not in (1, math.prod(document.shape)):
+        raise FileFormatError(
+            f"file '{path}': input '{document.name}' {document.shape} has {len(document.value)} "
+            "values; expected one, or one for each element"
+        )
     return Port(
         document.name,
         tuple(document.shape),

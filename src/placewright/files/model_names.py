@@ -32,20 +32,14 @@ def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-        except (
-            ValueError,
-            OSError,
-            EOFError,
-            KeyError,
-            NotImplementedError,
-            zipfile.BadZipFile,
-        ) as error:
+        except Exception as error:  # zipfile, its decompressors and NumPy raise many types
             raise FileFormatError(
                 f"file '{shown_name(path)}' holds no inputs: {one_line(error)}; write it with "
                 "numpy.savez(FILE, name=array, ...)"
             ) from None
 
 
+_KINDS = {int: "a whole number", bool: "true or false", str: "a text"}  # of parameters
 MODEL_NAMES = tuple(model.name for model in EXECUTION_MODELS)
 # Parameters with an own key in every problem file, and their values for models without them.
 _WEIGHTS_ONLY, _ONE_PIECE, _ONE_MAXIMUM = 0, 1, False
@@ -56,7 +50,7 @@ _COLUMNS: Mapping[str, tuple[str, Any]] = {
 }
 
 
-def model_of(name: str, **parameters: Any) -> ExecutionModel:
+def model_of(name: str, /, **parameters: Any) -> ExecutionModel:
     """The execution model with a name; by default with 0 samples in flight.
 
     Args:
@@ -72,9 +66,14 @@ def model_of(name: str, **parameters: Any) -> ExecutionModel:
             break
     else:
         raise UnknownNameError("execution model", name, MODEL_NAMES)
-    own = {field.name for field in fields(model)}
+    own = {field.name: type(field.default) for field in fields(model)}
     values = {key: value for key, (_, value) in _COLUMNS.items() if key in own}
     for key, value in parameters.items():
+        if key in own and type(value) is not own[key]:
+            kind = _KINDS[own[key]]
+            raise InputError(
+                f"{key} of execution model '{name}' must be {kind}, got {shown_name(repr(value))}"
+            )
         if key in own:
             values[key] = value
         elif key not in _COLUMNS:

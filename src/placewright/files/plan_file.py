@@ -91,7 +91,8 @@ def read_plan(path: Path | str) -> Plan:
         StalePlanError: the problem file is no longer the one that the plan was made for.
     """
     document = plan_document(read_json_object(path), path)
-    problem_file = Path(path).parent / document.problem.path
+    home = _home(path, document.problem.path)
+    problem_file = home.parent / document.problem.path
     if is_missing(problem_file):
         raise InputError(
             f"problem file '{shown_name(problem_file)}' does not exist; keep it with plan "
@@ -104,7 +105,7 @@ def read_plan(path: Path | str) -> Plan:
             f"{sha256[:12]}, the plan expects {document.problem.sha256[:12]}; place again"
         )
     problem = read_problem(problem_file)
-    document = _with_model_of(document, problem, path)
+    document = _with_model_of(document, problem, home)
     if cluster_data(cluster_of(document.cluster)) != cluster_data(problem.cluster):
         raise StalePlanError(
             f"plan '{path}' names other devices or links than its problem; place again"
@@ -136,6 +137,13 @@ def read_plan(path: Path | str) -> Plan:
             _placement(searched.placement, searched.order, problem, path), searched.value
         ),
     )
+
+
+def _home(path: Path | str, problem: str) -> Path:
+    """The path of a plan, or of what a link leads to if its problem is beside that."""
+    home = Path(path)
+    is_led = home.is_symlink() and is_missing(home.parent / problem)
+    return home.resolve() if is_led else home
 
 
 def _record(placer: PlacerEntry) -> PlacerRecord:

@@ -182,10 +182,12 @@ def read_problem(path: Path | str) -> Problem:
         objective=document.objective,
         execution_model=model_of(
             document.execution_model,
-            samples_in_flight=document.samples_in_flight,
-            per_accelerator=document.subgraphs_per_accelerator,
-            split_phases=document.split_phases,
-            **document.execution_parameters,
+            **{
+                **document.execution_parameters,
+                "samples_in_flight": document.samples_in_flight,
+                "per_accelerator": document.subgraphs_per_accelerator,
+                "split_phases": document.split_phases,
+            },
         ),
         pins={graph.op_index[op]: cluster.device(at) for op, at in document.pins.items()},
         transfer_seconds=None if transfers is None else frozen_floats(transfers),

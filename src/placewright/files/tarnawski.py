@@ -31,7 +31,7 @@ from placewright.errors import FileFormatError, GraphError
 from placewright.io.content import content_hash, existing_path
 from placewright.io.json_text import read_json_object
 
-_MOST_DEVICES = 10_000
+_MOST_DEVICES = 1000  # in all; each accelerator has links to each CPU
 _REQUIRED = ("maxFPGAs", "maxCPUs", "maxSizePerFPGA", "nodes", "edges")
 _DEFAULT_MODEL: Mapping[str, ExecutionModel] = {
     "throughput": MaxLoad(samples_in_flight=0),
@@ -132,6 +132,8 @@ def _cluster(file: Path, document: Mapping[str, Any]) -> Cluster:
     n_accelerators = _count(file, document, "maxFPGAs")
     n_cpus = _count(file, document, "maxCPUs")
     memory = _number(file, document, "maxSizePerFPGA", "the workload")
+    if n_accelerators + n_cpus > _MOST_DEVICES:
+        raise FileFormatError(f"workload '{file}' has more than {_MOST_DEVICES} devices")
     if n_accelerators + n_cpus == 0:
         raise FileFormatError(f"workload '{file}' has neither accelerators nor CPUs")
     accelerators = tuple(

@@ -147,7 +147,7 @@ def inside(folder: Path, name: str) -> Path:
         file = (root / name).resolve()
     except (OSError, RuntimeError, ValueError):  # a circle of links, a name that is too long
         raise FileFormatError(f"it refers to '{shown_name(name)}', which leads nowhere") from None
-    if not file.is_relative_to(root) or file == root:
+    if Path(name).is_absolute() or not file.is_relative_to(root) or file == root:
         raise FileFormatError(f"it refers to '{shown_name(name)}', which is outside its own folder")
     try:
         status = file.stat()
