@@ -67,6 +67,9 @@ class TestOpenVino:
         assert self.count(grouped) == GROUPED
         transposed = self.op.convolution_backprop_data(image, self.zeros(8, 16, 3, 3), ones)
         assert self.count(transposed) == TRANSPOSED
+        offsets, kernel = self.parameter(1, 18, 8, 8), self.zeros(16, 8, 3, 3)
+        moved = self.op.deformable_convolution(image, offsets, kernel, ones, none, none, ones)
+        assert self.count(moved) == CONVOLUTION
 
     def test_products_and_attention(self) -> None:
         left, right = self.parameter(5, 6, 9), self.parameter(5, 7, 9)

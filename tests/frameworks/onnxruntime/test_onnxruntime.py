@@ -148,10 +148,73 @@ def make_handed_on(path: Path) -> Path:
     return saved(path, nodes, [("x", TensorProto.FLOAT, [4])], outputs, {})
 
 
+def make_names_of_others(path: Path) -> Path:
+    """Nodes that are called like positions, and one like a constant before it."""
+    one = numpy_helper.from_array(np.ones(4, np.float32))
+    nodes = [
+        helper.make_node("Constant", [], ["one"], "sum", value=one),
+        helper.make_node("Relu", ["x"], ["r"], "#3"),
+        helper.make_node("Neg", ["r"], ["n"], "#x"),
+        helper.make_node("Add", ["n", "one"], ["a"], "sum"),
+        helper.make_node("Abs", ["a"], ["y"], "#0"),
+    ]
+    return saved(path, nodes, [("x", TensorProto.FLOAT, [2, 4])], [("y", 1, [2, 4])], {})
+
+
+def make_sparse(path: Path) -> Path:
+    """Branches with a sparse initializer of their own."""
+
+    def branch(kind: str) -> Any:
+        output = helper.make_tensor_value_info(f"{kind}_out", TensorProto.FLOAT, [4, 4])
+        inner = helper.make_node(kind, ["x", "inner"], [f"{kind}_out"])
+        made = helper.make_graph([inner], kind, [], [output])
+        numbers = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "inner")
+        places = numpy_helper.from_array(np.array([0, 5, 10], np.int64))
+        made.sparse_initializer.append(helper.make_sparse_tensor(numbers, places, [4, 4]))
+        return made
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["positive"]),
+        helper.make_node(
+            "If", ["positive"], ["y"], then_branch=branch("Add"), else_branch=branch("Mul")
+        ),
+    ]
+    square, zero = [4, 4], {"zero": np.float32(0)}
+    return saved(path, nodes, [("x", 1, square)], [("y", 1, square)], zero)  # type: ignore[arg-type]
+
+
+def make_never_begun(path: Path) -> Path:
+    """A loop of four turns whose condition is false before the first."""
+    value = helper.make_tensor_value_info
+    turn = [value("at", TensorProto.INT64, []), value("on", TensorProto.BOOL, [])]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["on"], ["still"]),
+            helper.make_node("Add", ["state", "x"], ["next"]),
+            helper.make_node("Identity", ["next"], ["kept"]),
+        ],
+        "body",
+        [*turn, value("state", TensorProto.FLOAT, [2, 4])],
+        [value("still", TensorProto.BOOL, []), value("next", 1, [2, 4]), value("kept", 1, [2, 4])],
+    )
+    nodes = [
+        helper.make_node("Loop", ["turns", "begins", "x"], ["last", "all"], body=body),
+        helper.make_node("Neg", ["last"], ["y"]),
+        helper.make_node("Abs", ["all"], ["z"]),
+    ]
+    constants = {"turns": np.int64(4), "begins": np.bool_(False)}
+    outputs = [("y", 1, [2, 4]), ("z", 1, [None, 2, 4])]
+    return saved(path, nodes, [("x", 1, [2, 4])], outputs, constants)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "make",
     [
         make_branching,
+        make_names_of_others,
+        make_sparse,
+        make_never_begun,
         make_external,
         make_value_dependent,
         make_captured,
@@ -197,6 +260,18 @@ def test_brain_float_values_travel(tmp_path: Path) -> None:
     rounded, widened = split_outputs(loaded(path), [x])
     np.testing.assert_allclose(rounded, x, rtol=4e-3)
     np.testing.assert_array_equal(rounded, widened)
+
+
+@pytest.mark.parametrize("kind", ["INT4", "FLOAT8E4M3FN"])
+def test_an_input_without_arrays_is_refused(kind: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)]
+    number = TensorProto.DataType.Value(kind)
+    path = saved(tmp_path / "packed.onnx", nodes, [("x", number, [4])], [("y", 1, [4])], {})
+    model = onnx.load(str(path))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    onnx.save(model, str(path))
+    with pytest.raises(InputError, match=r"'x' of .* has no arrays"):
+        loaded(path)
 
 
 def test_convolution_and_activation_are_one_kernel(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from placewright.errors import FileFormatError, GraphError, InputError, UnknownN
 from placewright.frameworks import flops
 from placewright.frameworks.onnxruntime.conversion import OnnxConverter
 from placewright.frameworks.onnxruntime.reader import read_onnx
+from placewright.frameworks.onnxruntime.runtime import OnnxRuntime
 
 FLOAT = TensorProto.FLOAT
 
@@ -276,6 +277,52 @@ def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
         "turn": 0,
         "sum": 2 * 8 * 10 * 10 * 16 * 3 * 3,
     }
+
+
+def test_a_function_of_the_model_is_not_the_operator_of_its_name(tmp_path: Path) -> None:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = [
+        helper.make_function("own", name, ["a", "b"], ["c"],
+                             [helper.make_node("Add", ["a", "b"], ["c"])], opsets[:1])
+        for name in ("Einsum", "MultiHeadAttention", "MatMul")
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node(made.name, [read, read], [made.name], domain="own", name=made.name)
+        for read, made in zip(("x", "Einsum", "MultiHeadAttention"), functions, strict=True)
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [value("x", FLOAT, [4, 4])], [value("MatMul", FLOAT, [4, 4])]
+    )
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
+    (tmp_path / "f.onnx").write_bytes(model.SerializeToString())
+    assert read_onnx(tmp_path / "f.onnx")[0].op_flops.tolist() == [16.0] * 3
+
+
+def test_weights_that_are_shorter_than_their_shapes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "short.onnx"
+    for external in (None, "w.bin"):
+        write_onnx(path, external=external)
+        model = onnx.load(str(path), load_external_data=False)
+        weight = model.graph.initializer[0]
+        weight.dims[0] = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4096
+        del weight.external_data[1:]  # offset and length
+        (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
+        path.write_bytes(model.SerializeToString())
+        graph, source = read_onnx(path)
+        with pytest.raises(FileFormatError, match=r"short\.onnx' is damaged"):
+            OnnxRuntime().load(source, graph)
+
+
+def test_a_deformable_convolution_counts_as_one(tmp_path: Path) -> None:
+    nodes = [helper.make_node("DeformConv", ["x", "k", "o", "b"], ["y"], name="moved")]
+    constants = {"k": np.zeros((16, 8, 3, 3), np.float32), "b": np.zeros(16, np.float32)}
+    inputs = {"x": [1, 8, 10, 10], "o": [1, 18, 8, 8]}
+    path = write(tmp_path / "moved.onnx", nodes, constants, inputs=inputs)
+    model = onnx.load(str(path))
+    model.opset_import[0].version = 19
+    onnx.save(model, str(path))
+    assert read_onnx(path)[0].op_flops[0] == 2 * 16 * 8 * 8 * 3 * 3 * 8 + 16 * 8 * 8
 
 
 def node(kind: str, read: str, made: str, **attributes: Any) -> Any:

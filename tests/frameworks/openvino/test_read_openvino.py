@@ -223,6 +223,21 @@ class TestNames:
         assert graph.op_names == ("same", "same_1")
         assert list(native) == ["same_1"]
 
+    def test_names_of_constants_and_results_are_no_names_of_ops(self, tmp_path: Path) -> None:
+        op = ov.opset13
+        x = op.parameter([2], np.float32, name="x")
+        one = op.constant(np.ones(2, np.float32), name="sum")
+        chain = op.relu(op.add(x, one, name="sum"), name="#4")
+        chain = op.negative(op.relu(chain, name="#x"), name="y")
+        path = tmp_path / "named.xml"
+        ov.serialize(ov.Model([op.result(chain, name="y")], [x], "named"), str(path))
+        graph, source = read_openvino(path)
+        assert graph.op_names == ("sum", "#4", "#x", "y")
+        model = OpenVinoRuntime().load(source, graph)
+        nodes = model.model.get_ordered_ops()
+        found = [nodes[at].get_friendly_name() for at in model.nodes.node_of_op]
+        assert found == list(graph.op_names)
+
 
 def _write_names_like_made_up_ones(path: Path) -> None:
     """Sums called ``Add_0`` to ``Add_399``, and operators that OpenVINO takes to pieces."""

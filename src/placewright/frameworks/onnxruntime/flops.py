@@ -12,6 +12,7 @@ from typing import Any
 from placewright.frameworks import flops
 
 Shape = tuple[int, ...]
+_DOMAINS = ("", "ai.onnx", "com.microsoft")  # whose operators are counted by their names
 _MOST_ITERATIONS = 2**31  # a loop that only its condition ends has 2**63 - 1
 
 
@@ -54,6 +55,11 @@ def _counted(node: NodeShapes) -> float:
 def _convolution(node: NodeShapes) -> float:
     kernel = node.inputs[1]  # (outputs, inputs per group, ...)
     return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 2)
+
+
+def _deformable_convolution(node: NodeShapes) -> float:
+    kernel = node.inputs[1]  # the offsets come next, and then the bias
+    return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 3)
 
 
 def _integer_convolution(node: NodeShapes) -> float:
@@ -156,6 +162,7 @@ def _recurrent(
 _SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = {
     "Conv": _convolution,
     "FusedConv": _convolution,
+    "DeformConv": _deformable_convolution,
     "ConvInteger": _integer_convolution,
     "QLinearConv": _quantized_convolution,
     "ConvTranspose": _transposed_convolution,
@@ -235,6 +242,7 @@ def values_read(node: Any) -> Iterator[str]:
     yield from filter(None, node.input)
     for graph in bodies_of(node):
         own = {value.name for value in (*graph.input, *graph.initializer)}  # membership only
+        own.update(held.values.name for held in graph.sparse_initializer)
         for inner in graph.node:
             for name in values_read(inner):
                 if name not in own:
@@ -261,7 +269,9 @@ def node_flops(onnx: Any, node: Any, values: Values) -> float:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     inputs = [values.shape(name) for name in node.input if name]
     outputs = [values.shape(name) for name in node.output if name]
-    own = flops_of(NodeShapes(node.op_type, attributes, inputs, outputs))
+    # A function of the model's own may have any name.
+    kind = node.op_type if node.domain in _DOMAINS else ""
+    own = flops_of(NodeShapes(kind, attributes, inputs, outputs))
     inside = [_graph_flops(onnx, graph, values) for graph in bodies_of(node)]
     return own + max(inside, default=0.0) * _iterations(node, attributes, values)
 

@@ -19,6 +19,7 @@ from placewright.errors import (
     MissingExtraError,
     UnknownNameError,
 )
+from placewright.execution.runtime import numbered_position
 from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.flops import (
@@ -186,6 +187,9 @@ class _Reading:
             name: _bytes(onnx, initializer.data_type, tuple(initializer.dims))
             for name, initializer in self._initializers.items()
         }  # value name -> bytes
+        self._first_of_name: dict[str, int] = {}
+        for position, node in enumerate(graph.node):
+            self._first_of_name.setdefault(node.name, position)
         self._stored: dict[str, list[str]] = {}  # computed constant -> those held in its place
         # Unpacked weight -> its block, and bytes of a packed number.
         self._blocks: dict[str, tuple[int, float]] = {}
@@ -278,7 +282,8 @@ class _Reading:
     def _add(self, position: int, node: Any, read: list[str]) -> None:
         wanted = node.name or (node.output[0] if node.output else "")
         name = self._name(wanted, node.op_type)
-        if name != node.name:
+        is_found = name == node.name and self._first_of_name[name] == position
+        if not is_found or numbered_position(name) is not None:
             self.native_names[name] = f"#{position}"
         known = (self._constants, self._tensors, self.kept.inputs)
         lost = [value for value in read if not any(value in held for held in known)]

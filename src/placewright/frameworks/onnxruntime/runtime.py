@@ -36,12 +36,14 @@ from placewright.execution.inputs import (
 )
 from placewright.execution.processor import RAM, stay_on
 from placewright.execution.runtime import (
+    ARRAY_DTYPES,
     CompiledSegment,
     HostArray,
     NativeTensor,
     OpSegment,
     PlainCall,
     median_seconds,
+    require_arrays,
     require_signature,
     unit_labels,
     whole_segment,
@@ -69,6 +71,8 @@ from placewright.io.scratch import scratch_folder
 
 _TOLERANCE = 2e-4
 _TOLERANCE_OF_DTYPE = {"f16": 3e-2, "bf16": 1e-1, "i8": 2e-2, "u8": 2e-2}
+_INPUT_DTYPES = ARRAY_DTYPES | {"bf16"}
+_PACKED = ("i2", "u2", "i4", "u4", "f4e2m1")  # several numbers to a byte
 _WARM_UP_RUNS, _PROFILED_RUNS = 1, 3
 _SCRATCH = "placewright-onnxruntime-"
 
@@ -156,7 +160,8 @@ class OnnxRuntime:
 
         Raises:
             StalePlanError: the graph was read from another model.
-            InputError: the model is no ONNX model, or was not read as one.
+            InputError: the model is no ONNX model, was not read as one, or has an input or output
+                of a type that ONNX Runtime cannot exchange with NumPy.
         """
         onnxruntime_library()
         if source.format != "onnx":
@@ -164,8 +169,11 @@ class OnnxRuntime:
                 f"ONNX Runtime runs .onnx models; '{source.path}' was read as "
                 f"'{source.format}'; give an .onnx file, or argument `runtime` openvino"
             )
+        signature = require_signature(source)
+        packed = [port for port in signature.outputs if port.dtype in _PACKED]
+        require_arrays(source, [*signature.inputs, *packed], _INPUT_DTYPES, "ONNX Runtime")
         parts = OnnxParts(Path(source.path), graph, source)
-        return OnnxModel(graph, parts, source, require_signature(source))
+        return OnnxModel(graph, parts, source, signature)
 
 
 @dataclass

@@ -20,8 +20,18 @@ from numpy.typing import NDArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
-from placewright.errors import InexpressibleError, InputError, StalePlanError
-from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
+from placewright.errors import (
+    FileFormatError,
+    InexpressibleError,
+    InputError,
+    StalePlanError,
+)
+from placewright.execution.runtime import (
+    OpSegment,
+    numbered_position,
+    require_folded,
+    require_same_kind,
+)
 from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.onnxruntime.flops import values_read
 from placewright.frameworks.onnxruntime.state import Staying, keep_state
@@ -31,6 +41,7 @@ from placewright.frameworks.onnxruntime.value_types import (
     with_inferred_types,
 )
 from placewright.frameworks.weights_in_file import in_file
+from placewright.io.content import one_line
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
@@ -60,6 +71,7 @@ class OnnxParts:
     Raises:
         StalePlanError: the graph was read from another model.
         InputError: the model cannot be read, or the graph keeps constants as ops.
+        FileFormatError: a weight has another size than its numbers.
     """
 
     def __init__(self, path: Path, graph: ComputationGraph, source: ModelSource) -> None:
@@ -79,7 +91,10 @@ class OnnxParts:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
         with_all_types(onnx, self.model, path.parent)
         self.kept = keep_state(onnx, self.model, asked_of(source.options))
-        self.model, self.shared_arrays = _without_large(onnx, self.model, path.parent)
+        try:
+            self.model, self.shared_arrays = _without_large(onnx, self.model, path.parent)
+        except (ValueError, TypeError, KeyError) as error:  # of NumPy and onnx
+            raise FileFormatError(f"'{source.path}' is damaged: {one_line(error)}") from None
         inner = self.model.graph
         self.nodes: list[Any] = list(inner.node)
         self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
@@ -88,7 +103,6 @@ class OnnxParts:
             self.initializers[name] = onnx.TensorProto()
             self.initializers[name].CopyFrom(held)
             self.initializers[name].name = name
-        self.sparse = {i.values.name: i for i in inner.sparse_initializer}
         self.node_of_op = self._node_of_op(source)
         self.value_of_tensor = self._value_of_tensor()
         self.op_of_value = {
@@ -144,12 +158,7 @@ class OnnxParts:
             for value in self.nodes[at].output
             if value in self.types and value not in leaving
         )
-        sub.initializer.extend(
-            self.initializers[name] for name in initializers if name in self.initializers
-        )
-        sub.sparse_initializer.extend(
-            self.sparse[name] for name in initializers if name in self.sparse
-        )
+        sub.initializer.extend(self.initializers[name] for name in initializers)
         made = onnx.ModelProto(ir_version=self.model.ir_version, graph=sub)
         made.opset_import.extend(self.model.opset_import)
         made.functions.extend(self.model.functions)
@@ -183,7 +192,8 @@ class OnnxParts:
         """Remove the dimensions of all values from a serialised sub-model."""
         model = self.onnx.ModelProto.FromString(content)
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
-            value.type.tensor_type.ClearField("shape")
+            if value.type.HasField("tensor_type"):  # else it would become one
+                value.type.tensor_type.ClearField("shape")
         made: bytes = model.SerializeToString()
         return made
 
@@ -258,7 +268,7 @@ class OnnxParts:
                 maker = self._constant_node.get(value)
                 if value in entering:
                     continue
-                if value in self.initializers or value in self.sparse:
+                if value in self.initializers:
                     names[value] = None
                 elif maker is not None and maker not in needed:
                     needed[maker] = None
@@ -287,7 +297,8 @@ class OnnxParts:
         positions = []
         for name, kind in zip(self.graph.op_names, self.graph.op_kinds, strict=True):
             native = source.native_name(name)
-            at = int(native[1:]) if native.startswith("#") else by_name.get(native, -1)
+            numbered = numbered_position(native)
+            at = by_name.get(native, -1) if numbered is None else numbered
             present = self.nodes[at].op_type if 0 <= at < len(self.nodes) else None
             require_same_kind(source, name, kind, present)
             positions.append(at)

@@ -7,6 +7,7 @@ ONNX cannot infer types behind operators of other domains, such as those of quan
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ _DTYPES = {
     "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
     "INT64": ("i64", 8), "INT32": ("i32", 4), "INT16": ("i16", 2), "INT8": ("i8", 1),
     "UINT64": ("u64", 8), "UINT32": ("u32", 4), "UINT16": ("u16", 2), "UINT8": ("u8", 1),
-    "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
+    "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5), "INT2": ("i2", 0.25),
+    "UINT2": ("u2", 0.25), "FLOAT4E2M1": ("f4e2m1", 0.5), "COMPLEX64": ("complex64", 8),
+    "COMPLEX128": ("complex128", 16),
 }  # fmt: skip
 
 
@@ -84,8 +87,8 @@ def _results_of_loop(onnx: Any, graph: Any, node: Any) -> Iterator[tuple[str, An
     n_states = len(node.input) - 2
     trips = constant_numbers(onnx, graph).get(node.input[0])
     entered, left = body.input[1].name, body.output[0].name
-    constants = {"", *(tensor.name for tensor in graph.initializer)}
-    runs_to_its_end = node.input[1] in constants and any(
+    begins = {"", *_true_constants(onnx, graph)}
+    runs_to_its_end = node.input[1] in begins and any(
         inner.op_type == "Identity" and (inner.input[0], inner.output[0]) == (entered, left)
         for inner in body.node
     )
@@ -99,6 +102,14 @@ def _results_of_loop(onnx: Any, graph: Any, node: Any) -> Iterator[tuple[str, An
         elif trips is not None and trips >= 0 and runs_to_its_end:
             extents = [trips, *(d.dim_value for d in kind.tensor_type.shape.dim)]
             yield name, onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, extents)
+
+
+def _true_constants(onnx: Any, graph: Any) -> Iterator[str]:
+    """Yield the names of initializers that hold the truth value true."""
+    for held in graph.initializer:
+        is_truth = held.data_type == onnx.TensorProto.BOOL and math.prod(held.dims) == 1
+        if is_truth and onnx.numpy_helper.to_array(held).all():
+            yield held.name
 
 
 def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:

@@ -62,6 +62,11 @@ def _convolution(node: Any) -> float:
     return flops.convolution(_output(node), kernel[2:], kernel[1])
 
 
+def _deformable_convolution(node: Any) -> float:
+    kernel = _input(node, 2)  # behind the offsets: (outputs, inputs per group, ...)
+    return flops.convolution(_output(node), kernel[2:], kernel[1])
+
+
 def _group_convolution(node: Any) -> float:
     kernel = _input(node, 1)  # (groups, outputs, inputs, ...)
     return flops.convolution(_output(node), kernel[3:], kernel[2])
@@ -155,6 +160,7 @@ def _einsum(node: Any) -> float:
 _SPECIAL: Mapping[str, Callable[[Any], float]] = {
     "Convolution": _convolution,
     "GroupConvolution": _group_convolution,
+    "DeformableConvolution": _deformable_convolution,
     "ConvolutionBackpropData": _transposed_convolution,
     "GroupConvolutionBackpropData": _transposed_group_convolution,
     "MatMul": _matmul,

@@ -29,6 +29,7 @@ from placewright.errors import (
     InputError,
 )
 from placewright.execution.exported_program import Interface
+from placewright.execution.runtime import numbered_position
 from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.openvino.conversion import kept_interface
@@ -402,7 +403,7 @@ class Operators:
         friendly = node.get_friendly_name()
         made_up = looks_made_up(friendly, kind) and not self.names_are_stored
         name = self._name(f"{kind}_{position}" if made_up else friendly, kind)
-        if made_up or name != friendly:
+        if made_up or name != friendly or numbered_position(name) is not None:
             self.native_names[name] = f"#{position}"
         inputs, weights = [], []
         for value in node.input_values():

@@ -31,12 +31,14 @@ from placewright.execution.inputs import (
 from placewright.execution.processor import stay_on
 from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
 from placewright.execution.runtime import (
+    ARRAY_DTYPES,
     CompiledSegment,
     HostArray,
     NativeTensor,
     OpSegment,
     PlainCall,
     median_seconds,
+    require_arrays,
     require_signature,
     unit_labels,
     whole_segment,
@@ -130,7 +132,7 @@ class OpenVinoRuntime:
 
         Raises:
             StalePlanError: the graph was read from another model.
-            InputError: the model cannot be read, or has an input of type bf16.
+            InputError: the model cannot be read, or has an input of a type that NumPy lacks.
         """
         if source.format != "openvino":
             raise InputError(
@@ -140,11 +142,7 @@ class OpenVinoRuntime:
         model = _model_of(source)
         nodes = NodeMap(model, graph, source)
         signature = require_signature(source)
-        if port := next((port for port in signature.inputs if port.dtype == "bf16"), None):
-            raise InputError(
-                f"input '{port.name}' of '{source.path}' is bf16, for which OpenVINO's Python has "
-                "no arrays; make the input f32 in the file and convert it inside"
-            )
+        require_arrays(source, signature.inputs, ARRAY_DTYPES, "OpenVINO")
         return OpenVinoModel(openvino_core(), model, graph, nodes, source, signature)
 
 

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import StalePlanError
-from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
+from placewright.execution.runtime import (
+    OpSegment,
+    numbered_position,
+    require_folded,
+    require_same_kind,
+)
 from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
 from placewright.frameworks.openvino.state import copy_inputs
 from placewright.frameworks.weights_in_file import LEAST_BYTES, are_in_file, in_file
@@ -38,13 +43,15 @@ class NodeMap:
     def __init__(self, model: Any, graph: ComputationGraph, source: ModelSource) -> None:
         require_folded(source)
         nodes = model.get_ordered_ops()
-        by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
         in_order, is_stored = op_positions(nodes), source.path.lower().endswith(".xml")
+        # Of equal names the first op's, as for the reader. Constants and results may have it, too.
+        by_name = {nodes[at].get_friendly_name(): at for at in reversed(in_order)}
         self.node_of_op: list[int] = []
         for op, (name, kind) in enumerate(zip(graph.op_names, graph.op_kinds, strict=True)):
             native = source.native_name(name)
-            if native.startswith("#"):
-                at = int(native[1:])
+            position = numbered_position(native)
+            if position is not None:
+                at = position
             elif looks_made_up(native, kind) and not is_stored and len(in_order) == graph.n_ops:
                 at = in_order[op]  # older plans hold made-up names
             else:

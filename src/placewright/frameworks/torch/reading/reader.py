@@ -295,18 +295,17 @@ def _read(
 def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[str, int]:
     """Add the program's parameters, buffers and constants; placeholder name -> weight.
 
-    Names whose tensors share memory share one weight.
+    Names of the same memory share one weight; parts of one storage are weights of their own.
     """
     weights: dict[str, int] = {}
-    of_storage: dict[tuple[int, int], int] = {}
+    of_memory: dict[tuple[int, int], int] = {}
     for placeholder, tensor in held_tensors(program).items():
-        storage = tensor.untyped_storage()
-        key = (storage.data_ptr(), storage.nbytes()) if storage.data_ptr() else (-1, id(tensor))
-        if key not in of_storage:
-            of_storage[key] = builder.add_weight(
-                tensor.numel() * tensor.element_size(), dtype=dtype_of(tensor)
-            )
-        weights[placeholder] = of_storage[key]
+        size = tensor.numel() * tensor.element_size()
+        is_known = size and tensor.untyped_storage().data_ptr()
+        key = (tensor.data_ptr(), size) if is_known else (-1, id(tensor))
+        if key not in of_memory:
+            of_memory[key] = builder.add_weight(size, dtype=dtype_of(tensor))
+        weights[placeholder] = of_memory[key]
     return weights
 
 
