@@ -51,8 +51,11 @@ def einsum(equation: str, inputs: Sequence[Sequence[int]]) -> float:
     """A multiply-add per combination of all indices, which is exact for two operands."""
     extents: dict[str, int] = {}
     for letters, shape in zip(equation.split("->")[0].split(","), inputs, strict=False):
-        if "." not in letters:
-            extents.update(zip(letters.strip(), shape, strict=False))
+        before, _, after = letters.replace(" ", "").partition("...")
+        # Dimensions in place of the dots are counted from their end, and may be 1 in one operand.
+        rest = range(len(shape) - len(before) - len(after), 0, -1)
+        for index, extent in zip([*before, *rest, *after], shape, strict=False):
+            extents[str(index)] = max(extent, extents.get(str(index), 1))
     return 2.0 * math.prod(extents.values())
 
 

@@ -27,6 +27,8 @@ def test_formulas() -> None:
     assert flops.convolution((1, 16, 8, 8), (3, 3), 2) == GROUPED
     assert flops.transposed_convolution((1, 8, 10, 10), (3, 3), 16) == TRANSPOSED
     assert flops.matmul((5, 6, 7), 9) == BATCHED_MATMUL
+    assert flops.einsum("...ij, ...jk -> ...ik", [(5, 6, 9), (1, 9, 7)]) == BATCHED_MATMUL
+    assert flops.einsum("bij,bjk->bik", [(5, 6, 9), (5, 9, 7)]) == BATCHED_MATMUL
     assert flops.attention((1, 2, 5, 4), 6, 3) == ATTENTION
     assert flops.lstm(2, 1, 3, 4) == LSTM_STEP
     assert flops.lstm(2, 7, 3, 4) == 7 * LSTM_STEP
@@ -142,6 +144,16 @@ class TestFx:
         assert self.counts(f.linear, (5, 6), (7, 6), (7,))["linear"] == 2 * 5 * 6 * 7 + 35
         assert self.counts(torch.addmm, (7,), (5, 6), (6, 7))["addmm"] == 2 * 5 * 6 * 7 + 35
         shapes = (1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 3)
+
+        def summed(a: Any, b: Any) -> Any:
+            return torch.einsum("bij,bjk->bik", a, b)
+
+        assert self.counts(summed, (5, 6, 9), (5, 9, 7))["einsum"] == BATCHED_MATMUL
+        counted = self.counts(lambda a, b: torch.tensordot(a, b, dims=2), (6, 3, 3), (3, 3, 7))
+        assert counted["tensordot"] == 2 * 6 * 7 * 9
+        assert self.counts(torch.inner, (6, 9), (7, 9))["inner"] == 2 * 6 * 7 * 9
+        counted = self.counts(f.bilinear, (6, 3), (6, 4), (5, 3, 4))
+        assert counted["bilinear"] == 2 * 6 * 5 * 3 * 4
         counted = self.counts(f.scaled_dot_product_attention, *shapes)
         assert counted["scaled_dot_product_attention"] == ATTENTION
 
@@ -152,6 +164,9 @@ class TestFx:
         assert self.counts(lambda x: torch.softmax(x, 1), image)["softmax"] == 1000
         assert self.counts(lambda x: f.layer_norm(x, (10,)), image)["layer_norm"] == 1000
         assert self.counts(lambda x: x.mean((2, 3)), image)["mean"] == 200
+        assert self.counts(f.instance_norm, image)["instance_norm"] == 1000
+        pooled = self.counts(lambda x: f.adaptive_avg_pool1d(x, 1), (1, 20, 10))
+        assert pooled["adaptive_avg_pool1d"] == 200
         assert self.counts(lambda x: x.transpose(1, 2) + 1, image) == {"transpose": 0, "add": 200}
 
     def test_recurrent_layers(self) -> None:

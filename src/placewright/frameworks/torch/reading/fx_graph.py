@@ -317,6 +317,20 @@ def _product(node: Node) -> float:
     return flops.matmul(_output(node), _input(node, 0)[-1])
 
 
+def _einsum(node: Node) -> float:
+    operands = [_shape(operand.meta.get("val")) for operand in _argument(node, 1)]
+    return flops.einsum(str(_argument(node, 0)), operands)
+
+
+def _contraction(node: Node) -> float:
+    left = _input(node, 0)
+    return flops.matmul(_output(node), math.prod(left[axis] for axis in _argument(node, 2)))
+
+
+def _bilinear(node: Node) -> float:
+    return flops.matmul(_output(node), math.prod(_input(node, 2)[1:]))
+
+
 def _product_and_sum(node: Node) -> float:
     output = _output(node)
     return flops.matmul(output, _input(node, 1)[-1]) + math.prod(output)
@@ -383,7 +397,11 @@ _SPECIAL: Mapping[str, Callable[[Node], float]] = {
     ),
     "convolution_backward": _convolution_backward,
     "linear": _linear,
-    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), _product),
+    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "inner", "cdist"), _product),
+    **dict.fromkeys(("linalg_matmul", "linalg_vecdot"), _product),
+    "einsum": _einsum,
+    "tensordot": _contraction,
+    "bilinear": _bilinear,
     **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _product_and_sum),
     **dict.fromkeys(
         (
@@ -409,11 +427,23 @@ _SPECIAL: Mapping[str, Callable[[Node], float]] = {
     ),
     **dict.fromkeys(("avg_pool2d", "avg_pool3d"), _pooling),
     **dict.fromkeys(
-        ("adaptive_avg_pool2d", "_adaptive_avg_pool2d", "adaptive_max_pool2d"), _of_input
+        [
+            f"{kind}_pool{rank}d"
+            for kind in ("adaptive_avg", "_adaptive_avg", "adaptive_max")
+            for rank in (1, 2, 3)
+        ],
+        _of_input,
     ),
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _softmax),
     **dict.fromkeys(
-        ("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "rms_norm"),
+        (
+            "layer_norm",
+            "native_layer_norm",
+            "group_norm",
+            "native_group_norm",
+            "rms_norm",
+            "instance_norm",
+        ),
         _normalisation,
     ),
     **dict.fromkeys(
