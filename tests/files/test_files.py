@@ -23,7 +23,7 @@ from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.core.solution import HistoryPoint
 from placewright.core.source import ModelSource, Port, Signature, calls_of
-from placewright.errors import FileFormatError, InputError, StalePlanError
+from placewright.errors import ClusterError, FileFormatError, InputError, StalePlanError
 from placewright.files.cluster_file import (
     cluster_data,
     read_cluster,
@@ -364,6 +364,14 @@ def test_arrays_that_are_broken_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(broken_arrays()[name])
     with pytest.raises(FileFormatError, match="holds no inputs"):
         read_arrays(tmp_path / "x.npz")
+
+
+def test_a_cluster_has_a_few_thousand_devices_at_most(tmp_path: Path) -> None:
+    """Links have matrices of all pairs."""
+    names = "".join(f"- {{name: d{number}}}\n" for number in range(4097))
+    (tmp_path / "c.yaml").write_text(f"format: placewright.cluster/1\ndevices:\n{names}")
+    with pytest.raises(ClusterError, match="at most 4096 devices, got 4097"):
+        read_cluster(tmp_path / "c.yaml")
 
 
 def test_a_failed_write_leaves_the_earlier_file(

@@ -36,7 +36,6 @@ OCCUPIES = ("nobody", "receiver", "sender", "both")
 STREAMED_BY = "streamed by"  # option of a column: the device that copies what rests in its pool
 SENDER, RECEIVER = 1, 2  # bits of `Cluster.occupied`
 _LARGEST_FACTOR = 1e6
-_MOST_DEVICES = 4096  # links have matrices of all pairs
 UNIT_SHARE = 0.05  # of units' seconds, as far as they are off beside what cuts and contention add
 
 
@@ -267,11 +266,6 @@ class Cluster:
     def __post_init__(self) -> None:
         if not self.devices:
             raise ClusterError("a cluster needs at least one device")
-        if len(self.devices) > _MOST_DEVICES:
-            raise ClusterError(
-                f"a cluster has at most {_MOST_DEVICES} devices, got {len(self.devices)}; describe "
-                "equal ones as one device with replicas"
-            )
         if len(self.device_index) < len(self.devices):
             names = [device.name for device in self.devices]
             twice = next(name for name in names if names.count(name) > 1)

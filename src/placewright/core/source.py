@@ -20,6 +20,7 @@ from placewright.errors import InputError
 CLUSTER = "cluster"
 # option: layers behind those of the graph that predict further tokens, which engines leave out
 PREDICTING = "predicting_layers"
+_MOST_DIGITS = 9  # of a node's position
 STORED = "stored_weights"  # option: format of a model's own weights, if others are counted
 
 
@@ -65,6 +66,13 @@ class ModelSource:
     def native_name(self, op_name: str) -> str:
         """The name by which the runtime knows an op."""
         return self.native_names.get(op_name, op_name)
+
+
+def numbered_position(native: str) -> int | None:
+    """The position in a native name ``"#12"``; None for a name of the model's own."""
+    digits = native.removeprefix("#")
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS
+    return int(digits) if is_number and digits != native else None
 
 
 NO_TENSOR = -1

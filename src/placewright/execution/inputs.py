@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
-from placewright.core.source import Number, Port, Signature
+from placewright.core.source import ModelSource, Number, Port, Signature
 from placewright.errors import FieldError, InputError, UnknownNameError, UnsuitableInputs
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.io.content import one_line
 
 GivenInputs = Sequence[Any] | Mapping[str, Any]
 Value = TypeVar("Value")  # a hashable name of a value of the model
+ARRAY_DTYPES = frozenset(  # that NumPy has
+    ("f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "boolean")
+)
 
 
 @runtime_checkable
@@ -120,6 +123,24 @@ def _fixed(port: Port, dtype: np.dtype[Any], otherwise: Any) -> Any:
         if numbers.size == 1
         else (numbers.reshape(port.shape))
     )
+
+
+def require_arrays(
+    source: ModelSource, ports: Sequence[Port], known: Collection[str], library: str
+) -> None:
+    """Refuse inputs or outputs of types that a library cannot exchange with NumPy.
+
+    Args:
+        known: types that it can.
+
+    Raises:
+        InputError: one has another type.
+    """
+    if port := next((port for port in ports if port.dtype not in known), None):
+        raise InputError(
+            f"'{port.name}' of '{source.path}' is {port.dtype}, for which {library}'s Python has "
+            "no arrays; make it f32 in the file and convert it inside"
+        )
 
 
 def cannot_compute(library: str, error: Exception | str) -> UnsuitableInputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +23,12 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.core.source import ModelSource, Port, Signature
+from placewright.core.source import ModelSource, Signature
 from placewright.errors import GraphError, InputError, StalePlanError
 
 NativeTensor = Any
 HostArray = NDArray[Any]
 PlainCall = Callable[[Sequence[HostArray]], list[HostArray]]
-_MOST_DIGITS = 9  # of a node's position
-ARRAY_DTYPES = frozenset(  # that NumPy has
-    ("f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "boolean")
-)
 
 
 @dataclass(frozen=True)
@@ -411,13 +407,6 @@ def require_folded(source: ModelSource) -> None:
         )
 
 
-def numbered_position(native: str) -> int | None:
-    """The position in a native name ``"#12"``; None for a name of the model's own."""
-    digits = native.removeprefix("#")
-    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS
-    return int(digits) if is_number and digits != native else None
-
-
 def require_same_kind(source: ModelSource, name: str, kind: str, present: str | None) -> None:
     """Check that the node behind an op still has the op's kind.
 
@@ -449,24 +438,6 @@ def require_signature(source: ModelSource) -> Signature:
             "model again"
         )
     return source.signature
-
-
-def require_arrays(
-    source: ModelSource, ports: Sequence[Port], known: Collection[str], library: str
-) -> None:
-    """Refuse inputs or outputs of types that a library cannot exchange with NumPy.
-
-    Args:
-        known: types that it can.
-
-    Raises:
-        InputError: one has another type.
-    """
-    if port := next((port for port in ports if port.dtype not in known), None):
-        raise InputError(
-            f"'{port.name}' of '{source.path}' is {port.dtype}, for which {library}'s Python has "
-            "no arrays; make it f32 in the file and convert it inside"
-        )
 
 
 def unit_labels(

@@ -36,6 +36,7 @@ from placewright.io.written import write_text
 
 CLUSTER_FORMAT = "placewright.cluster/1"
 MAX_FILE_BYTES = 4 << 20
+_MOST_DEVICES = 4096  # links have matrices of all pairs
 
 # "inf", which JSON lacks, and quantities such as "2GiB" are text.
 _QUANTITY = WithJsonSchema({"type": ["number", "string"]})
@@ -168,7 +169,16 @@ def write_cluster(path: Path | str, cluster: Cluster) -> None:
 
 
 def cluster_of(document: ClusterDocument) -> Cluster:
-    """The cluster that a document describes."""
+    """The cluster that a document describes.
+
+    Raises:
+        ClusterError: devices and links do not form a valid cluster, or are too many.
+    """
+    if len(document.devices) > _MOST_DEVICES:
+        raise ClusterError(
+            f"a cluster has at most {_MOST_DEVICES} devices, got {len(document.devices)}; describe "
+            "equal ones as one device with replicas"
+        )
     links: list[Link] = []
     for entry in document.links or []:
         ends = [(entry.source, entry.destination)]

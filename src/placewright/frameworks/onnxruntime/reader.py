@@ -10,7 +10,14 @@ from typing import Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature, distinct
+from placewright.core.source import (
+    NO_TENSOR,
+    ModelSource,
+    Port,
+    Signature,
+    distinct,
+    numbered_position,
+)
 from placewright.errors import (
     FieldError,
     FileFormatError,
@@ -19,7 +26,6 @@ from placewright.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from placewright.execution.runtime import numbered_position
 from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.flops import (

@@ -29,21 +29,21 @@ from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import (
+    ARRAY_DTYPES,
     cannot_compute,
     random_values,
+    require_arrays,
     whole_numbers,
     with_fixed_values,
 )
 from placewright.execution.processor import RAM, stay_on
 from placewright.execution.runtime import (
-    ARRAY_DTYPES,
     CompiledSegment,
     HostArray,
     NativeTensor,
     OpSegment,
     PlainCall,
     median_seconds,
-    require_arrays,
     require_signature,
     unit_labels,
     whole_segment,

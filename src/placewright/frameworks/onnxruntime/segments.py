@@ -19,19 +19,14 @@ from numpy.typing import NDArray
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, numbered_position
 from placewright.errors import (
     FileFormatError,
     InexpressibleError,
     InputError,
     StalePlanError,
 )
-from placewright.execution.runtime import (
-    OpSegment,
-    numbered_position,
-    require_folded,
-    require_same_kind,
-)
+from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.onnxruntime.flops import values_read
 from placewright.frameworks.onnxruntime.state import Staying, keep_state

@@ -22,14 +22,20 @@ from typing import Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
-from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature, distinct
+from placewright.core.source import (
+    NO_TENSOR,
+    ModelSource,
+    Port,
+    Signature,
+    distinct,
+    numbered_position,
+)
 from placewright.errors import (
     FileFormatError,
     GraphError,
     InputError,
 )
 from placewright.execution.exported_program import Interface
-from placewright.execution.runtime import numbered_position
 from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.openvino.conversion import kept_interface

@@ -23,22 +23,22 @@ from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.inputs import (
+    ARRAY_DTYPES,
     cannot_compute,
     random_values,
+    require_arrays,
     whole_numbers,
     with_fixed_values,
 )
 from placewright.execution.processor import stay_on
 from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
 from placewright.execution.runtime import (
-    ARRAY_DTYPES,
     CompiledSegment,
     HostArray,
     NativeTensor,
     OpSegment,
     PlainCall,
     median_seconds,
-    require_arrays,
     require_signature,
     unit_labels,
     whole_segment,

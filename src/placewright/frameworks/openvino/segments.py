@@ -10,14 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.core.graph import ComputationGraph
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, numbered_position
 from placewright.errors import StalePlanError
-from placewright.execution.runtime import (
-    OpSegment,
-    numbered_position,
-    require_folded,
-    require_same_kind,
-)
+from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
 from placewright.frameworks.openvino.state import copy_inputs
 from placewright.frameworks.weights_in_file import LEAST_BYTES, are_in_file, in_file
