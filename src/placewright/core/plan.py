@@ -18,7 +18,7 @@ from placewright.core.charges import CHARGED, amounts_text
 from placewright.core.cluster import STREAMED_BY
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_bytes, format_duration
+from placewright.core.quantities import counted, format_bytes, format_duration, value_text
 from placewright.core.solution import HistoryPoint, Solution, Status, Stop
 from placewright.core.source import CLUSTER, calls_of, calls_text
 
@@ -185,7 +185,7 @@ def _summary(plan: Plan) -> str:
     lines = [
         f"{model}{size}, {problem.objective} under '{problem.execution_model.name}'",
         f"verdict    {_verdict(plan)}",
-        f"value      {_value(plan, plan.value)} predicted",
+        f"value      {value_text(plan.value, problem.value_unit)} predicted",
         *([f"amounts    {amounts_text(plan.amounts)}"] if len(plan.amounts) > 1 else []),
         *([f"           mean call of {calls_text(calls)}"] if calls else []),
         f"bound      {_bound(plan)}",
@@ -226,7 +226,7 @@ def search_text(record: PlacerRecord) -> str:
     """Amount of a search and the reason for its end, as text."""
     work = "" if record.core_seconds is None else f", {record.core_seconds:.3g} core-seconds"
     ended = "" if record.stop is None else f", {_ENDED[record.stop]}"
-    number = f"{record.evaluations:,} evaluation{'s' * (record.evaluations != 1)}"
+    number = counted(record.evaluations, "evaluation")
     return f"{record.name}, seed {record.seed}, {number}{work}{ended}"
 
 
@@ -263,7 +263,8 @@ def _bound(plan: Plan) -> str:
     if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
         return "none is proven, so that the gap is unknown"
     by = f" by {plan.bound_method}" if plan.bound_method else ""
-    return f"{_value(plan, plan.lower_bound)}{by}: gap {plan.gap:.1%} ({plan.status})"
+    bound = value_text(plan.lower_bound, plan.problem.value_unit)
+    return f"{bound}{by}: gap {plan.gap:.1%} ({plan.status})"
 
 
 def _measured(plan: Plan) -> str:
@@ -272,8 +273,8 @@ def _measured(plan: Plan) -> str:
         return "not yet"
     fastest = sorted(measured.baselines.items(), key=lambda pair: pair[1])[:2]
     beside = "".join(f"; '{name}' {format_duration(value)}" for name, value in fastest)
-    spread = format_duration(measured.iqr)
-    return f"{format_duration(measured.median)}, spread {spread}, {measured.runs} runs{beside}"
+    spread, runs = format_duration(measured.iqr), counted(measured.runs, "run")
+    return f"{format_duration(measured.median)}, spread {spread}, {runs}{beside}"
 
 
 def _devices(plan: Plan) -> list[str]:
@@ -307,11 +308,6 @@ def _devices(plan: Plan) -> list[str]:
         memory, limit = format_bytes(float(taken)), format_bytes(float(size))
         rows.append(f"{title:<{_NAME}}{'':>10}{'':>10}{memory:>14}{limit:>14}")
     return rows
-
-
-def _value(plan: Plan, value: float) -> str:
-    unit = plan.problem.value_unit
-    return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
 
 
 def _cut(text: str, width: int) -> str:

@@ -24,16 +24,46 @@ def format_duration(seconds: float, unit: str = "s") -> str:
 
     No clock reads a tenth of a nanosecond; less than half of it is 0 s.
 
-    >>> format_duration(0.0123), format_duration(-3e-17), format_duration(4e-11, "J")
-    ('12.3 ms', '0 ns', '0.04 nJ')
+    >>> format_duration(0.0123), format_duration(9.996e-4), format_duration(1234.5)
+    ('12.3 ms', '1 ms', '1,230 s')
+    >>> format_duration(-3e-17), format_duration(4e-11, "J")
+    ('0 ns', '0.04 nJ')
     """
     if not math.isfinite(seconds):
         return "-"
     for prefix, size in (("", 1.0), ("m", 1e-3), ("u", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {prefix}{unit}"
+        if float(f"{seconds / size:.3g}") >= 1.0:  # of the prefix below, it would be "1e+03"
+            return f"{plain_number(seconds / size)} {prefix}{unit}"
     is_rounding = unit == "s" and abs(seconds) < 5e-11
     return f"{0.0 if is_rounding else seconds / 1e-9:.3g} n{unit}"
+
+
+def plain_number(value: float, digits: int = 3) -> str:
+    """A number with so many digits, and no exponent if it is large.
+
+    >>> plain_number(9068.3), plain_number(57.34), plain_number(123456.0, 4)
+    ('9,070', '57.3', '123,500')
+    """
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e+" in text else text
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value with its unit; seconds and joules get a prefix such as m or u."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return (
+        format_duration(value, unit) if unit in ("s", "J") else f"{plain_number(value, 4)} {unit}"
+    )
+
+
+def counted(number: int, thing: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "unit"), counted(1200, "unit")
+    ('1 unit', '1,200 units')
+    """
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-zµ/]*)\s*")
