@@ -15,14 +15,15 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.quantities import value_text
 from placewright.errors import GraphError
 from placewright.report.difference import difference_of
 from placewright.report.explain import explain, parts_of_value
 from placewright.report.page import page_text
 from placewright.report.page_document import plans_document
 from placewright.report.page_times import busy_seconds
-from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
+from placewright.testing.problems import random_problem, with_power
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
 from tests.simulation.oracle import Reference
 
@@ -168,6 +169,39 @@ def test_plans_of_different_models_say_that_values_do_not_compare() -> None:
     assert "values do not compare" in found.lines()[1]
     assert (found.only_first, found.only_other) == (0, 20)
     assert found.groups == ()
+
+
+def test_plans_of_two_objectives_are_compared_by_that_of_the_first() -> None:
+    """Seconds are not compared with joules; pins and limits of the first do not bind the other."""
+    plain = random_problem(np.random.default_rng(3), n_ops=6, n_devices=2, constrained=False)
+    charged = with_power(plain, objective="energy")
+    timed = replace(charged, objective="latency", pins={0: 0}, limits={"energy": 1e9})
+    first, moved = np.zeros(6, dtype=np.int64), np.ones(6, dtype=np.int64)
+    one, two = plan_for(timed, first), plan_for(charged, moved)
+    found = difference_of(one, two)
+    change = found.other_value / one.value - 1
+    assert found.other_value == Simulator(plain).value(Placement.of(moved)) != two.value
+    assert f"the other is {abs(change):.2%} " in found.lines()[0]
+    assert found.lines()[1] == "the other minimises energy: both values are latency"
+    back = difference_of(two, one)
+    energy = Simulator(charged).value(Placement.of(first))
+    assert back.other_value == energy
+    word = "more" if energy > two.value else "less"
+    amount = f"{abs(energy / two.value - 1):.2%}"
+    assert back.lines()[0].startswith(f"the other takes {amount} {word}: ")
+    assert back.lines()[0].endswith(" J")
+
+
+def test_rounding_is_no_difference() -> None:
+    one = plan_for(_chain(), np.array([0, 0, 0]))
+    two = plan_for(_chain(), np.array([1, 1, 0]))
+    for factor, told in (
+        (1 + 1e-15, "the placements differ and are equally fast: "),
+        (1 + 1e-6, "the other is less than 0.01% slower: "),
+        (1 - 0.5, "the other is 50.00% faster: "),
+    ):
+        found = difference_of(one, replace(two, value=one.value * factor))
+        assert found.lines()[0].startswith(told)
 
 
 def test_a_page_of_two_plans_says_what_moved() -> None:

@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 from support.page_data import unpacked
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import Sequential
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.report.page import _CAUSE_TEXTS, asset, html_table, page_text
+from placewright.core.problem import Objective, Problem
+from placewright.core.source import CLUSTER, ModelSource
+from placewright.report.explain import explain
+from placewright.report.page import _CAUSE_TEXTS, asset, html_table, page_text, summary_parts
 from placewright.report.page_document import document_of, page_graph, plans_document
 from placewright.report.page_graph import MOST_CHILDREN, Node, group_tree, layout_of
-from placewright.report.page_times import device_times, memory_curves, thinned
+from placewright.report.page_times import ORDER, device_times, memory_curves, thinned
 from placewright.simulation.model import Simulator
-from placewright.testing.problems import random_problem
+from placewright.testing.problems import random_problem, with_power
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
 
 
@@ -48,12 +55,6 @@ def test_idle_by_cause_worked_by_hand() -> None:
     2 to 6 and from 6 to 10. `c` on d1 reads both and runs from 10 to 11. Of d1's idle 10 s, 3 pass
     until `b` is made, 3 until the channel is free, 4 on the way.
     """
-    from placewright.core.arrays import frozen_floats
-    from placewright.core.builder import GraphBuilder
-    from placewright.core.cluster import Cluster, Device, Link
-    from placewright.core.costs import CostTable
-    from placewright.core.problem import Problem
-
     builder = GraphBuilder()
     builder.add_op("a", "Op")
     first = builder.add_tensor(0, 4.0)
@@ -145,6 +146,67 @@ def test_a_page_asks_for_nothing_and_gives_its_document_back() -> None:
     assert "Leon Sorokin" in page
 
 
+@pytest.mark.parametrize("objective", ["energy", "price"])
+@pytest.mark.parametrize("is_sequential", [False, True])
+def test_shares_of_time_are_of_time_whatever_is_minimised(
+    objective: Objective, is_sequential: bool
+) -> None:
+    """The page of the same placement for latency has the same shares."""
+    plain = random_problem(np.random.default_rng(3), n_ops=12, constrained=False)
+    if is_sequential:
+        plain = replace(plain, execution_model=Sequential())
+    charged = with_power(plain, objective=objective)
+    devices = np.arange(12) % plain.n_devices
+    pages = [document_of(plan_for(problem, devices), "net") for problem in (plain, charged)]
+    parts = [summary_parts(page) for page in pages]
+    for part in ("devices", "critical", "idle"):
+        assert parts[0][part] == parts[1][part], part
+    assert pages[1]["plan"]["time"] == pages[0]["plan"]["value"] != pages[1]["plan"]["value"]
+
+
+def test_a_unit_of_time_cannot_become_markup() -> None:
+    """A problem file may have any; it stands in the tips of the bars."""
+    plan = layered_plan(60)
+    evil = '"><img src=x onerror=alert(1)>'
+    plan = plan_for(replace(plan.problem, time_unit=evil), plan.placement.device_of)
+    assert "<img" not in page_text(document_of(plan, "net"))
+
+
+def test_a_device_with_countless_streams_has_a_page() -> None:
+    plan = layered_plan(12)
+    cluster = plan.problem.cluster
+    devices = tuple(replace(device, streams=10**12) for device in cluster.devices)
+    problem = replace(plan.problem, cluster=replace(cluster, devices=devices))
+    found = document_of(plan_for(problem, plan.placement.device_of), "net")
+    assert max(found["plan"]["timeline"]["lane"]) < 12
+
+
+def test_a_unit_held_back_by_one_that_takes_no_time_names_it() -> None:
+    """`late` is ready at once, and stands in the order behind `none`, which waits for its input."""
+    builder = GraphBuilder()
+    builder.add_op("first", "Op")
+    made = builder.add_tensor(0, 4.0)
+    builder.add_op("none", "Op", inputs=[made])
+    builder.add_op("late", "Op")
+    cluster = Cluster((Device("d0"), Device("d1")), (Link("d0", "d1", 0.0, 1.0),))
+    costs = CostTable(frozen_floats([[2.0, 9.0], [9.0, 0.0], [9.0, 1.0]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    plan = plan_for(problem, np.array([0, 1, 1]), np.array([0, 1, 2]))
+    timeline = document_of(plan, "net")["plan"]["timeline"]
+    assert (timeline["wait"][2], timeline["wait_on"][2]) == (ORDER, 1)
+    lines = explain(plan, "late").lines()
+    assert any("it stood in the order behind none" in line for line in lines), lines
+
+
+def test_an_op_with_the_name_of_a_transfer_is_no_transfer() -> None:
+    plan = layered_plan(60)
+    graph = plan.problem.graph
+    named = replace(graph, op_names=tuple(f"transfer of {name}" for name in graph.op_names))
+    renamed = plan_for(replace(plan.problem, graph=named), plan.placement.device_of)
+    found, wanted = (document_of(each, "net")["plan"]["timeline"] for each in (renamed, plan))
+    assert found["critical"] == wanted["critical"]
+
+
 def test_names_cannot_become_markup() -> None:
     plan = layered_plan(60)
     graph = plan.problem.graph
@@ -191,7 +253,8 @@ def test_a_long_text_that_begins_with_a_number_is_no_number() -> None:
 
 
 def test_the_page_of_a_language_model_names_its_engine() -> None:
-    problem = replace(layered_plan(20).problem, execution_model=Sequential())
+    model = ModelSource("m.gguf", "0" * 64, "gguf", options={CLUSTER: ""})
+    problem = replace(layered_plan(20).problem, execution_model=Sequential(), source=model)
     plan = plan_for(problem, np.zeros(20, dtype=np.int64))
     command = '<code>placewright run PLAN <span class="whole">--engine</span> llama.cpp</code>'
     assert command in page_text(document_of(plan, "m"))
@@ -261,7 +324,9 @@ def test_commands_on_the_page_name_the_plans_file() -> None:
     timeless = random_problem(
         np.random.default_rng(3), n_ops=12, objective="throughput", constrained=False
     )
-    for shown in (plan, plan_for(timeless, np.arange(12) % 2)):
+    model = ModelSource("m.onnx", "0" * 64, "onnx")
+    for each in (plan, plan_for(timeless, np.arange(12) % 2)):
+        shown = replace(each, problem=replace(each.problem, source=model))
         page = page_text(plans_document(("net", shown), file="my plans/p.json"))
         visible = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
         assert " PLAN" not in visible

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from report.report_problems import layered_plan
+from report.report_problems import layered_plan, plan_for
 
+from placewright.core.plan import Plan
 from placewright.report.page import VIEWS, asset
-from placewright.report.page_document import document_of
+from placewright.report.page_document import document_of, plans_document
 
 _STUBS = """
 const calls = [];
@@ -70,8 +72,26 @@ for (const name of ["Timeline", "Graph"]) {
   zoom.zoomed({ transform: identity });
   answers[name].zoomed = [...calls];
 }
+const two = new root.State(JSON.parse(require("fs").readFileSync(process.argv[3])));
+try {
+  const { rows, value } = new root.Timeline(two, held({}), { style: {} });
+  answers.two = { labels: rows.map((row) => row.label), value };
+} catch (error) {
+  answers.two = { error: String(error) };
+}
 process.stdout.write(JSON.stringify(answers));
 """
+
+
+def _two_plans() -> tuple[tuple[str, Plan], tuple[str, Plan]]:
+    """The second one's links to the host have channels of their own, and half the speed."""
+    first = layered_plan(12)
+    cluster = first.problem.cluster
+    links = tuple(
+        replace(link, channel=None, bandwidth=link.bandwidth / 2.0) for link in cluster.links
+    )
+    problem = replace(first.problem, cluster=replace(cluster, links=links))
+    return ("one", first), ("two", plan_for(problem, first.placement.device_of))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +102,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     views = [asset(f"{name}.js") for name in VIEWS if name not in ("main", "charts", "moves")]
     (folder / "ask.js").write_text("\n".join([_STUBS, *views, _ASK]))
     (folder / "data.json").write_text(json.dumps(document_of(layered_plan(12), "net")))
-    command = ["node", str(folder / "ask.js"), str(folder / "data.json")]
+    (folder / "two.json").write_text(json.dumps(plans_document(*_two_plans())))
+    command = ["node", *(str(folder / name) for name in ("ask.js", "data.json", "two.json"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -113,6 +134,16 @@ def test_the_tip_stays_inside_the_window(name: str, answers: dict[str, Any]) -> 
     assert (tip["textContent"], tip["hidden"]) == ("text", False)
     assert tip["style"] == {"left": "252px", "top": "46px"}
     assert answers[name]["hidden"]
+
+
+def test_channels_of_the_second_plan_are_its_own(answers: dict[str, Any]) -> None:
+    found = answers["two"]
+    assert "error" not in found, found
+    (_, first), (_, other) = _two_plans()
+    assert "pcie" in found["labels"]
+    assert "2: pcie" not in found["labels"]
+    assert any(label.startswith("2: host → gpu:") for label in found["labels"])
+    assert found["value"] == other.value > first.value
 
 
 @pytest.mark.parametrize("name", ["Timeline", "Graph"])

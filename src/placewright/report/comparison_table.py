@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from placewright.core.plan import ALL_CORES, EVEN_SPLIT, LOWER_BOUND, PLAN, Plan, contender_of
+from placewright.core.quantities import counted
 from placewright.report.machine_speed import drifted, speed_note
-from placewright.report.tables import counted
 
 FORMAT = "placewright.comparison/1"
 NEAR = 1.02  # "within 2 % of the best known"
@@ -85,7 +85,7 @@ class ComparisonTable:
         bound = "No lower bound is known."
         if self.lower_bound > 0:
             gap = self.best_known / self.lower_bound - 1.0
-            best = f"; the best value is {gap:.1%} above it" if math.isfinite(gap) else ""
+            best = f"; the best value is {_share(gap)} above it" if math.isfinite(gap) else ""
             bound = f"Lower bound: {self.text_of(self.lower_bound)} ({self.bound_method}){best}."
         near = (
             "near best: evaluations until a run was within 2 % of the best value, and how many "
@@ -227,6 +227,7 @@ def _seconds(seconds: float) -> str:
 def _share(share: float) -> str:
     if not math.isfinite(share):
         return "-"
+    share = max(0.0, share)  # a sum of rounded numbers may lie below its bound
     return f"{share:.1%}" if share < 0.9995 else f"{share:.0%}"
 
 
@@ -274,7 +275,8 @@ def request_table(
                 "-" if expected is None else f"{expected / median - 1:+.1%}",
             ]
         )
-    rows.append([LOWER_BOUND, f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
+    least = f"{plan.lower_bound * 1e3:.2f} ms" if plan.lower_bound > 0 else "-"
+    rows.append([LOWER_BOUND, least, "-", "-", "-"])
     devices = {contender_of(device.name): device for device in plan.problem.cluster.devices}
     alone = {name: median for name, (median, _) in measured.items() if name in devices}
     scatter = {name: device.speed_scatter for name, device in devices.items()}

@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.charges import CHARGED
 from placewright.core.cluster import Cluster, Link
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_bytes, format_duration
+from placewright.core.quantities import counted, format_bytes, format_duration, value_text
 from placewright.report.page_times import computing_seconds
-from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
 
+_SAME = 1e-9  # relative difference of equal values, from rounding
+_LEAST_SHOWN = 1e-4  # relative difference
 _MOST_GROUPS = 40  # of moved units that are tried alone, those with most work first
 _MOST_EVENTS = 4_000_000  # units times groups: about a second of simulation
 DEVICE_COLUMNS = ("device", "units", "busy", "memory", "units then", "busy then", "memory then")
@@ -58,25 +60,32 @@ class Difference:
     groups: tuple[Moved, ...]
     same_problem: bool  # units, costs and devices are equal, so that values can be compared
     # value of the other plan's placement in the first plan's problem, if they are the same problem;
-    # links that were measured twice differ in their last digits
+    # inf if it breaks a constraint there
     other_value: float
     noise: str = ""  # clause about numbers of links and devices that differ, or ""
+    other_objective: str = ""  # of the other plan, if that is another, or ""
 
     def lines(self) -> list[str]:
         """Lines of text; the verdict first."""
-        unit = self.first.problem.value_unit
-        values = f"{value_text(self.first.value, unit)} and {value_text(self.other_value, unit)}"
-        lines = [f"{self._verdict()}: {values}"]
+        first, other = (plan.problem for plan in (self.first, self.other))
+        unit = (first if self.same_problem else other).value_unit
+        value = value_text(self.first.value, first.value_unit)
+        lines = [f"{self._verdict()}: {value} and {value_text(self.other_value, unit)}"]
         if not self.same_problem:
             lines.append("the problems differ (model, costs or devices): values do not compare")
-        elif self.noise:
+        if self.other_objective:
+            lines.append(
+                f"the other minimises {self.other_objective}: both values are {first.objective}"
+            )
+        if self.noise:
             lines.append(f"warning: {self.noise}; both values are by the first plan's numbers")
         searches = [search_text(plan.placer) for plan in (self.first, self.other)]
         both = f"found by {searches[0]}"
         lines.append(both if len(set(searches)) == 1 else f"{both}; the other by {searches[1]}")
         lines.append(f"{self.n_moved} of {self.n_common} ops are on another device")
         if self.only_first or self.only_other:
-            lines.append(f"{self.only_first} ops only in the first, {self.only_other} in the other")
+            mine = counted(self.only_first, "op")
+            lines.append(f"{mine} only in the first, {self.only_other} in the other")
         one, two = (crossing(plan) for plan in (self.first, self.other))
         lines.append(
             f"transfers between devices: {one[0]} with {format_bytes(one[1])}, then {two[0]} with "
@@ -89,10 +98,19 @@ class Difference:
             return "the placements are the same"
         if not self.same_problem or self.first.value <= 0:
             return "two plans"
-        change = self.other_value / self.first.value - 1.0
-        if change == 0:
-            return "the placements differ and are equally fast"
-        return f"the other is {abs(change):.2%} {'slower' if change > 0 else 'faster'}"
+        if math.isinf(self.other_value):
+            return "the other breaks a constraint of the first"
+        change, is_time = self.other_value / self.first.value - 1.0, self._is_time
+        if abs(change) <= _SAME:
+            return f"the placements differ and {'are equally fast' if is_time else 'take as much'}"
+        amount = f"{abs(change):.2%}" if abs(change) >= _LEAST_SHOWN else "less than 0.01%"
+        if is_time:
+            return f"the other is {amount} {'slower' if change > 0 else 'faster'}"
+        return f"the other takes {amount} {'more' if change > 0 else 'less'}"
+
+    @property
+    def _is_time(self) -> bool:
+        return self.first.problem.objective not in CHARGED
 
     def device_rows(self) -> list[list[str]]:
         """A row per device: units, busy time and memory, in the first plan and in the other."""
@@ -132,6 +150,7 @@ class Difference:
             "values": [self.first.value, self.other_value],
             "same_problem": self.same_problem,
             "noise": self.noise,
+            "other_objective": self.other_objective,
             "common_ops": self.n_common,
             "moved_ops": self.n_moved,
             "only_first": self.only_first,
@@ -160,7 +179,12 @@ def difference_of(first: Plan, other: Plan) -> Difference:
     same_units = has_same_units(first.problem, other.problem)
     same = same_units and _has_same_costs(first.problem, other.problem)
     noise = _noise(first.problem.cluster, other.problem.cluster) if same else ""
-    other_value = Simulator(first.problem).value(other.placement) if noise else other.value
+    objective = other.problem.objective
+    other_objective = objective if same and objective != first.problem.objective else ""
+    other_value = other.value
+    if noise or other_objective:  # the first plan's pins and limits do not bind the other
+        free = replace(first.problem, pins={}, limits={})
+        other_value = Simulator(free).value(other.placement)
     return Difference(
         first,
         other,
@@ -173,6 +197,7 @@ def difference_of(first: Plan, other: Plan) -> Difference:
         same_problem=same,
         other_value=other_value,
         noise=noise,
+        other_objective=other_objective,
     )
 
 

@@ -21,11 +21,10 @@ from placewright.core.op_patterns import ops_named
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_bytes
+from placewright.core.quantities import format_bytes, value_text
 from placewright.errors import GraphError
-from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
-from placewright.simulation.timeline import Step, Timeline
+from placewright.simulation.timeline import Timeline
 
 _MOST_DETAILED = 3  # devices whose difference is shown part by part
 _SAME = 1e-9  # relative difference of equal values, from rounding
@@ -331,17 +330,18 @@ def _waiting(plan: Plan, simulator: Simulator, unit: int) -> tuple[str, bool]:
         return "", False
     timeline = simulator.timeline(plan.placement)
     text, what, index = timeline.last_before(unit)
-    name = plan.problem.unit_graph.op_names[unit]
-    is_critical = any(step.what == name and step.index == unit for step in timeline.critical_path)
+    is_critical = any(
+        step.index == unit and not step.is_transfer for step in timeline.critical_path
+    )
     if index < 0:
         return "waited for nothing", is_critical
-    if what == "transfer":
+    kind, _, other = text.partition(" ")
+    if kind == "input" and what == "transfer":
         hop = timeline.transfers[index]
         ends = list(plan.problem.cluster.endpoint_index)
         seconds = value_text(hop.end - hop.start, plan.problem.time_unit)
         way = f"{ends[hop.source]} to {ends[hop.destination]}"
-        return f"waited for the transfer of {text[6:]} from {way} ({seconds})", is_critical
-    kind, _, other = text.partition(" ")
+        return f"waited for the transfer of {other} from {way} ({seconds})", is_critical
     words = {
         "input": "waited for its input from",
         "order": "stood in the order behind",
@@ -376,7 +376,7 @@ def _of_path(problem: Problem, timeline: Timeline) -> dict[str, float]:
     for step in timeline.critical_path:
         parts["waiting"] += step.start - until
         until = step.end
-        if not _is_unit(problem, timeline, step):
+        if step.is_transfer:
             parts["transfers"] += step.end - step.start
             continue
         device = int(timeline.device_of[step.index])
@@ -390,16 +390,6 @@ def _of_path(problem: Problem, timeline: Timeline) -> dict[str, float]:
         parts["cuts"] += step.end - step.start - own - slower - dispatch
     parts["waiting"] += timeline.value - until
     return parts
-
-
-def _is_unit(problem: Problem, timeline: Timeline, step: Step) -> bool:
-    """True if a step is a unit and not a transfer; an op may have the name of a transfer."""
-    at = step.index
-    return (
-        at < problem.n_units
-        and problem.unit_graph.op_names[at] == step.what
-        and (float(timeline.start[at]), float(timeline.end[at])) == (step.start, step.end)
-    )
 
 
 def _factors(problem: Problem, timeline: Timeline) -> list[float]:

@@ -12,8 +12,7 @@ import numpy as np
 from placewright.core.cluster import Cluster
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
-from placewright.core.quantities import format_bytes, format_duration
-from placewright.report.tables import plain_number
+from placewright.core.quantities import format_bytes, format_duration, plain_number
 
 _LAYER = "layers."
 

@@ -17,8 +17,8 @@ from string import Template
 from typing import Any
 
 from placewright.core.charges import amount_text
-from placewright.core.quantities import format_bytes, format_duration
-from placewright.report.tables import ShownTable, value_text
+from placewright.core.quantities import counted, format_bytes, format_duration, value_text
+from placewright.report.tables import ShownTable
 
 # In this order: each file uses only files before it.
 LIBRARIES = (
@@ -114,16 +114,12 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
         "verdict": _prose(plan["verdict"]["sentence"]),
         "next_step": _prose(plan["verdict"]["next"]),
         "facts": escape(
-            f"{counts['ops']:,} ops in {counts['units']:,} units, {counts['edges']:,} edges; "
+            f"{counted(counts['ops'], 'op')} in {counted(counts['units'], 'unit')}, "
+            f"{counted(counts['edges'], 'edge')}; "
             f"{document['objective']} under '{document['execution_model']}'; placed by "
             f"{plan['search']}"
         ),
-        "measured": _measured(
-            plan,
-            document["value_unit"],
-            document.get("file", "PLAN"),
-            is_sequential=document["execution_model"] == "sequential",
-        )
+        "measured": _measured(plan, document["value_unit"])
         + "".join(f"<p>left out: {_prose(what)}</p>" for what in plan["left_out"]),
         "devices": _devices(document),
         "critical": _critical(document),
@@ -187,15 +183,15 @@ def _prose(text: str) -> str:
     return re.sub(r"--[a-z][\w-]*", r'<span class="whole">\g<0></span>', shown)
 
 
-def _measured(plan: dict[str, Any], unit: str, file: str, *, is_sequential: bool) -> str:
+def _measured(plan: dict[str, Any], unit: str) -> str:
     rows = [["predicted", value_text(plan["value"], unit)]]
     measured = plan["measured"]
     if measured is None:
-        on_engine = f"`placewright run {file} --engine llama.cpp`"
-        command = on_engine if is_sequential else f"`placewright run {file}`"
-        rows.append(["measured", f"not yet: {command}"])
+        command = plan["run"]
+        rows.append(["measured", f"not yet: `{command}`" if command else "no"])
     else:
-        text = f"{format_duration(measured['median'])} (median of {measured['runs']} runs"
+        runs = counted(measured["runs"], "run")
+        text = f"{format_duration(measured['median'])} (median of {runs}"
         rows.append(["measured", f"{text}, quartiles {format_duration(measured['iqr'])} apart)"])
         if measured["error"] is not None:
             rows.append(["prediction error", f"{measured['error']:+.1%}"])
@@ -219,7 +215,7 @@ def _devices(document: dict[str, Any]) -> str:
             device["name"],
             str(counts[at]),
             value_text(busy[at], unit),
-            f"{busy[at] / plan['value']:.0%}" if plan["value"] > 0 else "-",
+            f"{busy[at] / plan['time']:.0%}" if plan["time"] > 0 else "-",
             format_bytes(plan["peaks"][device["name"]]),
             "no limit" if device["memory"] is None else format_bytes(device["memory"]),
         ]
@@ -227,7 +223,7 @@ def _devices(document: dict[str, Any]) -> str:
     ]
     for processor in document["processors"]:
         seconds = sum(busy[at] for at in processor["devices"])
-        share = f"{seconds / plan['value']:.0%}" if plan["value"] > 0 else "-"
+        share = f"{seconds / plan['time']:.0%}" if plan["time"] > 0 else "-"
         units = sum(counts[at] for at in processor["devices"])
         name = f"processor {processor['name']}"
         rows.append([name, str(units), value_text(seconds, unit), share, "-", "-"])
@@ -241,10 +237,10 @@ def _critical(document: dict[str, Any]) -> str:
         return ""
     steps = [_step(document, bool(is_hop), index) for is_hop, index in timeline["critical"]]
     computing = sum(step[4] for step in steps if not step[5])
-    total = max(plan["value"], 1e-300)
+    total = max(plan["time"], 1e-300)
     moving = sum(step[4] for step in steps if step[5])
     lines = (
-        f"<p>{len(steps):,} steps: {computing / total:.0%} of the time computing, "
+        f"<p>{counted(len(steps), 'step')}: {computing / total:.0%} of the time computing, "
         f"{moving / total:.0%} in transfers. Whatever makes a step shorter makes all of it "
         "faster, until another path is the longest.</p>"
     )
@@ -266,7 +262,7 @@ def _step(
         start, end = timeline["start"][index], timeline["end"][index]
         device = document["devices"][timeline["device"][index]]["name"]
         return names[index], device, start, end, end - start, False
-    hops, ends = timeline["hops"], document["endpoints"]
+    hops, ends = timeline["hops"], timeline["endpoints"]
     producer = document["graph"]["producer"][hops["tensor"][index]]
     what = "graph input" if producer < 0 else names[producer]
     way = f"{ends[hops['source'][index]]} → {ends[hops['target'][index]]}"
@@ -278,13 +274,13 @@ def _idle(document: dict[str, Any]) -> str:
     idle, plan, unit = document["plan"]["idle"], document["plan"], document["unit"]
     if idle is None:
         return ""
-    total = max(plan["value"], 1e-300)
+    total = max(plan["time"], 1e-300)
     bars, rows = [], []
     for at, device in enumerate(document["devices"]):
         parts = [("busy", idle["busy"][at]), *zip(idle["causes"], idle["idle"][at], strict=True)]
         pieces = "".join(
             f'<span class="part cause-{name.replace(" ", "-")}" style="width:{part / total:.4%}" '
-            f'title="{_CAUSE_TEXTS.get(name, name)}: {value_text(part, unit)}"></span>'
+            f'title="{escape(f"{_CAUSE_TEXTS.get(name, name)}: {value_text(part, unit)}")}"></span>'
             for name, part in parts
             if part > 0
         )
@@ -343,7 +339,7 @@ def _comparison(document: dict[str, Any]) -> str:
     other = document["other"]
     if other is None:
         return ""
-    lines = "".join(f"<p>{escape(line)}</p>" for line in other["lines"])
+    lines = "".join(f"<p>{_prose(line)}</p>" for line in other["lines"])
     columns = ["units", "from", "to", "moved alone", "all but it"]
     moved = html_table(columns, other["moved"][:_MOST_ROWS])
     devices = html_table(other["device_columns"], other["device_rows"])
@@ -365,8 +361,8 @@ def tables_page(title: str, shown: Sequence[str | ShownTable]) -> str:
         if isinstance(item, ShownTable):
             parts.append(html_table(item.columns, item.rows, item.title))
         elif item and not has_verdict:
-            parts.append(f'<p class="verdict">{escape(item)}</p>')
+            parts.append(f'<p class="verdict">{_prose(item)}</p>')
             has_verdict = True
         elif item:
-            parts.append(f"<p>{escape(item)}</p>")
+            parts.append(f"<p>{_prose(item)}</p>")
     return _PAGE.format(title=escape(title), styles=asset("page.css"), body="\n".join(parts))

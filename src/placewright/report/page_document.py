@@ -32,7 +32,13 @@ from placewright.report.page_times import (
     thinned,
     timeline_columns,
 )
-from placewright.report.verdict import alternatives_of, prediction_error, verdict_of
+from placewright.report.verdict import (
+    alternatives_of,
+    prediction_error,
+    run_command,
+    verdict_of,
+    with_plan_file,
+)
 from placewright.simulation.model import Simulator
 
 FORMAT = "placewright.report/1"
@@ -70,7 +76,6 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
             {"name": name, "devices": list(users)}
             for name, users in problem.cluster.shared_processors.items()
         ],
-        "endpoints": list(problem.cluster.endpoint_index),
         "units": _units(problem),
         "graph": page_graph(problem),
         "plan": plan_part(plan, simulator),
@@ -90,6 +95,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
             "next": verdict.next_step,
         },
         "value": plan.value,
+        "time": simulator.seconds(plan.placement),  # of an energy or a price, too
         "amounts": dict(plan.amounts) if len(plan.amounts) > 1 else {},
         "lower_bound": plan.lower_bound,
         "no_choice": no_choice(plan.problem),
@@ -97,6 +103,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "gap": finite(plan.gap),
         "status": plan.status,
         "measured": None if plan.measured is None else _measured(plan),
+        "run": run_command(plan),
         "placer": plan.placer.name,
         "seed": plan.placer.seed,
         "evaluations": plan.placer.evaluations,
@@ -245,10 +252,10 @@ def plans_document(
 def _name_file(document: dict[str, Any], file: str) -> None:
     """Name the plan's file in the commands that the page advises."""
     verdict, what_if = document["plan"]["verdict"], document["what_if"]
-    document["file"] = file
-    verdict["next"] = verdict["next"].replace(" PLAN`", f" {file}`")
+    verdict["next"] = with_plan_file(verdict["next"], file)
+    document["plan"]["run"] = with_plan_file(document["plan"]["run"], file)
     if "why_not" in what_if:
-        what_if["why_not"] = what_if["why_not"].replace(" PLAN ", f" {file} ")
+        what_if["why_not"] = with_plan_file(what_if["why_not"], file)
 
 
 def why_no_what_if(problem: Problem) -> str | None:

@@ -38,8 +38,8 @@ def timeline_columns(problem: Problem, timeline: Timeline) -> dict[str, Any]:
     Returns:
         ``device``, ``start``, ``end``, ``segment``, ``lane``, ``wait`` (one of the constants of
         this module) and ``wait_on`` (a unit, or for INPUT_BY_HOP a hop) have an entry per unit;
-        ``hops`` are sorted by start; ``channels`` are names; ``critical`` has pairs (is a hop,
-        index).
+        ``hops`` are sorted by start; ``channels`` and ``endpoints`` are names; ``critical`` has
+        pairs (is a hop, index).
     """
     kinds, others = _waits(timeline)
     return {
@@ -59,10 +59,8 @@ def timeline_columns(problem: Problem, timeline: Timeline) -> dict[str, Any]:
             "end": rounded(hop.end for hop in timeline.transfers),
         },
         "channels": channel_names(problem),
-        "critical": [
-            [int(step.what.startswith("transfer of ")), step.index]
-            for step in timeline.critical_path
-        ],
+        "endpoints": list(problem.cluster.endpoint_index),
+        "critical": [[int(step.is_transfer), step.index] for step in timeline.critical_path],
     }
 
 
@@ -70,11 +68,14 @@ def _waits(timeline: Timeline) -> tuple[list[int], list[int]]:
     kinds, others = [], []
     for unit in range(len(timeline.start)):
         text, what, index = timeline.last_before(unit)
+        word, _, name = text.partition(" ")
         kind = NONE
-        if index >= 0 and text.startswith("input"):
+        if index >= 0 and word == "input":
             kind = INPUT_BY_HOP if what == "transfer" else INPUT_OF_UNIT
         elif index >= 0:
-            kind = ORDER if text.startswith("order") else STREAM
+            kind = ORDER if word == "order" else STREAM
+            # A unit that takes no time holds it back; the index is that of its own cause.
+            index = timeline.problem.unit_graph.op_index[name]
         kinds.append(kind)
         others.append(index)
     return kinds, others
@@ -82,7 +83,8 @@ def _waits(timeline: Timeline) -> tuple[list[int], list[int]]:
 
 def _lanes(problem: Problem, timeline: Timeline) -> list[int]:
     """A stream for each unit, so that units of a device that overlap are drawn apart."""
-    free: list[list[float]] = [[0.0] * device.streams for device in problem.cluster.devices]
+    most = problem.n_units  # of a device may run at once, however many streams it has
+    free = [[0.0] * min(device.streams, most) for device in problem.cluster.devices]
     lane = [0] * problem.n_units
     for unit in timeline.order.tolist():
         ends = free[int(timeline.device_of[unit])]

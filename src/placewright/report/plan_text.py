@@ -23,9 +23,8 @@ from placewright.core.plan import (
     search_text,
 )
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_bytes, format_duration
+from placewright.core.quantities import counted, format_bytes, format_duration, value_text
 from placewright.core.source import ModelSource, calls_of, calls_text
-from placewright.report.tables import counted, value_text
 from placewright.simulation.model import Simulator
 
 
@@ -62,8 +61,12 @@ def _proven(plan: Plan) -> str:
     return f"lower bound{groups} {bound}{_by(plan)}, gap {plan.gap:.1%}"
 
 
-def plan_lines(plan: Plan, model: str) -> list[str]:
-    """The lines below the verdict: value, bound, gap, and the share of each device."""
+def plan_lines(plan: Plan, model: str, *, is_changed: bool = False) -> list[str]:
+    """The lines below the verdict: value, bound, gap, and the share of each device.
+
+    Args:
+        is_changed: ops were moved after the search.
+    """
     problem = plan.problem
     unit = problem.value_unit
     lines = [
@@ -76,7 +79,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         lines.append(f"of one sample: {amounts_text(plan.amounts)}")
     if calls := calls_of(problem.source):
         lines.append(f"the value is that of the mean call of {calls_text(calls)}; memory fits each")
-    lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
+    found = "moved from what was found by" if is_changed else "found by"
+    lines += [f"{found} {search_text(plan.placer)}", *loss_lines(problem.source)]
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
     segments = [0] * problem.n_devices
     for device, _ in plan.segments or ():
@@ -213,16 +217,28 @@ def default_text(plan: Plan, runtime: str, call: str | None) -> list[str]:
         runtime: its name if a command must name it; "" if it is the default one.
         call: expression that makes the model with the default in Python; None without one.
     """
-    problem = plan.problem
-    if problem.source is None or problem.source.path.startswith("module:"):
+    problem, source = plan.problem, plan.problem.source
+    if source is None or source.path.startswith("module:"):
         return [f"to run '{ALL_CORES}', call the unsplit model itself"]
-    words = [f"placewright place {shlex.quote(problem.source.path)} --devices cpu"]
+    words = [f"placewright place {shlex.quote(source.path)} --devices cpu", *_inputs(source)]
     if problem.objective == "training":
         words.append("--objective training")
     if runtime:
         words.append(f"--runtime {runtime}")
     lines = [f"a plan for '{ALL_CORES}': {' '.join(words)}"]
     return lines if call is None else [*lines, f"'{ALL_CORES}' in Python: {call}"]
+
+
+def _inputs(source: ModelSource) -> list[str]:
+    """Options that give a model's inputs the shapes and values that they have in a plan."""
+    values = {} if source.signature is None else source.signature.values
+    given = [
+        (option, f"{name}={','.join(map(str, numbers))}")
+        for option, row in (("shape", source.shapes), ("value", values))
+        for name, numbers in row.items()
+        if numbers
+    ]
+    return [f"--{option} {shlex.quote(text)}" for option, text in given]
 
 
 def is_all_on(plan: Plan, device: int | None) -> bool:

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from placewright.core.cluster import OCCUPIES
-from placewright.core.quantities import format_bytes, format_duration
-from placewright.report.tables import counted
+from placewright.core.quantities import counted, format_bytes, format_duration
 
 CLOSE = 0.05  # measured values that differ by less decide nothing
 RULE_COLUMNS = ("copies occupy", "median error", "lowest", "highest", "split or not")
@@ -117,7 +116,7 @@ class Replay:
         if not self.has_split:
             copies = "no plan uses several devices, so that rules about copies make no difference"
         lines = [
-            f"{self.title}: median error {middle:.1%} ({low:+.1%} to {high:+.1%}) of "
+            f"{self.title}: median error {_amount(middle)} ({_signed(low)} to {_signed(high)}) of "
             f"{counted(len(self.judged), 'plan')}; {copies}",
             f"source: {self.source}; license: {self.license}",
         ]
@@ -125,7 +124,7 @@ class Replay:
             speed = "no limit" if copy.per_byte == 0 else f"{format_bytes(1 / copy.per_byte)}/s"
             lines.append(
                 f"copies {copy.source} -> {copy.destination}: {format_duration(copy.latency)} and "
-                f"{speed}, from {copy.samples} measured copies"
+                f"{speed}, from {counted(copy.samples, 'measurement')}"
             )
         wrong = [
             decision.case for decision in self.decisions(self.rule) if decision.verdict == "wrong"
@@ -141,14 +140,14 @@ class Replay:
             low, high, middle = _range(self.judged, rule)
             right = _counts(self.decisions(rule))
             told = f"{right['right']} right, {right['wrong']} wrong, {right['close']} close"
-            rows.append([rule, f"{middle:.1%}", f"{low:+.1%}", f"{high:+.1%}", told])
+            rows.append([rule, _amount(middle), _signed(low), _signed(high), told])
         return rows
 
     def group_rows(self) -> list[list[str]]:
         """Errors of each group, by label."""
         return [
-            [f"{label} {value}", str(entry["plans"]), f"{entry['median']:.1%}",
-             f"{entry['low']:+.1%}", f"{entry['high']:+.1%}"]
+            [f"{label} {value}", str(entry["plans"]), _amount(entry["median"]),
+             _signed(entry["low"]), _signed(entry["high"])]
             for label, groups in self._groups().items()
             for value, entry in groups.items()
         ]  # fmt: skip
@@ -157,7 +156,7 @@ class Replay:
         """Every plan."""
         return [
             [plan.case, plan.name, format_duration(plan.measured),
-             format_duration(plan.predicted[self.rule]), f"{plan.error(self.rule):+.1%}"]
+             format_duration(plan.predicted[self.rule]), _signed(plan.error(self.rule))]
             for plan in self.plans
         ]  # fmt: skip
 
@@ -200,6 +199,16 @@ class Replay:
                 entry = {"plans": len(plans), "median": middle, "low": low, "high": high}
                 found.setdefault(label, {})[value] = entry
         return found
+
+
+def _amount(error: float) -> str:
+    """The amount of an error; "-" if the plan is infeasible."""
+    return f"{error:.1%}" if math.isfinite(error) else "-"
+
+
+def _signed(error: float) -> str:
+    """An error with its sign; "-" if the plan is infeasible."""
+    return f"{error:+.1%}" if math.isfinite(error) else "-"
 
 
 def _median(plans: Iterable[ReplayedPlan], rule: str) -> float:

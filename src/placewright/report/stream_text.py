@@ -9,9 +9,8 @@ import numpy as np
 
 from placewright.core.plan import PLAN
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_bytes, format_duration
+from placewright.core.quantities import counted, format_bytes, format_duration, value_text
 from placewright.report.machine_speed import speed_note
-from placewright.report.tables import counted, value_text
 from placewright.simulation.stream.play import Stream
 
 
@@ -45,8 +44,8 @@ def stream_lines(problem: Problem, stream: Stream) -> list[str]:
     seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6}.get(unit)
     rate = f", {stream.rate / seconds:.4g} samples/s" if seconds else ""
     return [
-        f"{len(stream.finish)} samples, at most {stream.in_flight} in flight, "
-        f"{len(stream.segments)} segments each",
+        f"{counted(len(stream.finish), 'sample')}, at most {stream.in_flight} in flight, "
+        f"{counted(len(stream.segments), 'segment')} each",
         f"a sample each {value_text(stream.steady.period, unit)} once the pipeline is full "
         f"({steady}{rate})",
         f"filled after {value_text(stream.fill, unit)}, drained in "
@@ -175,7 +174,7 @@ def _compared(document: Mapping[str, Any]) -> str:
     if document["random_ops"]:
         return "other outputs"
     updated = document["updated_tensors"]
-    return f"loss and {updated} updated tensors" if updated else "outputs"
+    return f"loss and {counted(updated, 'updated tensor')}" if updated else "outputs"
 
 
 def run_verdict(device: str, ratio: tuple[float, float, float], *, is_split: bool) -> str:

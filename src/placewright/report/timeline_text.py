@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.report.tables import short_name, value_text
+from placewright.core.quantities import value_text
+from placewright.report.tables import short_name
 from placewright.report.terminal import wrapped
 from placewright.simulation.model import Simulator
-from placewright.simulation.timeline import Step, Timeline
+from placewright.simulation.timeline import Timeline
 
 
 def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
@@ -295,18 +296,13 @@ def _critical_bar(problem: Problem, timeline: Timeline, letters: dict[str, str],
     names = problem.cluster.device_names
     middles = (np.arange(cells) + 0.5) * (timeline.value / cells)
     bar = [" "] * cells
-    for step, is_unit in _steps(problem, timeline.critical_path):
-        mark = letters.get(names[int(timeline.device_of[step.index])], "?") if is_unit else _SENT
+    for step in timeline.critical_path:
+        device = None if step.is_transfer else names[int(timeline.device_of[step.index])]
+        mark = _SENT if device is None else letters.get(device, "?")
         first, last = np.searchsorted(middles, [step.start, step.end]).tolist()
         for at in range(first, last):
             bar[at] = mark
     return "".join(bar)
-
-
-def _steps(problem: Problem, path: Iterable[Step]) -> Iterable[tuple[Step, bool]]:
-    names = problem.unit_graph.op_names
-    for step in path:
-        yield step, step.index < len(names) and names[step.index] == step.what
 
 
 def _cut(name: str, room: int, plain: bool) -> str:

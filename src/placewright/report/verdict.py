@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of, no_choice
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_duration
+from placewright.core.quantities import format_duration, value_text
+from placewright.core.source import CLUSTER, calls_of
 from placewright.errors import InfeasibleError, InputError
-from placewright.report.tables import value_text
 from placewright.simulation.model import Simulator
 
 STREAM_SAMPLES = 24  # samples of a simulated stream
@@ -311,9 +313,10 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     why = "which was faster on the hardware"
     if seconds is not None and seconds >= plan.measured.median:
         why = "which was recommended when this plan was measured"
-    answer = "split" if name == SEARCHED else "do not split"
-    word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
+    splits = {SEARCHED: "Run what the search found", EVEN_SPLIT: "Split evenly"}
+    word = splits.get(name, f"Do not split: use '{name}'")
     text = f"{word}, {why}{beside}; {proof}."
+    answer = "split" if name in splits else "do not split"
     return PlanVerdict(answer, text, f"Run '{name}' instead of this plan.")
 
 
@@ -326,6 +329,26 @@ def prediction_error(plan: Plan) -> float | None:
     return plan.value * scale / plan.measured.median - 1.0
 
 
+def run_command(plan: Plan) -> str:
+    """The command that measures a plan on the hardware, with PLAN for its file; "" if none can."""
+    problem = plan.problem
+    if problem.source is None or calls_of(problem.source):
+        return ""
+    if CLUSTER in problem.source.options:
+        return "placewright run PLAN --engine llama.cpp"
+    if problem.costs.source != "measured" or problem.time_unit != "s":
+        return ""
+    if isinstance(problem.execution_model, Event):
+        return "placewright run PLAN"
+    is_streamed = problem.objective == "throughput"
+    return "placewright run PLAN --samples 200" if is_streamed else ""
+
+
+def with_plan_file(text: str, file: str) -> str:
+    """Advice with the file of a plan in place of PLAN in its commands."""
+    return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: file, text)
+
+
 def _next(plan: Plan) -> str:
     error = prediction_error(plan)
     if error is not None and abs(error) > _OFF:
@@ -336,9 +359,9 @@ def _next(plan: Plan) -> str:
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
         longer = "`placewright place MODEL --placer auto --budget 5m`"
         return f"A longer search may close the gap: {longer}."
-    is_here = plan.problem.source is not None and plan.problem.costs.source == "measured"
-    if is_here and plan.measured is None:
-        return "`placewright run PLAN` runs it and compares outputs and time."
+    is_here = plan.measured is None and plan.problem.costs.source == "measured"
+    if is_here and (command := run_command(plan)):
+        return f"`{command}` runs it and compares outputs and time."
     if plan.status == "optimal" or plan.gap <= _CLOSED:
         return (
             "By these costs no placement gains more; only other devices, links or kernels can. See "

@@ -48,10 +48,11 @@ class Step:
     """One step of the critical path: a unit or a transfer, and the reason why it began then."""
 
     what: str
-    index: int
+    index: int  # of the unit or of the transfer
     start: float
     end: float
     reason: str
+    is_transfer: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +238,7 @@ class _Reasons:
                 hop = self.transfers[index]
                 reason, before, at = self._before_hop(index)
                 start, end, what = hop.start, hop.end, f"transfer of {self._name(hop.tensor)}"
-            steps.append(Step(what, index, start, end, reason))
+            steps.append(Step(what, index, start, end, reason, kind == "transfer"))
             kind, index = before, at
         return tuple(reversed(steps))
 

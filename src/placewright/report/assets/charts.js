@@ -29,7 +29,7 @@
   function memoryChart(holder, state) {
     const curves = state.data.plan.memory;
     if (!curves) return null;
-    const times = [...new Set([...curves.flatMap((curve) => curve.times), state.data.plan.value])].sort((a, b) => a - b);
+    const times = [...new Set([...curves.flatMap((curve) => curve.times), state.data.plan.time])].sort((a, b) => a - b);
     const highest = Math.max(...curves.map((curve) => Math.max(...curve.bytes)));
     const stepped = globalThis.uPlot.paths.stepped({ align: 1 });
     const series = [{ label: "time", value: (_, v) => (v === null ? "-" : timeText(v, state.unit)) }];

@@ -1,7 +1,7 @@
 // What is known of the op, transfer or group that is selected, with ways to its neighbours.
 (function (root) {
   "use strict";
-  const { timeText, bytesText } = root;
+  const { timeText, bytesText, counted } = root;
   const MOST = 12;
 
   const line = (text) => Object.assign(document.createElement("p"), { textContent: text });
@@ -29,7 +29,7 @@
       const { data, current } = state;
       const kind = data.units.kinds[data.units.kind[unit]];
       const device = state.devices[current.device[unit]].name;
-      const ops = data.units.ops ? `, ${data.units.ops[unit]} ops` : "";
+      const ops = data.units.ops ? `, ${counted(data.units.ops[unit], "op")}` : "";
       const parts = [line(`${state.names[unit]}: ${kind} on ${device}${ops}`)];
       if (current.hasTimeline) {
         const [start, end] = [current.start[unit], current.end[unit]];
@@ -72,7 +72,7 @@
       const counts = state.devices.map(() => 0);
       units.forEach((unit) => { counts[state.current.device[unit]] += 1; });
       const shares = counts.map((count, at) => (count > 0 ? `${count} on ${state.devices[at].name}` : "")).filter(Boolean);
-      return [line(`${state.nodeName(node)}: ${units.length} units, ${shares.join(", ")}`)];
+      return [line(`${state.nodeName(node)}: ${counted(units.length, "unit")}, ${shares.join(", ")}`)];
     }
   }
 

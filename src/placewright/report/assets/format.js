@@ -23,6 +23,8 @@
     return `${Math.round(value)} B`;
   }
 
+  const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
+
   const shortText = (text, room) => {
     if (text.length <= room) return text;
     return room < 4 ? "" : `…${text.slice(1 - room)}`;
@@ -48,6 +50,6 @@
   }
 
   Object.assign(root, {
-    timeText, bytesText, shortText, deviceColour, textOn, styleColour, fillBox,
+    timeText, bytesText, counted, shortText, deviceColour, textOn, styleColour, fillBox,
   });
 })((globalThis.placewright = globalThis.placewright || {}));

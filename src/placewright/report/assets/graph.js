@@ -1,7 +1,7 @@
 // The graph: groups that open and close; zoom, pan, choose by pointer and keys; find by name.
 (function (root) {
   "use strict";
-  const { GraphPicture, ZoomCanvas, deviceCounts, styleColour } = root;
+  const { GraphPicture, ZoomCanvas, counted, deviceCounts, styleColour } = root;
   const d3 = globalThis.d3;
   const MOST_FOUND = 30;
 
@@ -92,7 +92,7 @@
       const unit = this.state.data.graph.unit[node];
       this.tip.hidden = node === 0;
       if (node === 0) return;
-      const what = unit >= 0 ? this.state.devices[this.state.current.device[unit]].name : `${this.state.unitsOf(node).length} units`;
+      const what = unit >= 0 ? this.state.devices[this.state.current.device[unit]].name : counted(this.state.unitsOf(node).length, "unit");
       this.showTip(event, `${this.state.nodeName(node)}\n${what}`);
     }
 

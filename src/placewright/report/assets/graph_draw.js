@@ -1,7 +1,7 @@
 // Draws the graph: boxes that were laid out before, those in view and large enough to see.
 (function (root) {
   "use strict";
-  const { fillBox, textOn, shortText } = root;
+  const { counted, fillBox, textOn, shortText } = root;
   const SMALL = 2; // pixels below which a box is not drawn
   const TITLE = 0.12; // of a group's height; the layout left it free
 
@@ -76,7 +76,7 @@
       });
       this.outline([x, y, width, height], marks.line, 1);
       if (width < 46 || height < 22) return;
-      this.label(node, [x, y, width, height - bar], `${total} units`);
+      this.label(node, [x, y, width, height - bar], counted(total, "unit"));
     }
 
     drawOpen(node, box) {

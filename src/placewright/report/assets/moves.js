@@ -30,10 +30,11 @@
     check() {
       if (this.reason) return null;
       const { value } = simulate(this.model, this.state.plan.device, this.model.order);
-      const difference = Math.abs(value - this.state.plan.value) / Math.max(this.state.plan.value, 1e-300);
+      const stated = this.state.data.plan.value;
+      const difference = Math.abs(value - stated) / Math.max(stated, 1e-300);
       if (!(difference <= CLOSE)) {
         this.output.textContent = `This page's simulation gives ${timeText(value, this.state.unit)} for the plan, `
-          + `the plan says ${timeText(this.state.plan.value, this.state.unit)}: do not trust what it says of moves.`;
+          + `the plan says ${timeText(stated, this.state.unit)}: do not trust what it says of moves.`;
         this.output.className = "worse";
       }
       return difference;

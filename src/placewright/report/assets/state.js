@@ -9,7 +9,7 @@
       this.unit = data.unit;
       this.names = data.units.names;
       this.devices = data.devices;
-      this.plan = { value: data.plan.value, device: data.plan.device, ...(data.plan.timeline || {}) };
+      this.plan = { value: data.plan.time, device: data.plan.device, ...(data.plan.timeline || {}) };
       this.plan.hasTimeline = Boolean(data.plan.timeline);
       this.current = this.plan;
       this.selected = null;
@@ -100,7 +100,7 @@
       const producer = this.data.graph.producer[tensor];
       const made = producer < 0 ? 0 : view.end[producer];
       const late = hops.start[other] - made;
-      const ends = this.data.endpoints;
+      const ends = view.endpoints ?? this.plan.endpoints;
       const way = `${ends[hops.source[other]]} → ${ends[hops.target[other]]}`;
       const busy = late > 1e-9 * view.value ? `, whose channel was busy for ${root.timeText(late, this.unit)} before` : "";
       return `waited for the transfer of ${this.tensorName(tensor)} (${way}${busy})`;

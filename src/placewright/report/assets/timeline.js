@@ -18,12 +18,13 @@
     collect() {
       const { state } = this;
       this.rows = timelineRows(state, state.current, "");
+      this.value = state.current.value || 1;
       const other = state.data.other;
       if (other?.plan?.timeline && other.same_units) {
-        const view = { ...other.plan.timeline, value: other.plan.value };
+        const view = { ...other.plan.timeline, value: other.plan.time };
         this.rows.push(...timelineRows(state, view, "2: "));
+        this.value = Math.max(this.value, view.value);
       }
-      this.value = Math.max(state.current.value, other?.plan?.value ?? 0) || 1;
       const critical = state.current.critical ?? [];
       this.criticalUnits = new Set(critical.filter(([isHop]) => !isHop).map(([, at]) => at));
       this.criticalHops = new Set(critical.filter(([isHop]) => isHop).map(([, at]) => at));

@@ -65,12 +65,12 @@
       if (new Set(units.map((unit) => view.device[unit])).size < 2) return;
       rows.push(new Row(`${prefix}processor ${name}`, "unit", units, view.start, view.end));
     });
-    const hops = state.data.plan.timeline.channels.map(() => []);
+    const channels = view.channels ?? state.plan.channels; // those of another plan may be others
+    const hops = channels.map(() => []);
     view.hops.channel.forEach((channel, hop) => hops[channel].push(hop));
     hops.forEach((items, channel) => {
       if (items.length === 0) return;
-      const name = prefix + state.data.plan.timeline.channels[channel];
-      rows.push(new Row(name, "hop", items, view.hops.start, view.hops.end));
+      rows.push(new Row(prefix + channels[channel], "hop", items, view.hops.start, view.hops.end));
     });
     rows.forEach((row) => { row.view = view; });
     return rows;
