@@ -118,6 +118,10 @@ def test_what_cannot_be_said(path: Path, tmp_path: Path) -> None:
     for form in ("onnx-layers", "onnx-segments"):
         with pytest.raises(InexpressibleError, match=r"\.onnx"):
             export(other, form, tmp_path / "x")
+    for name in ("cpu,0", "cpu;", "(cpu)", "=cpu", " cpu"):
+        named = plan_of_file(path, [Device(name, options=CPU), CORES[1]], split=99)
+        with pytest.raises(InexpressibleError, match="rename it in a cluster file"):
+            export(named, "onnx-layers", tmp_path / "x")
     with pytest.raises(UnknownNameError, match="unknown export format 'banana'"):
         export(other, "banana", tmp_path / "x")
     assert not (tmp_path / "x").exists()

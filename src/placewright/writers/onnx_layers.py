@@ -19,6 +19,7 @@ from placewright.errors import InexpressibleError, MissingExtraError, StalePlanE
 
 OPTION = "session.layer_assignment_settings"
 _ANNOTATION = "layer_ann"
+_MARKS = re.compile(r"[(),;=]|^\s|\s$")
 _CUDA = re.compile(r"cuda:(\d+)")
 _DESIGNATORS = {"CPUExecutionProvider": "cpu", "DmlExecutionProvider": "dml"}
 
@@ -124,6 +125,11 @@ def designator(device: Device) -> str:
     Raises:
         InexpressibleError: it has none.
     """
+    if _MARKS.search(device.name):  # the name is also that of an annotation
+        raise InexpressibleError(
+            f"device '{device.name}' has a mark in its name by which ONNX Runtime divides a layer "
+            "assignment; rename it in a cluster file"
+        )
     if "provider" not in device.options and device.kind != "cpu":
         name = _CUDA.fullmatch(device.name)
         if name is None:
