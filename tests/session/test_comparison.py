@@ -11,6 +11,7 @@ import pytest
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
+from placewright.errors import FileFormatError, InputError
 from placewright.placers.bases import anytime
 from placewright.session import comparison
 from placewright.simulation.bounds.lower import lower_bound
@@ -59,6 +60,30 @@ def test_the_bound_has_the_seconds_of_one_run(
     )
     comparison.compare(problem, ["single"], 1, Budget(seconds=7.0, core_seconds=3.0))
     assert limits == [3.0]
+
+
+def test_runs_of_another_evaluator_are_not_mixed(problem: Problem, tmp_path: Path) -> None:
+    """Files without the evaluator are of simulated values."""
+    path, budget = tmp_path / "c.json", Budget(evaluations=5)
+    first = comparison.compare(problem, ["random"], 1, budget, results_path=path)
+    with pytest.raises(InputError, match="or of another evaluator; give another file"):
+        comparison.compare(
+            problem, ["random"], 1, budget, measure=lambda placement: 1.0, results_path=path
+        )
+    document = json.loads(path.read_text())
+    del document["evaluator"]
+    path.write_text(json.dumps(document))
+    again = comparison.compare(problem, ["random"], 1, budget, results_path=path)
+    assert again.runs == first.runs
+
+
+@pytest.mark.parametrize("bound", [None, [1.0], ["x", "y"], 3])
+def test_a_damaged_bound_is_refused(problem: Problem, bound: object, tmp_path: Path) -> None:
+    path, budget = tmp_path / "c.json", Budget(evaluations=5)
+    comparison.compare(problem, ["random"], 1, budget, results_path=path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "computed_bound": bound}))
+    with pytest.raises(FileFormatError, match="are damaged"):
+        comparison.compare(problem, ["random"], 1, budget, results_path=path)
 
 
 def test_measured_values_have_no_bound(problem: Problem) -> None:

@@ -38,6 +38,7 @@ from placewright.placers.registry import (
 )
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.report.time_left import KERNELS, Report, no_report, rough_duration
+from placewright.session.request import EVALUATORS
 from placewright.session.search import search
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
@@ -47,10 +48,11 @@ from placewright.workers.tasks import Done, Shared, Task
 
 
 class ComparisonFile:
-    """The runs on one problem with one budget.
+    """The runs on one problem with one budget and one evaluator.
 
     Args:
         path: JSON file, read now where it exists; None keeps the runs in memory only.
+        evaluator: of all runs, one of `EVALUATORS`.
 
     Attributes:
         runs: (placer, seed) -> run.
@@ -58,10 +60,12 @@ class ComparisonFile:
 
     Raises:
         FileFormatError: the file is damaged or of another format.
-        InputError: it belongs to another problem or budget.
+        InputError: it belongs to another problem, budget or evaluator.
     """
 
-    def __init__(self, path: str | Path | None, problem: Problem, budget: Budget) -> None:
+    def __init__(
+        self, path: str | Path | None, problem: Problem, budget: Budget, evaluator: str
+    ) -> None:
         self.runs: dict[tuple[str, int], Run] = {}
         self.bound: tuple[float, str] | None = None
         self._path = None if path is None else Path(path)
@@ -71,17 +75,17 @@ class ComparisonFile:
             "evaluations": budget.evaluations,
             "budget_seconds": budget.seconds,
             "budget_core_seconds": budget.core_seconds,
+            "evaluator": evaluator,
         }
         if self._path is not None and self._path.exists():
             document = _read(self._path)
+            document.setdefault("evaluator", EVALUATORS[0])  # of files without it
             if {name: document.get(name) for name in self._key} != self._key:
                 raise InputError(
-                    f"'{path}' holds results of another problem or budget; give another file"
+                    f"'{path}' holds results of another problem or budget, or of another "
+                    "evaluator; give another file"
                 )
-            self.runs = {(run.placer, run.seed): run for run in _runs(self._path, document)}
-            if "computed_bound" in document:
-                value, method = document["computed_bound"]
-                self.bound = float(value), str(method)
+            self.runs, self.bound = _content(self._path, document)
 
     def add(self, run: Run) -> None:
         """Add a run and write all runs."""
@@ -121,17 +125,35 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _runs(path: Path, document: Mapping[str, Any]) -> list[Run]:
+def _content(
+    path: Path, document: Mapping[str, Any]
+) -> tuple[dict[tuple[str, int], Run], tuple[float, str] | None]:
+    """The runs and the bound in a results file.
+
+    Raises:
+        FileFormatError: it is damaged.
+    """
     try:
-        return [_run_from(entry) for entry in document["runs"]]
+        runs = [_run_from(entry) for entry in document["runs"]]
+        bound = None
+        if "computed_bound" in document:
+            value, method = document["computed_bound"]
+            bound = _value_from(value), str(method)
     except (ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"results '{path}' are damaged: {error}") from error
+    return {(run.placer, run.seed): run for run in runs}, bound
+
+
+def _value_from(value: Any) -> float:
+    return math.inf if value is None else float(value)
 
 
 def _run_from(entry: Mapping[str, Any]) -> Run:
-    value = math.inf if entry["value"] is None else float(entry["value"])
     history = tuple((int(n), float(v)) for n, v in entry["history"])
-    return Run(**{**entry, "value": value, "history": history})
+    numbers = {name: float(entry[name]) for name in ("seconds", "lower_bound") if name in entry}
+    counts = {name: int(entry[name]) for name in ("seed", "evaluations")}
+    value = _value_from(entry["value"])
+    return Run(**{**entry, **numbers, **counts, "value": value, "history": history})
 
 
 def _text(document: Mapping[str, Any]) -> str:
@@ -172,13 +194,14 @@ def compare(
     Raises:
         UnknownNameError: there is no such placer.
         InputError: no placer or seed is asked for, a placer does not support the problem, or the
-            results file belongs to another problem or budget.
+            results file belongs to another problem, budget or evaluator.
     """
     for name, placer in made_placers(placers, seeds).items():
         reason = why_not(placer, problem)
         if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
-    store = ComparisonFile(results_path, problem, budget)
+    evaluator = EVALUATORS[0 if measure is None else 1]
+    store = ComparisonFile(results_path, problem, budget, evaluator)
     names = tuple(dict.fromkeys(placers))
     # All placers with one seed, then with the next: soon there is a pace of each.
     missing = [(n, seed) for seed in range(seeds) for n in names if (n, seed) not in store.runs]
