@@ -28,6 +28,10 @@ from placewright.testing.problems import random_problem
         ("devices --catalogue", "devices --catalogue=*"),
         ("devices --catalogue --json", "devices --catalogue=* --json"),
         ("devices --catalogue rtx", "devices --catalogue rtx"),
+        ("graph m --ops", "graph m --ops=*"),
+        ("graph --ops zoo:gnmt", "graph --ops=* zoo:gnmt"),
+        ("graph --ops hf:/", "graph --ops=* hf:/"),
+        (f"graph m --ops {'relu;' * 90}", f"graph m --ops {'relu;' * 90}"),
     ],
 )
 def test_what_follows_is_a_value_where_it_looks_like_one(said: str, meant: str) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from cli.runner import InProcess
+
+from placewright.suites import tarnawski
 
 LEARNED = ("bench", "learned", "--clusters", "2gpu", "--evaluations", 40, "--results", "l.json")
 
@@ -64,3 +68,25 @@ def test_learned_refuses_what_it_does_not_know(tmp_path: Path, cli: InProcess) -
         done = cli(*LEARNED, "--models", model, cwd=tmp_path)
         assert done.returncode == 2
         assert "unknown zoo model 'rnnln'" in done.stderr
+
+
+def test_a_run_without_a_placement_is_noted_by_its_status(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(folder: Path, **options: Any) -> list[tarnawski.BenchmarkRow]:
+        found = [(None, "infeasible"), (12.3456789, "feasible")]
+        rows = [
+            tarnawski.BenchmarkRow("w", "heft", value, 0.0, None, status, 1.0, 0, "")
+            for value, status in found
+        ]
+        options["on_ahead"](len(rows))
+        for row in rows:
+            options["on_row"](row)
+        return rows
+
+    monkeypatch.setattr(tarnawski, "run_tarnawski_benchmark", run)
+    done = cli("bench", "tarnawski", "--data", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2: w heft: infeasible" in done.stderr
+    assert "2 of 2: w heft: 12.3457 ms" in done.stderr
+    assert "None" not in done.stderr

@@ -21,7 +21,9 @@ from cli.runner import InProcess
 from support.model_files import make_onnx
 from support.warm import COMMAND, Warm
 
+from placewright.isolation import command as command_of_isolation
 from placewright.isolation import confined
+from placewright.isolation.command import IsolatedCommand
 from placewright.isolation.confined import lacks_call_filter, lacks_file_rules
 from placewright.profiling.store import CostStore
 
@@ -299,6 +301,26 @@ def test_a_system_that_cannot_says_so(
     assert result.stderr == (
         "placewright: --isolate is not possible here: the kernel has no Landlock\n"
     )
+
+
+def test_the_plans_of_several_sizes_come_to_their_places(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_onnx(tmp_path)
+    asked: list[IsolatedCommand] = []
+
+    def noted(command: IsolatedCommand) -> int:
+        asked.append(command)
+        return 0
+
+    monkeypatch.setattr(command_of_isolation, "run_isolated", noted)
+    words = ("--shape", "x=1,4|2,4", "-o", "p.json", "--isolate")
+    assert cli("place", "m.onnx", *words, cwd=tmp_path).returncode == 0
+    (command,) = asked
+    assert [str(path) for path in command.outputs["output"]] == [
+        "p.json", "p.problem.json",
+        "p-x=1x4.json", "p-x=1x4.problem.json", "p-x=2x4.json", "p-x=2x4.problem.json",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +12,26 @@ import pytest
 from writers.plans import plan_with
 
 from placewright.cli.place import print_plan
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad, Sequential
 from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import op_named
-from placewright.core.plan import _cut
-from placewright.core.source import ModelSource
+from placewright.core.placement import Placement
+from placewright.core.plan import EVEN_SPLIT, Measurement, _cut
+from placewright.core.solution import Solution
+from placewright.core.source import Call, ModelSource, Port, Signature, calls_option
 from placewright.errors import GraphError
 from placewright.io.content import one_line
-from placewright.report.plan_text import plan_lines
+from placewright.report.page import page_text
+from placewright.report.page_document import plans_document
+from placewright.report.plan_text import default_text, plan_lines
+from placewright.report.stream_text import stream_lines
 from placewright.report.verdict import verdict_lines
+from placewright.session.plans import plan_of, simulated
 from placewright.simulation.model import Simulator
 
 
@@ -85,6 +94,76 @@ def test_only_what_can_run_here_is_advised_to_run(source: str, is_here: bool) ->
     problem = replace(plan.problem, costs=table, source=model)
     told = " ".join(verdict_lines(replace(plan, problem=problem, lower_bound=plan.value)))
     assert ("`placewright run PLAN` runs it" in told) == is_here
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "command"),
+    [
+        (EVENT, {}, "`placewright run PLAN` runs it"),
+        (MaxLoad(), {}, "`placewright run PLAN --samples 200` runs it"),
+        (Sequential(), {}, ""),
+        (EVENT, calls_option([Call(1, {}), Call(2, {"x": (1,)})]), ""),
+    ],
+)
+def test_the_advised_command_runs_such_a_plan(
+    model: ExecutionModel, options: dict[str, str], command: str
+) -> None:
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
+    source = ModelSource(path="m.onnx", format="onnx", sha256="0" * 64, options=options)
+    here = replace(plan, problem=replace(plan.problem.under(model), source=source))
+    told = verdict_lines(replace(here, lower_bound=plan.value))[1]
+    assert command in told
+    assert ("placewright run" in told) == bool(command)
+    page = page_text(plans_document(("m", here), file="p.json"))
+    shown = command.partition(" runs")[0].replace("PLAN", "p.json").strip("`")
+    visible = re.sub('<span class="whole">|</span>', "", page)
+    assert (f"not yet: <code>{shown}</code>" in visible) == bool(command)
+
+
+def test_a_placement_with_moved_ops_was_not_found_by_a_search() -> None:
+    plan = plan_with(chain("a"), [Device("x"), Device("y")], lambda op: 0)
+    lines = plan_lines(plan, "m", is_changed=True)
+    assert "moved from what was found by manual, seed 0, 0 evaluations" in lines
+
+
+def test_the_command_for_the_default_gives_inputs_as_they_were() -> None:
+    plan = plan_with(chain("a"), [Device("cpu:0"), Device("cpu:1")], lambda op: 0)
+    ports = (Port("x y", (1, 3), "f32", 0), Port("sr", (), "i64", 1, value=(16000,)))
+    source = ModelSource(
+        "m.onnx", "0" * 64, "onnx", {"x y": (1, 3), "sr": ()}, signature=Signature(ports, ())
+    )
+    (line,) = default_text(replace(plan, problem=replace(plan.problem, source=source)), "", None)
+    assert line.endswith("place m.onnx --devices cpu --shape 'x y=1,3' --value sr=16000")
+
+
+def test_one_sample_of_one_segment_is_singular() -> None:
+    plan = plan_with(chain("a"), [Device("x"), Device("y")], lambda op: 0)
+    stream = Simulator(plan.problem).stream(plan.placement, samples=1, in_flight=1)
+    assert stream_lines(plan.problem, stream)[0] == "1 sample, at most 1 in flight, 1 segment each"
+
+
+def test_ops_of_one_unit_go_one_way() -> None:
+    plan = plan_with(chain("a", "b", "c"), [Device("x"), Device("y")], lambda op: 0)
+    units = Grouping(frozen_ints([0, 0, 1]))
+    costs = CostTable(frozen_floats(np.ones((2, 2))))
+    problem = replace(plan.problem, units=units, costs=costs)
+    solution = Solution(Placement.of([0, 0]), 0.0, "feasible")
+    joined = plan_of(problem, solution, plan.placer, plan.runtime)
+    with pytest.raises(GraphError, match="'a' and 'b' are in one unit, which moves as a whole"):
+        simulated(joined, {"a": "y", "b": "x"})
+    assert simulated(joined, {"*": "x", "b": "y"}).plan.placement.device_of.tolist() == [1, 0]
+    assert simulated(joined, {"a": "y", "b": "y"}).plan.placement.device_of.tolist() == [1, 0]
+
+
+def test_an_even_split_is_a_split() -> None:
+    """A plan file of version 1 holds the searched placement, and may recommend the even split."""
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
+    measured = Measurement(2.0, 0.1, 1, {EVEN_SPLIT: 1.0}, EVEN_SPLIT)
+    told = verdict_lines(replace(plan, measured=measured))[0]
+    assert told.startswith("Split evenly, which was faster on the hardware (1 s against 2 s)")
+    assert "measured   2 s, spread 100 ms, 1 run; 'even split' 1 s" in str(
+        replace(plan, measured=measured)
+    )
 
 
 @pytest.mark.parametrize(

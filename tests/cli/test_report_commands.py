@@ -84,7 +84,13 @@ def test_compare_and_bench_keep_their_tables(folder: Path, cli: InProcess) -> No
     assert "the smallest value" in page
     assert "<td>heft</td>" in page
     assert "<script" not in page
+    assert "--seeds</span> runs more" in page
+    assert "argument `" not in page
     suite = ("suite", "--problems", "layered 1000 x 4", "--placers", "heft", "--seconds", 3)
     benched = cli("bench", "--report", "b.html", *suite, cwd=folder)
     assert benched.returncode == 0, benched.stderr
     assert "<table>" in (folder / "b.html").read_text()
+    (folder / "b.html").unlink()
+    silent = cli("bench", "--report", "b.html", *suite, "--json", cwd=folder)
+    assert "warning: b.html was not written: no table was printed" in silent.stderr
+    assert not (folder / "b.html").exists()

@@ -24,7 +24,7 @@ def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*arguments: Any, **named: Any) -> Any:
         raise AssertionError("the model was read")
 
-    monkeypatch.setattr("placewright.session.models.load_model", read)
+    monkeypatch.setattr("placewright.session.models.read_model", read)
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,10 @@ def test_command(model: str, tmp_path: Path, cli: InProcess) -> None:
     text = run("--report", "page.html")
     assert "rtx-4090 makes decode" in text
     assert "without rtx-4090" in (tmp_path / "page.html").read_text()
-    data = json.loads(run("--sweep", "context=4k,8k", "--reach", "1", "--json"))
+    (tmp_path / "page.html").unlink()
+    swept = ("--sweep", "context=4k,8k", "--reach", "1")
+    data = json.loads(run(*swept, "--json", "--report", "page.html"))
+    assert "context 8192" in (tmp_path / "page.html").read_text()
     assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]
     assert data["devices for 1 tokens/s"][0]["devices"] == ["cpu"]
     twice = ("--sweep", "context=4k", "--sweep", "context=8k")

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,7 +22,7 @@ from placewright.cli.output import (
 )
 from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
 from placewright.errors import AnswerError, InputError, PlacewrightError, TimedOut
-from placewright.frameworks.registry import prepare_process
+from placewright.frameworks.registry import path_in, prepare_process
 from placewright.session.request import words
 from placewright.workers.ray_workers import ADDRESS, ANY, HERE
 
@@ -120,8 +119,9 @@ def with_bare_options(arguments: Sequence[str]) -> list[str]:
         if argument == "--":
             return [*completed, *arguments[at:]]
         following = arguments[at + 1] if at + 1 < len(arguments) else ""
-        if argument == _OPS:  # a model may follow
-            is_bare = following.startswith(("-", "zoo:")) or Path(following).exists()
+        if argument == _OPS:  # a model may follow; names of ops may be longer than those of files
+            is_model = following.startswith(("-", "zoo:")) or os.path.exists(path_in(following))
+            is_bare = following == "" or is_model
         elif argument == _CATALOGUE:
             is_bare = following == "" or following.startswith("-")
         else:

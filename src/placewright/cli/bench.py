@@ -26,6 +26,7 @@ from placewright.cli.output import (
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_tables_report
 from placewright.errors import InputError
+from placewright.io.written import require_folder
 from placewright.report.time_left import Counted, Report
 from placewright.session.request import SPREAD, Request
 
@@ -62,9 +63,17 @@ def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
     """Reproduce tables and figures; `bench --report FILE.html SUITE` also writes them as a page."""
     if report_file is None:
         return
+    require_folder(report_file)
     shown = context.with_resource(recorded())
     title = f"bench {context.invoked_subcommand}"
-    context.call_on_close(lambda: write_tables_report(report_file, title, shown))
+
+    def write() -> None:
+        if shown:
+            write_tables_report(report_file, title, shown)
+        else:
+            print_note(f"warning: {report_file} was not written: no table was printed")
+
+    context.call_on_close(write)
 
 
 def _workers(request: Request, *, apart: bool = False) -> AbstractContextManager[Workers]:
@@ -117,7 +126,10 @@ def tarnawski(
         seconds_per_run=seconds,
         results_path=results,
         on_row=lambda row: print_note(
-            counted.numbered(f"{row.workload} {row.method}: {row.value}")
+            counted.numbered(
+                f"{row.workload} {row.method}: "
+                f"{row.status if row.value is None else f'{row.value:.6g} ms'}"
+            )
         ),
         on_ahead=counted.ahead,
     )

@@ -1,7 +1,7 @@
 """Commands: their options from the fields of a request, and one wrapper around each of them.
 
-The wrapper refuses outputs that would replace inputs, runs the command in an isolated process,
-repeats it for each size, and makes the `Request`, in this order.
+The wrapper refuses outputs without a folder or in place of inputs, runs the command in an isolated
+process, repeats it for each size, and makes the `Request`, in this order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from placewright.cli.help import help_all
 from placewright.cli.isolate import ISOLATION, in_isolation
 from placewright.cli.options import option_of, with_options
 from placewright.cli.output import print_json, print_line, print_table
-from placewright.cli.overwriting import outputs_of, refuse_to_overwrite_inputs
+from placewright.cli.overwriting import check_outputs, outputs_of
 from placewright.session.request import Request, request_of, words
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _run_each(
 
 
 def _row(plan: Plan, path: Path) -> list[str]:
-    from placewright.report.tables import value_text
+    from placewright.core.quantities import value_text
     from placewright.report.verdict import verdict_lines
 
     return [value_text(plan.value, plan.problem.value_unit), verdict_lines(plan)[0], str(path)]
@@ -169,7 +169,7 @@ def _wrapped(
     @wraps(function)
     def wrapper(*, help_all: bool = False, **given: Any) -> None:
         del help_all  # whose callback has ended the command
-        refuse_to_overwrite_inputs(outputs, given)
+        check_outputs(outputs, given)
         if isolates:
             given = in_isolation(outputs, given)
         if each_size:

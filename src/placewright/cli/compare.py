@@ -8,15 +8,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import command
-from placewright.cli.output import (
-    print_json,
-    print_line,
-    print_lines,
-    print_note,
-    print_table,
-    progress,
-    tell_warning,
-)
+from placewright.cli.output import print_all, print_json, print_note, progress, tell_warning
 from placewright.cli.report import ReportFile, write_tables_report
 from placewright.session.request import COMPARED, Request
 
@@ -51,8 +43,9 @@ def compare(
     table shows placements that no other one found beats in latency and energy. If no run has a
     placement, the exit code is 1.
     """
+    from placewright.core.quantities import counted
     from placewright.report.plan_text import limit_warning
-    from placewright.report.tables import ShownTable, counted
+    from placewright.report.tables import ShownTable
     from placewright.session.comparison import (
         FRONT_COLUMNS,
         ParetoPoint,
@@ -76,18 +69,18 @@ def compare(
     tell_warning(limit_warning(session.problem))
     if output is not None:
         print_note(f"wrote {output}")
-    shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
     title = f"{request.name}, {counted(seeds, 'seed')}"
-    lines = [*table.legend, *table.settings_lines()]
-    tables = [ShownTable("Pareto front", FRONT_COLUMNS, front_rows(front))] if front else []
-    write_tables_report(report_file, title, [table.headline, shown, *tables, *lines])
+    shown: list[str | ShownTable] = [
+        table.headline,
+        ShownTable(title, table.columns, tuple(map(tuple, table.text_rows()))),
+        *([ShownTable("Pareto front", FRONT_COLUMNS, front_rows(front))] if front else []),
+        *table.legend,
+        *table.settings_lines(),
+    ]
+    write_tables_report(report_file, title, shown)
     if as_json:
         print_json({**table.data(), **({"pareto": front_data(front)} if front else {})})
     else:
-        print_line(table.headline)
-        print_table(title, table.columns, table.text_rows())
-        if front:
-            print_table("Pareto front", FRONT_COLUMNS, front_rows(front))
-        print_lines(lines)
+        print_all(shown)
     if not table.has_placement:
         raise typer.Exit(1)

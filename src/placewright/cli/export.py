@@ -46,7 +46,7 @@ def export(
             help="Write to this file, or into this folder (onnx-segments); llama.cpp, sglang and "
             "vllm are printed without it.",
         ),
-        Writes(_parts),
+        Writes(_parts, may_be_folder=True),
     ] = None,
     searched: opt.Searched = False,
     model_file: opt.ModelOfPlan = None,
@@ -54,8 +54,8 @@ def export(
 ) -> None:
     """Write PLAN in the format of another tool."""
     from placewright.errors import UnknownNameError
+    from placewright.io.written import require_folder
     from placewright.session import export as exporting
-    from placewright.session.parsing import require_folder
     from placewright.session.plans import read_plan, recommendation_lines
 
     if form not in exporting.formats():
@@ -69,7 +69,8 @@ def export(
         else:
             print_command(line)
         return
-    require_folder(output / "file" if form == "onnx-segments" and output.is_dir() else output)
+    if form != "onnx-segments":
+        require_folder(output)
     plan = read_plan(plan_file, searched=searched, model=model_file)
     use = exporting.export(plan, form, output)
     for line in recommendation_lines(plan):

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from placewright.core.quantities import counted
+
 MODEL, LIMITS, GOAL, SEARCH, MEASURING, OUTPUT, ISOLATION, OTHER = PANELS = (
     "Model",
     "Devices and limits",
@@ -221,7 +223,7 @@ class PanelledCommand(TyperCommand):
         rows = [("--help", "Show this page.")]
         n_more = sum(shown_of(option).is_rare for option in _options(self))
         if n_more and not self.shows_all:
-            more = f"{n_more} rarely used option{'s' * (n_more > 1)}"
+            more = counted(n_more, "rarely used option")
             rows.append(("--help-all", f"Show {more}, too."))
         return rows
 

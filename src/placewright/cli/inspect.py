@@ -216,12 +216,11 @@ def _refuse_beside_catalogue(request: Request, output: Path | None) -> None:
     """
     if output is not None:
         raise InputError("--catalogue lists names and writes no cluster file; leave out -o")
-    for option, value in (("--runtime", request.runtime), ("--ray", request.ray)):
-        if value is not None:
-            raise InputError(
-                f"--catalogue lists devices of data sheets, whatever this machine has; "
-                f"leave out {option}"
-            )
+    if (option := opt.first_given(opt.given_fields(request))) is not None:
+        raise InputError(
+            f"--catalogue lists devices of data sheets, whatever this machine has; leave out "
+            f"{option}"
+        )
 
 
 def _measured_devices(
@@ -351,7 +350,7 @@ def graph(
     """
     from placewright.core.graph import PHASE_NAMES
     from placewright.core.grouping import largest_unit
-    from placewright.core.quantities import format_bytes
+    from placewright.core.quantities import format_bytes, plain_number
     from placewright.files.graph_file import write_graph
     from placewright.report.plan_text import loss_lines
     from placewright.session.models import ModelOfRequest
@@ -391,22 +390,27 @@ def graph(
     if read.op_phases.any():
         print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
     print_lines((*loaded.lines, *loss_lines(loaded.source)))
+    size, unit = _scale_of(summary["flops"])
     print_line(
-        f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights, "
+        f"{plain_number(summary['flops'] / size)} {unit}, "
+        f"{format_bytes(summary['weight_bytes'])} of weights, "
         f"{format_bytes(summary['tensor_bytes'])} of tensors"
     )
     print_table("Kinds", ["kind", "ops"], [[kind, str(n)] for kind, n in summary["kinds"].items()])
 
 
+def _scale_of(flops: float, many: float = 1e9) -> tuple[float, str]:
+    """Size and name of a unit for a number of flops, billions from `many` on."""
+    return (1e9, "GFLOP") if flops >= many else (1e6, "MFLOP")
+
+
 def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
-    from placewright.core.quantities import format_bytes
-    from placewright.report.tables import plain_number, value_text
+    from placewright.core.quantities import format_bytes, plain_number, value_text
 
     if as_json:
         print_json({"model": model, **listing.data()})
         return
-    is_large = max((op.flops for op in listing.ops), default=0.0) >= _MANY_FLOPS
-    size, unit = (1e9, "GFLOP") if is_large else (1e6, "MFLOP")
+    size, unit = _scale_of(max((op.flops for op in listing.ops), default=0.0), _MANY_FLOPS)
     title = ["unit", unit, "weights", "outputs", "kind", *listing.devices, "op"]
     rows = [
         [
@@ -426,6 +430,10 @@ def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
         print_line("Times are those of an op's whole unit; the slowest units come first.")
     else:
         print_line("No times are known: `placewright profile` measures them.")
+
+
+# Fields that decide the formats of a language model, which an engine measures on its own devices.
+_OF_ENGINE = ("weights", "kv", "prompt", "generate", "context", "micro_batch", "sequences")
 
 
 @command(*PROFILED, "ray", isolates=True)
@@ -448,7 +456,8 @@ def profile(
     its host. With --engine, measure the engine's devices with the formats of a language model; the
     result is kept for `place`, and -o saves its cluster file.
     """
-    if opt.engine_asked(engine, engine_folder, servers, {"--ray": request.ray}):
+    of_engine = {"--engine-folder": engine_folder, "--servers": servers, "--threads": threads}
+    if opt.engine_asked(engine, of_engine, opt.given_fields(request, besides=_OF_ENGINE)):
         _profile_engine(request, engine_folder, (servers, threads), output, (as_json, quiet))
         return
     from placewright.core.quantities import format_duration

@@ -83,7 +83,9 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
             "the plan: placewright report PLAN"
         )
     written = {
-        name: written_by(marker, given[name])
+        name: [
+            file for path in _for_each_size(given[name], given) for file in written_by(marker, path)
+        ]
         for name, marker in outputs.items()
         if given[name] is not None
     }
@@ -97,6 +99,15 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
             limits=_limits(limits),
         )
     )
+
+
+def _for_each_size(path: Path, given: Mapping[str, Any]) -> list[Path]:
+    """The file of a parameter, and those of each size if the command runs once for each."""
+    from placewright.session.parsing import each_size, is_several, labelled
+
+    texts = given.get("shapes") or []
+    labels = [label for label, _ in each_size(texts)] if any(map(is_several, texts)) else []
+    return [path, *(labelled(path, label) for label in labels)]
 
 
 def _readable(values: Iterable[Any]) -> Iterator[Path]:

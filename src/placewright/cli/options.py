@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ import typer
 
 from placewright.cli.overwriting import Writes
 from placewright.errors import FieldError
-from placewright.session.request import words
+from placewright.session.request import Request, words
 
 _OF_COMMANDS = {"changes": "--set", "runs": "--runs", "in_flight": "--in-flight"}
 
@@ -95,16 +95,13 @@ EngineServers = Annotated[
 
 
 def engine_asked(
-    engine: str | None,
-    folder: Path | None,
-    servers: str | None,
-    others: Mapping[str, object],
+    engine: str | None, of_engine: Mapping[str, object], others: Mapping[str, object]
 ) -> bool:
     """True if an engine is asked for.
 
     Args:
-        folder, servers: options that need an engine.
-        others: options that mean nothing with an engine -> their values; None was not given.
+        of_engine: options that need an engine -> their values; None was not given.
+        others: likewise, options that mean nothing with an engine.
 
     Raises:
         UnknownNameError: there is no such engine.
@@ -114,16 +111,33 @@ def engine_asked(
     from placewright.execution.engine.programs import ENGINE
 
     if engine is None:
-        if folder is not None or servers is not None:
-            option = "--servers" if folder is None else "--engine-folder"
+        if (option := first_given(of_engine)) is not None:
             raise InputError(f"{option} is of an engine; give --engine {ENGINE}, too")
         return False
     if engine != ENGINE:
         raise UnknownNameError("engine", engine, (ENGINE,))
-    given = [option for option, value in others.items() if value is not None]
-    if given:
-        raise InputError(f"{given[0]} means nothing with --engine; leave it out")
+    if (option := first_given(others)) is not None:
+        raise InputError(f"{option} means nothing with --engine; leave it out")
     return True
+
+
+def given_fields(request: Request, *, besides: Collection[str] = ()) -> dict[str, object]:
+    """Option of each field -> its value, None if that is the default.
+
+    Args:
+        besides: fields to leave out.
+    """
+    usual = Request(request.model)
+    values = {name: getattr(request, name) for name in words() if name not in besides}
+    return {
+        option_of(name): None if value == getattr(usual, name) else value
+        for name, value in values.items()
+    }
+
+
+def first_given(options: Mapping[str, object]) -> str | None:
+    """The first option with a value; None if none was given."""
+    return next((option for option, value in options.items() if value is not None), None)
 
 
 def addresses_of(servers: str | None) -> list[str]:

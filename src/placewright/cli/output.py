@@ -193,6 +193,15 @@ def print_shown(table: ShownTable) -> None:
     print_table(table.title, table.columns, table.rows)
 
 
+def print_all(shown: Iterable[str | ShownTable]) -> None:
+    """Print lines and tables in their order."""
+    for item in shown:
+        if isinstance(item, str):
+            print_line(item)
+        else:
+            print_shown(item)
+
+
 @contextmanager
 def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
     """Show a progress bar on standard error, with the current step and the time left.

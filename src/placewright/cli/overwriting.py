@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from placewright.errors import InputError
-from placewright.frameworks.registry import path_in
-from placewright.io.written import is_written_through
+from placewright.frameworks.registry import companions_of_model, path_in
+from placewright.io.written import is_written_through, require_folder
 
 
 def refuse_overwriting(written: Iterable[Path], read: Iterable[Path]) -> None:
@@ -76,20 +76,24 @@ class Writes:
 
     # path -> further files that the command writes with it
     also: Callable[[Path], Iterable[Path]] = _nothing_else
+    may_be_folder: bool = False
 
 
-def refuse_to_overwrite_inputs(outputs: Mapping[str, Writes], given: Mapping[str, Any]) -> None:
-    """Refuse a command that would write over what it reads.
+def check_outputs(outputs: Mapping[str, Writes], given: Mapping[str, Any]) -> None:
+    """Refuse a command that could not write its files after its work, or over what it reads.
 
     Args:
         outputs: parameter of the command -> its mark.
 
     Raises:
-        InputError: it would, or two outputs are one file.
+        InputError: a folder is missing, an input would be replaced, or two outputs are one file.
     """
     if not outputs:
         return
-
+    for name, marker in outputs.items():
+        for path in paths_in(given[name]):
+            is_within = marker.may_be_folder and path.is_dir()
+            require_folder(path / "file" if is_within else path)
     written = [file for name, marker in outputs.items() for file in written_by(marker, given[name])]
     values = [value for name, value in given.items() if name not in outputs]
     named = [path for value in values for path in paths_in(value)]
@@ -134,8 +138,6 @@ def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
 
     A damaged file is not refused here, but by its reader.
     """
-    from placewright.session.models import companions_of_model
-
     if depth > _DEEPEST or not os.path.exists(path):  # also for a word too long for a name
         return
     if path.is_dir():

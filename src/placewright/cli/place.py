@@ -12,6 +12,7 @@ import typer
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import (
+    print_all,
     print_bars,
     print_json,
     print_line,
@@ -65,10 +66,9 @@ def place_model(
     from placewright.errors import Interrupted
     from placewright.files.plan_file import write_plan
     from placewright.report.plan_text import plan_warning
-    from placewright.session.parsing import require_folder
     from placewright.session.session import Session
 
-    require_folder(target := output or Path("plan.json"))
+    target = output or Path("plan.json")
     with progress("place", hidden=quiet or as_json) as report:
         session = Session(request, report)
         try:
@@ -106,17 +106,20 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     print_note(f"wrote {' and '.join(written)}")
 
 
-def print_plan(plan: Any, model: str, file: Path, *, is_searched: bool = False) -> None:
+def print_plan(
+    plan: Any, model: str, file: Path, *, is_searched: bool = False, is_changed: bool = False
+) -> None:
     """Print the verdict, the proof, the share of each device, and the timeline.
 
     Args:
         model: name of its model.
         file: of the plan, for the commands that the verdict advises.
         is_searched: a search has just ended with it.
+        is_changed: ops were moved after the search.
     """
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_text import plan_bars
-    from placewright.report.verdict import verdict_lines
+    from placewright.report.verdict import verdict_lines, with_plan_file
     from placewright.session.export import formats_that_take
     from placewright.session.language.answer import answer_lines, token_answer
 
@@ -124,8 +127,8 @@ def print_plan(plan: Any, model: str, file: Path, *, is_searched: bool = False) 
         print_lines(answer_lines(plan, answer, model))
         return
     for line in verdict_lines(plan):
-        print_line(line.replace(" PLAN`", f" {shlex.quote(str(file))}`"))
-    print_lines(plan_lines(plan, model))
+        print_line(with_plan_file(line, shlex.quote(str(file))))
+    print_lines(plan_lines(plan, model, is_changed=is_changed))
     taken = ", ".join(formats_that_take(plan)) or "none"
     print_line(f"formats of `placewright export` that can express it: {taken}")
     print_bars(plan_bars, plan)
@@ -160,9 +163,7 @@ def advise(
     --sweep and --reach answer their questions instead. If no variant has a plan, the exit code
     is 1, or 2 if the model refuses all values.
     """
-    from placewright.cli.output import print_shown
     from placewright.cli.report import write_tables_report
-    from placewright.report.tables import ShownTable
     from placewright.session.language.questions import Questions
     from placewright.session.parsing import parse_sweep
     from placewright.session.session import Session
@@ -179,8 +180,7 @@ def advise(
             {title: [variant.data() for variant in rows] for title, (_, rows) in found.items()}
         )
     else:
-        for each in shown:
-            print_shown(each) if isinstance(each, ShownTable) else print_line(each)
+        print_all(shown)
     _end_without_plan(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import plain_command
+from placewright.cli.options import document_with_options, with_options
 from placewright.cli.output import (
     print_json,
     print_line,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from placewright.core.plan import Plan
+    from placewright.report.tables import ShownTable
 
 
 ReportFile = Annotated[
@@ -39,16 +42,29 @@ def write_plan_report(path: Path | None, title: str, plan: Plan, file: Path) -> 
     from placewright.report.page import page_text
     from placewright.report.page_document import plans_document
 
-    write_noted(path, lambda: page_text(plans_document((title, plan), file=str(file))))
+    write_noted(path, lambda: page_text(_shown(plans_document((title, plan), file=str(file)))))
 
 
-def write_tables_report(path: Path | None, title: str, shown: Sequence[Any]) -> None:
+def _shown(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a page, which names options as the printed lines do."""
+    named = ("plan", "other")  # the parts with sentences
+    return {**document, **{part: document_with_options(document[part]) for part in named}}
+
+
+def write_tables_report(path: Path | None, title: str, shown: Sequence[str | ShownTable]) -> None:
     """Write a page with the printed lines and tables if there is a path."""
     if path is None:
         return
     from placewright.report.page import tables_page
 
-    write_noted(path, lambda: tables_page(title, shown))
+    write_noted(path, lambda: tables_page(title, [_named(item) for item in shown]))
+
+
+def _named(item: str | ShownTable) -> str | ShownTable:
+    """A line or a table that names options."""
+    if isinstance(item, str):
+        return with_options(item)
+    return replace(item, rows=tuple(tuple(map(with_options, row)) for row in item.rows))
 
 
 def register(app: typer.Typer) -> None:
@@ -82,7 +98,7 @@ def report(
 
     files = [path for path in (plan_file, other_file) if path is not None]
     plans = [(path.name, read_plan(path, searched=searched, model=model_file)) for path in files]
-    document = plans_document(*plans, file=str(plan_file))
+    document = _shown(plans_document(*plans, file=str(plan_file)))
     write_text(output, page_text(document))
     if as_json:
         print_json(document)

@@ -70,12 +70,12 @@ def simulate(
 
     --set OP=DEVICE asks what the plan would take with an op elsewhere.
     """
-    from placewright.report.tables import value_text
+    from placewright.core.quantities import value_text
     from placewright.session.parsing import parse_pairs
     from placewright.session.plans import read_plan, recommendation_lines
     from placewright.session.session import Session
 
-    _check_in_flight(samples, in_flight)
+    _check_stream(samples, in_flight, trace)
     read = read_plan(plan_file, searched=searched, model=model_file)
     pairs = parse_pairs(changes or [], "changes", "OP=DEVICE")
     answer = Session(read).simulate(read, pairs)
@@ -84,7 +84,7 @@ def simulate(
     timeline = simulator.timeline(plan.placement) if is_timed else None
     write_plan_report(report_file, plan_file.name, plan, plan_file)
     if not as_json:
-        print_plan(plan, str(plan_file), plan_file)
+        print_plan(plan, str(plan_file), plan_file, is_changed=bool(pairs))
         print_lines(recommendation_lines(plan))
     if pairs and not as_json:
         print_line(f"before the change: {value_text(answer.before, plan.problem.value_unit)}")
@@ -96,11 +96,13 @@ def simulate(
         _print_loads(plan, simulator, as_json)
 
 
-def _check_in_flight(samples: int | None, in_flight: int | None) -> None:
-    from placewright.errors import FieldError
+def _check_stream(samples: int | None, in_flight: int | None, trace: Path | None) -> None:
+    from placewright.errors import FieldError, InputError
 
     if in_flight is not None and samples is None:
         raise FieldError("in_flight", "limits the samples in flight; give --samples too")
+    if trace is not None and samples is not None:
+        raise InputError("--trace applies to a single sample; leave out --samples")
 
 
 def _print_stream(
@@ -201,28 +203,25 @@ def run(
     from placewright.session.session import Session
 
     is_stream = samples is not None or seconds is not None
-    others = {
-        "--inputs": inputs, "--trace": trace, "--report": report_file, "--timeout": timeout,
-        "--samples": samples, "--seconds": seconds, "--boundaries": boundaries or None,
+    of_one = {
+        "--inputs": inputs, "--trace": trace, "--report": report_file,
+        "--boundaries": boundaries or None,
     }  # fmt: skip
-    if opt.engine_asked(engine, engine_folder, servers, others):
+    of_stream = {"--latency-limit": request.latency_limit, "--in-flight": in_flight}
+    others = {**of_one, **of_stream, "--samples": samples, "--seconds": seconds}
+    of_engine = {"--engine-folder": engine_folder, "--servers": servers}
+    if opt.engine_asked(engine, of_engine, {**others, "--timeout": timeout}):
         read = read_plan(plan_file, searched=searched, model=model_file)
         _run_on_engine(read, engine_folder, servers, runs, (as_json, quiet))
         return
-    if not is_stream:
-        _check_in_flight(samples, in_flight)
-        if request.latency_limit is not None:
-            raise InputError("--latency-limit applies to streams; give --samples or --seconds too")
+    if is_stream and (option := opt.first_given({**of_one, "--runs": runs})) is not None:
+        raise InputError(f"{option} applies to single runs; leave out --samples and --seconds")
+    if not is_stream and (option := opt.first_given(of_stream)) is not None:
+        raise InputError(f"{option} applies to streams; give --samples or --seconds too")
     warn_of_bare_number(timeout, "timeout")
     allowed = None if timeout is None else parse_seconds(timeout)
     values = None if inputs is None else read_arrays(inputs)
     plan = read_plan(plan_file, searched=searched, model=model_file)
-    if is_stream and inputs is not None:
-        raise InputError("--inputs applies to single runs; leave out --samples and --seconds")
-    if is_stream and (trace is not None or report_file is not None):
-        raise InputError(
-            "--trace and --report apply to single runs; leave out --samples and --seconds"
-        )
     number = {} if runs is None else {"runs": runs}
     with progress("run", hidden=quiet or as_json) as report:
         session = Session(plan, report, latency_limit=request.latency_limit)

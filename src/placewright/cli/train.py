@@ -48,13 +48,12 @@ def train(
 
     `placewright place --policy FILE` then applies the policy.
     """
+    from placewright.core.quantities import counted
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
     from placewright.session.hosts import spread_rollouts, workers_of
-    from placewright.session.parsing import require_folder
     from placewright.session.session import Session
 
-    require_folder(output)
     with progress("train", hidden=quiet or as_json) as report, workers_of(request) as workers:
         problems = [
             Session(replace(request, model=name, workers=None, ray=None), report).problem
@@ -78,4 +77,5 @@ def train(
     if as_json:
         print_json({"placer": placer, "graphs": len(problems), "policy": str(written)})
     else:
-        print_line(f"wrote {written}: {placer} trained on {len(problems)} graphs")
+        trained_on = counted(len(problems), "graph")
+        print_line(f"wrote {written}: {placer} trained on {trained_on}")

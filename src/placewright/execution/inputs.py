@@ -14,6 +14,7 @@ from placewright.core.source import ModelSource, Number, Port, Signature
 from placewright.errors import FieldError, InputError, UnknownNameError, UnsuitableInputs
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.io.content import one_line
+from placewright.io.opened import shown_name
 
 GivenInputs = Sequence[Any] | Mapping[str, Any]
 Value = TypeVar("Value")  # a hashable name of a value of the model
@@ -382,3 +383,22 @@ def random_values(
     if dtype == np.object_:
         return np.full(shape, "text", dtype)
     return rng.standard_normal(shape).astype(dtype)
+
+
+def require_numeric_ports(source: ModelSource) -> None:
+    """Refuse models whose inputs are no numbers, or that have no outputs to compare.
+
+    Raises:
+        InputError: an input or output holds texts, or there is no output.
+    """
+    if source.signature is None:
+        return
+    path, outputs = shown_name(source.path), source.signature.outputs
+    for port in (*source.signature.inputs, *outputs):
+        if port.dtype == "string":
+            raise InputError(
+                f"model '{path}': '{shown_name(port.name)}' holds texts; only numbers can be "
+                "measured and compared"
+            )
+    if not outputs:
+        raise InputError(f"model '{path}' has no outputs, so that a run of it gives nothing")

@@ -17,6 +17,8 @@ from placewright.execution.framework import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
 
@@ -116,3 +118,11 @@ def _declared(name: str) -> Framework:
 def _declared_reader(name: str) -> ModelReader:
     module = importlib.import_module(f"placewright.frameworks.{name}.declaration")
     return cast(ModelReader, module.READER)
+
+
+def companions_of_model(path: Path) -> tuple[Path, ...]:
+    """Other files that a model file refers to, as far as it can be read; nothing is refused."""
+    suffix = path.suffix.lower()
+    readers = (framework for framework in frameworks() if suffix in framework.suffixes)
+    reader = next(readers, None)
+    return () if reader is None else reader.companions(path)

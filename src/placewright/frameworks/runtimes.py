@@ -1,4 +1,4 @@
-"""Runtimes: the default of a request, and whether one fits it."""
+"""Runtimes: the default of a request, and whether one fits it or its model's file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 from placewright.core.problem import Objective, Problem, timed_objective
 from placewright.core.source import ModelSource
-from placewright.errors import FieldError, FileFormatError
+from placewright.errors import FieldError, FileFormatError, InputError, near_names
 from placewright.execution.framework import Framework, HandsOverPrograms
 from placewright.frameworks.registry import (
     framework_named,
     framework_of,
     frameworks,
     is_installed,
+    path_in,
     readers,
 )
 from placewright.io.opened import shown_name
@@ -21,6 +22,7 @@ from placewright.io.opened import shown_name
 ZOO_PREFIX = "zoo:"
 MODULE_PREFIX = "module:"
 IN_MEMORY = (ZOO_PREFIX, MODULE_PREFIX)
+_MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
 
 
 def default_runtime_name(objective: Objective = "latency", model: str = "") -> str:
@@ -53,6 +55,50 @@ def _reads(framework: Framework, model: str) -> bool:
         return True
     others = [framework for framework in frameworks() if isinstance(framework, HandsOverPrograms)]
     return framework.converts_programs and any(suffix in framework.suffixes for framework in others)
+
+
+_WHAT_TO_GIVE = "give a file, zoo:NAME, or hf:FOLDER with the config.json of a language model"
+
+
+def require_file(name: str) -> None:
+    """Refuse the name of a file that does not exist, or has a format that nothing here reads.
+
+    Raises:
+        InputError: there is no such file.
+        FileFormatError: its format is unknown.
+    """
+    path = path_in(name)
+    if not (path and Path(path).exists()):
+        near = _files_like(Path(path))
+        meant = f"did you mean {' or '.join(near)}?" if near else _WHAT_TO_GIVE
+        fault = "does not exist" if path else "names no file"
+        raise InputError(f"model '{name}' {fault}; {meant}")
+    if path == name:  # no reader's prefix
+        require_known_format(Path(path))
+
+
+def _files_like(path: Path) -> tuple[str, ...]:
+    try:
+        found = [str(file) for file in path.parent.iterdir()]
+    except OSError:
+        return ()
+    return near_names(str(path), found[:_MOST_FILES])
+
+
+def refuse_bare_folder(name: str) -> None:
+    """Refuse the folder of a language model's configuration without its prefix.
+
+    Raises:
+        InputError: the message has the name with it.
+    """
+    folder = Path(name)
+    if (folder / "config.json").is_file() and not (folder / "saved_model.pb").exists():
+        raise InputError(why_bare_folder(name))
+
+
+def why_bare_folder(name: str) -> str:
+    """Message about a folder, or a configuration in it, without a language model's prefix."""
+    return f"'{name}' has the configuration of a model; write hf:{name} for a language model"
 
 
 def require_known_format(path: Path) -> None:

@@ -93,6 +93,24 @@ def written_place(path: Path | str) -> Path:
     raise InputError(f"'{shown_name(path)}' is a link that leads nowhere; name another file")
 
 
+def require_folder(path: Path) -> None:
+    """Refuse an output file that cannot be written, before long work.
+
+    Raises:
+        InputError: its folder is missing or not writable, or `path` itself is a folder or a dash.
+    """
+    if str(path) == "-":  # many tools write to standard output then
+        raise InputError("'-' names no file; name the file to write")
+    if path.is_dir():
+        raise InputError(f"'{path}' is a folder; name the file to write")
+    place = written_place(path)
+    if not place.parent.is_dir():
+        folder = path.parent if place.name == path.name else place.parent
+        raise InputError(f"folder '{folder}' of '{place.name}' does not exist; make it first")
+    if not is_written_through(path) and not os.access(place.parent, os.W_OK | os.X_OK):
+        raise InputError(f"'{path}' cannot be written: its folder lets you write no files")
+
+
 def _write_through(path: Path | str, content: bytes) -> None:
     """Write to a device or a pipe.
 

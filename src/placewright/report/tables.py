@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from placewright.core.quantities import format_duration
-
 _FACTORS = (1.0, 1.01, 1.05, 1.2, 2.0)  # of a performance profile
 
 
@@ -182,22 +180,6 @@ def _rates(rates: Mapping[str, float]) -> str:
 _LONGEST_NAME = 40  # characters of an operator's name in a table
 
 
-def value_text(value: float | None, unit: str) -> str:
-    """A value with its unit; seconds and joules get a prefix such as m or µ."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return format_duration(value, unit) if unit in ("s", "J") else f"{value:.4g} {unit}"
-
-
-def plain_number(value: float) -> str:
-    """A number with three digits, and no exponent if it is large.
-
-    >>> plain_number(9068.3), plain_number(57.34)
-    ('9,070', '57.3')
-    """
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def short_name(name: str) -> str:
     """A name of at most 40 characters; of a longer one the beginning and the end.
 
@@ -210,8 +192,3 @@ def short_name(name: str) -> str:
         return name
     end = (_LONGEST_NAME - 3) // 2
     return f"{name[: _LONGEST_NAME - 3 - end]}...{name[-end:]}"
-
-
-def counted(number: int, thing: str) -> str:
-    """A count with its noun: ``"1 unit"``, ``"2 units"``."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -19,6 +19,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.core.quantities import value_text
 from placewright.core.source import Call, calls_of, calls_option
 from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
 from placewright.execution.comparing import compare_outputs
@@ -28,7 +29,6 @@ from placewright.execution.requests import numbered, request_numbers
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
-from placewright.report.tables import value_text
 from placewright.session.loaded.plans import LoadedPlan, TensorInfo, Turns
 from placewright.session.measuring import Measured
 from placewright.session.models import (

@@ -14,6 +14,7 @@ import numpy as np
 
 from placewright.core.cluster import Cluster, Device
 from placewright.core.plan import Plan
+from placewright.core.quantities import counted
 from placewright.core.source import NO_TENSOR, ModelSource
 from placewright.errors import (
     FieldError,
@@ -25,7 +26,6 @@ from placewright.errors import (
 from placewright.execution.framework import CutsFiles
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import move_files, write_text
-from placewright.report.tables import counted
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 from placewright.writers.card_numbers import numbering_note

@@ -11,6 +11,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.execution_models import EVENT, ExecutionModel, default_model
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
+from placewright.core.quantities import counted
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
@@ -48,7 +49,6 @@ from placewright.profiling.stream_calibration import (
     stream_calibration,
     stream_calibration_seconds,
 )
-from placewright.report.tables import counted
 from placewright.report.time_left import (
     CALIBRATING,
     CHECKING,

@@ -5,11 +5,15 @@ A name is a path, ``zoo:NAME``, or a PyTorch module in the memory of this proces
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -24,7 +28,6 @@ from placewright.errors import (
     InputError,
     StalePlanError,
     UnknownNameError,
-    near_names,
 )
 from placewright.execution.framework import (
     BuiltModule,
@@ -35,7 +38,7 @@ from placewright.execution.framework import (
     ModelInMemory,
     ReadOptions,
 )
-from placewright.execution.inputs import with_values
+from placewright.execution.inputs import require_numeric_ports, with_values
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.token_work import Works
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
@@ -58,18 +61,17 @@ from placewright.frameworks.runtimes import (
     default_runtime,
     default_runtime_name,
     module_runtime_name,
-    require_known_format,
+    require_file,
     require_known_runtime,
     require_training_runtime,
+    why_bare_folder,
 )
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing, shown_name
 from placewright.profiling.units import light_ops_joined
-from placewright.session.modules import content_of, module_in_memory, remember_module
 from placewright.session.request import Request
 
 _LOG = logging.getLogger(__name__)
-_MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
 
 
 def finder(framework: Framework) -> Find:
@@ -111,49 +113,6 @@ def require_existing(name: str) -> None:
         _zoo_variant(name)
     elif not name.startswith(MODULE_PREFIX):
         require_file(name)
-
-
-_WHAT_TO_GIVE = "give a file, zoo:NAME, or hf:FOLDER with the config.json of a language model"
-
-
-def require_file(name: str) -> None:
-    """Refuse the name of a file that does not exist, or has a format that nothing here reads.
-
-    Raises:
-        InputError: there is no such file.
-        FileFormatError: its format is unknown.
-    """
-    path = path_in(name)
-    if not (path and Path(path).exists()):
-        near = _files_like(Path(path))
-        meant = f"did you mean {' or '.join(near)}?" if near else _WHAT_TO_GIVE
-        fault = "does not exist" if path else "names no file"
-        raise InputError(f"model '{name}' {fault}; {meant}")
-    if path == name:  # no reader's prefix
-        require_known_format(Path(path))
-
-
-def refuse_bare_folder(name: str) -> None:
-    """Refuse the folder of a language model's configuration without its prefix.
-
-    Raises:
-        InputError: the message has the name with it.
-    """
-    folder = Path(name)
-    if (folder / "config.json").is_file() and not (folder / "saved_model.pb").exists():
-        raise InputError(_is_configuration(name))
-
-
-def _is_configuration(name: str) -> str:
-    return f"'{name}' has the configuration of a model; write hf:{name} for a language model"
-
-
-def _files_like(path: Path) -> tuple[str, ...]:
-    try:
-        found = [str(file) for file in path.parent.iterdir()]
-    except OSError:
-        return ()
-    return near_names(str(path), found[:_MOST_FILES])
 
 
 def _zoo_variant(name: str) -> tuple[str, str]:
@@ -315,27 +274,8 @@ def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource
         )
     source = framework.runnable(source, finder(framework))
     found = source if source.signature is not None else _with_signature(source, graph, framework)
-    _require_numbers(found)
+    require_numeric_ports(found)
     return found
-
-
-def _require_numbers(source: ModelSource) -> None:
-    """Refuse models whose inputs are no numbers, or that have no outputs to compare.
-
-    Raises:
-        InputError: an input or output holds texts, or there is no output.
-    """
-    if source.signature is None:
-        return
-    path, outputs = shown_name(source.path), source.signature.outputs
-    for port in (*source.signature.inputs, *outputs):
-        if port.dtype == "string":
-            raise InputError(
-                f"model '{path}': '{shown_name(port.name)}' holds texts; only numbers can be "
-                "measured and compared"
-            )
-    if not outputs:
-        raise InputError(f"model '{path}' has no outputs, so that a run of it gives nothing")
 
 
 def _with_signature(
@@ -355,19 +295,11 @@ def _with_signature(
     return replace(source, signature=read.signature, state=read.state)
 
 
-def companions_of_model(path: Path) -> tuple[Path, ...]:
-    """Other files that a model file refers to, as far as it can be read; nothing is refused."""
-    suffix = path.suffix.lower()
-    readers = (framework for framework in frameworks() if suffix in framework.suffixes)
-    reader = next(readers, None)
-    return () if reader is None else reader.companions(path)
-
-
 def _from_json(path: Path, objective: Objective) -> Model:
     document = read_json_object(path)
     kind = document.get("format")
     if kind is None and isinstance(document.get("model_type"), str):
-        raise InputError(_is_configuration(str(path)))
+        raise InputError(why_bare_folder(str(path)))
     if kind == GRAPH_FORMAT:
         graph, source = read_graph(path)
         return Model(graph, source)
@@ -421,6 +353,8 @@ class ModelOfRequest:
             InputError: it cannot be read, or a value does not fit its input.
         """
         found, values = self._read(), self.request.values
+        if found.problem is not None:
+            self._refuse_reading()
         if not values:
             return found
         signature = None if found.source is None else found.source.signature
@@ -428,6 +362,16 @@ class ModelOfRequest:
             raise FieldError("values", "fixes inputs of a model that is read, not of a problem")
         source = replace(found.source, signature=with_values(signature, values))
         return Model(found.graph, source)
+
+    def _refuse_reading(self) -> None:
+        """Refuse fields that say how a model is read, since the model carries its problem."""
+        for name in ("shapes", "state", "weights"):
+            if getattr(self.request, name):
+                raise FieldError(
+                    name,
+                    f"says how a model is read, but '{self.request.name}' carries its problem; "
+                    "leave it out",
+                )
 
     def _read(self) -> Model:
         given = self.request.model
@@ -506,3 +450,141 @@ def tell_default_runtime(objective: Objective, model: str) -> None:
             "runtime %s, since %s %s not installed; argument `runtime` names another",
             *(chosen.name, names, verb),
         )
+
+
+class ModuleName(str):
+    """Name of a module, which keeps the module alive.
+
+    So a plan that has the name finds its module, and the module goes with its last plan. A copy in
+    another process is a plain text.
+    """
+
+    module: Any
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+    def __deepcopy__(self, memo: Any) -> ModuleName:
+        return self
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    module: Callable[[], Any]  # None once nobody holds it
+    examples: Any
+    form: str  # of the examples, see `_form_of`
+    version: int
+
+
+_modules: dict[str, _Remembered] = {}
+_versions = itertools.count()
+
+
+def remember_module(module: Any, example_inputs: Any) -> ModuleName:
+    """Return a name that finds a module with its example inputs, as long as the module lives.
+
+    Example inputs of other shapes or types make another program, and thus have another name.
+
+    Args:
+        example_inputs: its positional inputs; a single one may stand alone. Or a mapping by the
+            names of its arguments.
+
+    Raises:
+        FieldError: it has no argument of a name.
+    """
+    if isinstance(example_inputs, Mapping):
+        examples: Any = _in_own_order(module, example_inputs)
+    else:
+        # One tensor is the only input. As a sequence it would be its own rows.
+        alone = hasattr(example_inputs, "shape")
+        examples = (example_inputs,) if alone else tuple(example_inputs)
+    form, first = _form_of(examples), f"{MODULE_PREFIX}{type(module).__name__}"
+    names = itertools.chain([first], (f"{first}#{number}" for number in itertools.count(2)))
+    name = ModuleName(next(name for name in names if _is_free(name, module, form)))
+    name.module = module
+    held = _weakly(module, str(name))
+    # A new version, since the module may be in another mode now.
+    _modules[str(name)] = _Remembered(held, examples, form, next(_versions))
+    return name
+
+
+def _is_free(name: str, module: Any, form: str) -> bool:
+    """True if a name is unused, or that of the same module with such example inputs."""
+    known = _modules.get(name)
+    return known is None or (known.module() is module and known.form == form)
+
+
+def _weakly(module: Any, name: str) -> Callable[[], Any]:
+    try:
+        return ref(module, lambda _: _modules.pop(name, None))
+    except TypeError:  # what is no module is refused later, by its name
+        return lambda: module
+
+
+def _form_of(examples: Any) -> str:
+    """A text, equal for example inputs of equal structure, shapes, types and numbers."""
+    if isinstance(examples, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_form_of(examples[key])}" for key in examples) + "}"
+    if isinstance(examples, list | tuple):
+        return f"{type(examples).__name__}({', '.join(map(_form_of, examples))})"
+    if hasattr(examples, "shape"):
+        return f"{getattr(examples, 'dtype', None)} {tuple(examples.shape)}"
+    is_plain = examples is None or isinstance(examples, int | float | str)
+    return repr(examples) if is_plain else type(examples).__name__
+
+
+def _in_own_order(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    known = inspect.signature(module.forward).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    for name in given:
+        if name not in known and not takes_all:
+            raise FieldError(
+                "example_inputs",
+                f"{type(module).__name__} has no argument '{name}'; it has {', '.join(known)}",
+            )
+    first = [name for name in known if name in given]
+    return {name: given[name] for name in (*first, *(n for n in given if n not in known))}
+
+
+def module_in_memory(name: str) -> ModelInMemory:
+    """Find a module by its name.
+
+    Raises:
+        InputError: this process does not have it, or no longer.
+    """
+    known = _modules.get(name)
+    module = None if known is None else known.module()
+    if known is None or module is None:
+        raise InputError(
+            f"'{name}' was a module in the memory of another process, or nothing holds it any "
+            "more; pass it as `model` with its `example_inputs`, or export it to a .pt2 file "
+            "(torch.export.save) and place that"
+        )
+    version, examples = f"{known.version} {content_of(name)}", known.examples
+    return ModelInMemory(name, version, lambda is_training: BuiltModule(module, examples))
+
+
+def content_of(name: str) -> int | None:
+    """A number that changes if a parameter or buffer of a module is written to or replaced.
+
+    None if the name finds no module. Writes through ``tensor.data`` change nothing here, because
+    PyTorch does not count them.
+    """
+    known = _modules.get(name)
+    parts = getattr(None if known is None else known.module(), "modules", None)
+    if parts is None:
+        return None
+    tensors = (
+        tensor
+        for part in parts()
+        for tensor in (*part._parameters.values(), *part._buffers.values())
+        if tensor is not None
+    )
+    return hash(tuple(map(_state_of, tensors)))
+
+
+def _state_of(tensor: Any) -> tuple[int, int]:
+    try:
+        return tensor.data_ptr(), tensor._version
+    except RuntimeError:  # a tensor of inference mode has no version, one of a class no address
+        return id(tensor), 0

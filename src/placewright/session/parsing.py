@@ -20,7 +20,6 @@ from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
 from placewright.core.source import Call, Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
-from placewright.io.written import written_place
 from placewright.profiling.units import GRANULARITIES
 from placewright.workers.ray_workers import ADDRESS
 
@@ -451,17 +450,3 @@ def parse_path(raw: Any, field: str) -> Path | None:
     if not isinstance(raw, str | os.PathLike):
         raise FieldError(field, f"expects a path, got {raw!r}")
     return Path(raw)
-
-
-def require_folder(path: Path) -> None:
-    """Refuse an output file whose folder does not exist, or that is a folder, before long work.
-
-    Raises:
-        InputError: the folder is missing, or `path` itself is a folder.
-    """
-    if path.is_dir():
-        raise InputError(f"'{path}' is a folder; name the file to write")
-    place = written_place(path)
-    if not place.parent.is_dir():
-        folder = path.parent if place.name == path.name else place.parent
-        raise InputError(f"folder '{folder}' of '{place.name}' does not exist; make it first")

@@ -17,7 +17,7 @@ from placewright.core.plan import ALL_CORES, UNSPLIT_STREAMS, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Solution
-from placewright.errors import FileFormatError, InfeasibleError
+from placewright.errors import FileFormatError, GraphError, InfeasibleError
 from placewright.execution.placements import bytes_of_further_copies
 from placewright.files import plan_file
 from placewright.frameworks.registry import framework_named, framework_names, is_installed
@@ -26,8 +26,12 @@ from placewright.io.opened import shown_name
 from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
-from placewright.session.models import require_model, runnable_source, runtime_named
-from placewright.session.modules import remember_module
+from placewright.session.models import (
+    remember_module,
+    require_model,
+    runnable_source,
+    runtime_named,
+)
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
@@ -298,10 +302,12 @@ def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
             all. Empty simulates the plan itself.
 
     Raises:
-        GraphError, UnknownNameError: there is no such op or device.
+        GraphError, UnknownNameError: there is no such op or device, or two names of one unit go to
+            different devices.
         InfeasibleError: the changed placement breaks a constraint; the message names it.
     """
     problem, simulator = plan.problem, Simulator(plan.problem)
+    _refuse_two_ways(problem, changes)
     devices = plan.placement.device_of.copy()
     for op, device in by_op(problem.graph, changes).items():
         devices[problem.units.group_of[op]] = problem.cluster.device(device)
@@ -315,3 +321,22 @@ def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
     solution = Solution(placement, value, "feasible", plan.lower_bound)
     changed = replace(plan_of(problem, solution, plan.placer, plan.runtime), measured=None)
     return Simulated(changed, plan.value, simulator)
+
+
+def _refuse_two_ways(problem: Problem, changes: Mapping[str, str]) -> None:
+    """Refuse names of ops that move together if they are to go to different devices.
+
+    Raises:
+        GraphError: the message has two of them.
+    """
+    of_unit: dict[int, str] = {}
+    for name, device in changes.items():
+        if name not in problem.graph.op_index:
+            continue
+        unit = int(problem.units.group_of[problem.graph.op_index[name]])
+        other = of_unit.setdefault(unit, name)
+        if changes[other] != device:
+            raise GraphError(
+                f"'{other}' and '{name}' are in one unit, which moves as a whole: to "
+                f"'{changes[other]}' or to '{device}'"
+            )

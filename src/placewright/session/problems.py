@@ -31,6 +31,7 @@ from placewright.frameworks.registry import reader_of_file
 from placewright.frameworks.runtimes import (
     compile_options,
     default_runtime_name,
+    refuse_bare_folder,
     require_known_runtime,
     require_training_runtime,
     runtime_of,
@@ -56,7 +57,6 @@ from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import (
     Model,
     ModelOfRequest,
-    refuse_bare_folder,
     require_existing,
     runtime_named,
 )
@@ -367,6 +367,12 @@ def _refuse_measuring(request: Request) -> None:
 def _as_asked(problem: Problem, request: Request) -> Problem:
     """Give a stored problem the objective and execution model of a request."""
     _refuse_measuring(request)
+    if request.objective == "training" and problem.objective != "training":
+        raise FieldError(
+            "objective",
+            f"training: '{request.name}' carries a problem of {problem.objective}; give the model "
+            "itself",
+        )
     if request.devices is not None or request.cluster is not None:
         field = "cluster" if request.devices is None else "devices"
         raise FieldError(

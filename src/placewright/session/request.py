@@ -39,6 +39,7 @@ PROFILED = (
     "precision", "prompt", "generate", "context", "kv", "micro_batch", "sequences",
     "granularity", "limits",
 )  # fmt: skip
+_OF_TRAINING = ("optimizer", "colocate_backward", "dropout")
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
 COMPARED = (*PROFILED, "budget", "evaluations", "core_seconds", "evaluator", *SPREAD)
@@ -383,10 +384,15 @@ class Request:
         """Set objective throughput if the request names max-load and no objective.
 
         Raises:
-            FieldError: the request combines throughput with another execution model.
+            FieldError: the request combines throughput with another execution model, or a setting
+                of training with another objective.
         """
         from placewright.core.execution_models import MaxLoad
 
+        for name in _OF_TRAINING:
+            usual = type(self).__dataclass_fields__[name].default
+            if self.objective != "training" and getattr(self, name) != usual:
+                raise FieldError(name, "is of a training step; give objective training, too")
         model = getattr(self.execution_model, "name", self.execution_model)
         if model is None:
             return

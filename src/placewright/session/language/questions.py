@@ -11,10 +11,10 @@ from typing import Any
 from placewright.core.cluster import Cluster, Device
 from placewright.core.data_sheet import DataSheet
 from placewright.core.plan import Plan
-from placewright.core.quantities import format_bytes
+from placewright.core.quantities import format_bytes, plain_number
 from placewright.errors import FieldError, InfeasibleError, InputError
 from placewright.profiling.catalogue import entry_of
-from placewright.report.tables import ShownTable, plain_number, table
+from placewright.report.tables import ShownTable, table
 from placewright.session.language.answer import TokenAnswer, token_answer
 from placewright.session.language.problem import devices_of
 from placewright.session.parsing import SWEPT

@@ -20,9 +20,9 @@ from placewright.execution.direct import KeepsState
 from placewright.execution.requests import numbered
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
+from placewright.frameworks.registry import companions_of_model
 from placewright.session.loaded.plans import LoadedPlan
-from placewright.session.models import companions_of_model
-from placewright.session.modules import content_of
+from placewright.session.models import content_of
 
 LIMIT_VARIABLE = "PLACEWRIGHT_KEPT_PLANS"  # bytes, as in "2GiB"; 0 keeps none
 _DEFAULT_BYTES = float(2**30)
