@@ -179,3 +179,12 @@ def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
     (again,) = read_runs(path)
     assert np.isnan(again.value)
     assert np.isnan(again.parts[0])
+
+
+def test_runs_of_a_problem_that_has_changed_since_count_once(tmp_path: Path) -> None:
+    """Seeds that ran again on the new problem counted twice, and made p too small."""
+    path = tmp_path / "runs.json"
+    before = [run("a", "post", seed, 2.0, 2.0) for seed in range(3)]
+    after = [dataclasses.replace(one, key="new", value=1.0) for one in before[:2]]
+    write_runs(path, [*before, *after])
+    assert read_runs(path) == [*after, before[2]]

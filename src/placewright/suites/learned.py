@@ -192,10 +192,15 @@ def _run_of_case(case: tuple[str, Problem, int], name: str, seed: int) -> Learne
 def read_runs(path: Path) -> list[LearnedRun]:
     """The runs in a results file, none if there is no file.
 
+    A problem that has changed since has another key, and is run again. Of its runs with one budget,
+    placer and seed the last counts, so that no statistic counts a seed twice.
+
     Raises:
         FileFormatError: it is no results file of this benchmark.
     """
-    return read_rows(path, FORMAT, _run_of)
+    runs = read_rows(path, FORMAT, _run_of)
+    last = {(run.problem, run.evaluations, run.placer, run.seed): run for run in runs}
+    return list(last.values())
 
 
 def write_runs(path: Path, runs: Sequence[LearnedRun]) -> None:
