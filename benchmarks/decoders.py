@@ -4,7 +4,8 @@ No core holds the whole decoder. Each placement is a split over two cores, conti
 random lengths or what a placer finds. It decodes with the cache in its place; tokens are compared
 with those of the unsplit model in PyTorch, whose cache grows. The machine drifts, so that each
 token is also computed by the plan with all units on one core, in turn with the split: its choice is
-compared, too. Rows that the results file has are not repeated.
+compared, too. Costs are measured anew: those of another day are of a machine at another speed. Rows
+that the results file has are not repeated.
 """
 
 from __future__ import annotations
@@ -260,7 +261,7 @@ def rows_of(case: Case, names: Iterable[str], count: int) -> Iterable[DecoderRow
 
 @command(
     "runtime", "placer", "budget", "seed", "quick",
-    model=None, runtime="torch", budget="10s",
+    model=None, runtime="torch", budget="10s", remeasure=True,
 )  # fmt: skip
 def decoders(
     request: Request,

@@ -498,9 +498,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "that the plan with all units on one core computes each token, too, in turn with the "
             "split. *Unsplit* is the range of its medians: one plan, measured with each "
             "placement. The last column is the median error of the predicted ratio of the two. "
-            "Llama of 4 layers of width 1024 in OpenVINO takes longer than its units did where "
-            "they were measured, and the reason is not known. With 32 layers, a near tie at one "
-            "token makes OpenVINO choose otherwise than PyTorch, split or not.",
+            "With 32 layers, a near tie at one token makes OpenVINO choose otherwise than PyTorch, "
+            "split or not.",
             tables.decoders,
         ),
         Section(

@@ -22,7 +22,14 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
-from placewright.execution.engine.programs import BENCH, ENGINE, Programs, long, running_servers
+from placewright.execution.engine.programs import (
+    BENCH,
+    ENGINE,
+    OWN_MEMORY,
+    Programs,
+    long,
+    running_servers,
+)
 from placewright.execution.processor import usable_cores
 from placewright.io.machine import memory_bytes
 from placewright.profiling.token_costs import (
@@ -169,7 +176,7 @@ class _Session:
         is_alike: bool,
     ) -> None:
         self._engine, self._formats, self._threads = engine, formats, threads
-        self._rpc = [long("rpc"), ",".join(servers)] if servers else []
+        self._rpc = [long("rpc"), ",".join(servers), *OWN_MEMORY] if servers else []
         self._cards, self._is_alike = cards, is_alike
         self._is_own = bool(cards) and not servers
         self.size = OWN_CARDS if self._is_own else SERVED

@@ -29,6 +29,7 @@ from placewright.execution.engine.programs import (
     BENCH,
     COMPLETION,
     FIT,
+    OWN_MEMORY,
     Programs,
     Servers,
     long,
@@ -54,7 +55,7 @@ _LETTERS = (4, 40, 200)  # of the prompts whose answers are compared
 _MOST_TOKENS = 24  # that are compared, of each prompt
 _SEED = 1
 _GREEDY = (
-    *("-fit", "off", "-lm", "none", "-no-cnv", "-v", long("no-repack"), long("temp"), "0"),
+    *("-fit", "off", *OWN_MEMORY, "-no-cnv", "-v", long("no-repack"), long("temp"), "0"),
     *map(long, ("ignore-eos", "no-display-prompt", "no-warmup", "prompt-cache-all")),
 )
 _MIB = 2.0**20
@@ -365,6 +366,7 @@ class _Session:
 
     def _seconds(self, contender: EngineContender, test: Sequence[str]) -> float:
         words = [*contender.words, *self._threads, *test, "-r", str(_REPEATS), "-o", "json"]
+        words += OWN_MEMORY if self._options.servers else ()
         done = self._engine.run(BENCH, words, explain=self._explain)
         try:
             (row,) = json.loads(done.output)
