@@ -149,6 +149,23 @@ def test_options_that_cannot_be_told_apart() -> None:
         options(SPLIT, engine="unheard")
     with pytest.raises(NotExpressible, match="no placements"):
         options(SPLIT, usable=False)
+    link = {"a": "cpu0", "b": "gpu0", "GBps": 32, "kind": "PCIe"}
+    with pytest.raises(NotExpressible, match="a link names 'gpu9', which is no device of it"):
+        options(SPLIT, links=[{**link, "b": "gpu9"}])
+    with pytest.raises(NotExpressible, match="no link joins 'gpu0' and 'gpu1'"):
+        options({"A": SPLIT["A"], "B": SPLIT["D"]}, links=[link])
+    with pytest.raises(NotExpressible, match="option A places nothing"):
+        options({"A": [], "B": SPLIT["A"]})
+    with pytest.raises(NotExpressible, match="sequences: must be 1 to 4096, got 1000000"):
+        options(SPLIT, batch=10**6)
+
+
+def test_options_that_differ_in_who_copies_are_two() -> None:
+    rows = comparison(
+        {"A": SPLIT["C"], "B": SPLIT["C"]}, phase="prefill", context_tokens=512, batch=512
+    )
+    rows["options"][1]["plan"]["stream"] = {"what": "ffn", "from": "cpu0", "to": "gpu0"}
+    assert len(options_of(PublishedComparison.model_validate(rows))) == 2
 
 
 def three_sources(factor: float) -> list[PublishedComparison]:

@@ -198,9 +198,9 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
         with_("dense", max_position_embeddings=-1), "'max_position_embeddings' is -1; at least 1"
     ),
     "heads of no pair": (
-        with_("dense", num_key_value_heads=3), "without field 'num_key_value_heads', which is 3, it"
+        with_("dense", num_key_value_heads=3),
+        "'num_attention_heads' is 8, no multiple of 'num_key_value_heads', 3",
     ),
-    "groups": (with_("latent", n_group=7), "with 1 for field 'n_group', which is 7, it would"),
     "null": (with_("latent", v_head_dim=None), "without field 'v_head_dim', which is None, it"),
     "part": (
         {"model_type": "gemma3", "text_config": with_("windows", num_attention_heads=7)},

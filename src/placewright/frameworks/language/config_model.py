@@ -189,6 +189,13 @@ def _attempt(
     config, is_part = _config(model_type, fields, known)
     if config.model_type not in known:
         raise UnknownNameError("model type", config.model_type, known)
+    heads, pairs = (
+        getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads")
+    )
+    if type(heads) is int and type(pairs) is int and heads % pairs:
+        raise _Refused(
+            f"'num_attention_heads' is {heads}, no multiple of 'num_key_value_heads', {pairs}"
+        )
     try:
         module = _module(config)
         return _described(config, module, _filled_caches(module)), config, is_part
@@ -378,7 +385,7 @@ def _cache(layer: Any, heads: int, latent: int) -> Cache:
 
 
 def _first_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 

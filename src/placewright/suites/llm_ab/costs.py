@@ -351,7 +351,8 @@ def options_of(row: PublishedComparison) -> list[Option]:
     seen: dict[object, str] = {}
     for placed in found:
         same = seen.setdefault(
-            (placed.columns, placed.replicas, tuple(placed.ways.items())), placed.key
+            (placed.columns, placed.replicas, tuple(placed.ways.items()), placed.copies),
+            placed.key,
         )
         if same != placed.key:
             raise NotExpressible(
