@@ -91,8 +91,12 @@ def test_fewest_devices_reach_a_rate(model: str) -> None:
     assert best.name == "rtx-4090"
     (line,) = reach_lines((none + small) / 2, found)
     assert line.startswith("the fewest cards for ")
-    assert "tokens/s: rtx-4090, which decodes " in line
-    assert " or rtx-3060, which decodes " in line
+    assert "tokens/s: rtx-4090 with " in line
+    assert " or rtx-3060 with " in line
+    both = replace(found[0], name="rtx-4090, rtx-3060 (price 4)")
+    (line,) = reach_lines(both.decode, [both], is_priced=True)
+    assert line.startswith("the cheapest cards for ")
+    assert f": rtx-4090 and rtx-3060 (price 4) with {both.decode:.4g}" in line
     (line,) = reach_lines(none / 2, asked.cheapest(none / 2))
     assert line == f"no card is needed for {none / 2:g} tokens/s: cpu decodes {none:.4g}"
     (fastest,) = asked.cheapest(1e12)

@@ -154,7 +154,8 @@ def write_gguf(
         **made.numbers,
     }
     for key, value in numbers.items():
-        add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
+        adds = {bool: writer.add_bool, list: writer.add_array}
+        add = adds.get(type(value), writer.add_uint32)
         add(f"{made.architecture}.{key}", value)
     if parts > 1:
         writer.add_uint16("split.count", parts)

@@ -235,6 +235,19 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     assert source.options["predicting_layers"] == "1"
 
 
+def test_experts_of_a_token_may_be_stated_for_each_layer(tmp_path: Path) -> None:
+    """As llama.cpp reads `expert_used_count`; a layer without experts has none."""
+    layers = ({**ATTENTION, **DENSE}, {**ATTENTION, **EXPERTS})
+    for stated, expected in (([0, 2], 2), ([1, 2], 2)):
+        numbers = {"expert_count": 8, "expert_used_count": stated}
+        model, _ = read_gguf(written(tmp_path, "experts", layers=layers, numbers=numbers))
+        assert model.experts_used == expected
+    numbers = {"expert_count": 8, "expert_used_count": [1, 2]}
+    both = ({**ATTENTION, **EXPERTS},) * 2
+    with pytest.raises(FileFormatError, match="pass 1 and 2 experts for a token, not one number"):
+        read_gguf(written(tmp_path, "experts", layers=both, numbers=numbers))
+
+
 def test_a_factor_of_a_matrix_is_not_taken_for_it(tmp_path: Path) -> None:
     """The table may list `attn_k.scale`, of one element, before `attn_k`."""
     model, _ = read_gguf(written(tmp_path, others={"blk.0.attn_k.scale": (1,)}))

@@ -120,15 +120,20 @@ class _Model:
     def _experts(self) -> tuple[int, int]:
         """Number of experts of a layer, and of those that a token passes."""
         counts = self._tensors.expert_counts()
-        stated, used = self._number("expert_count", 0), self._number("expert_used_count", 0)
+        layers, stated = self._tensors.layers, self._number("expert_count", 0)
         if not counts and not stated:
             return 0, 0
+        routed = [number for number, layer in enumerate(layers) if has_experts(layer)]
+        numbers = {self._of_layer("expert_used_count", number, 0) for number in routed or [0]}
+        if len(numbers) > 1:
+            shown = " and ".join(map(str, sorted(numbers)))
+            raise Contradiction(f"its layers pass {shown} experts for a token, not one number")
+        (used,) = numbers
         if counts != {stated} or not 0 < used <= stated:
             shown = " and ".join(map(str, sorted(counts))) or "no"
             raise Contradiction(
                 f"tensors have {shown} experts, metadata {stated} of which a token passes {used}"
             )
-        layers = self._tensors.layers
         if any("ffn_gate_inp" not in layer for layer in layers if has_experts(layer)):
             raise Contradiction("a layer has experts and no router 'ffn_gate_inp'")
         return stated, used

@@ -281,7 +281,10 @@ def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = Fals
         alone = " and ".join(found[0].used)
         return [f"no card is needed for {rate:g} tokens/s: {alone} decodes {best:.4g}"]
     least = "cheapest" if is_priced else "fewest"
-    each = " or ".join(f"{variant.name}, which decodes {variant.decode:.4g}" for variant in found)
+    named = [one.name.replace(", ", " and ") for one in found]
+    each = " or ".join(
+        f"{name} with {one.decode:.4g}" for name, one in zip(named, found, strict=True)
+    )
     return [f"the {least} cards for {rate:g} tokens/s: {each}"]
 
 
