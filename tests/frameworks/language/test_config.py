@@ -304,7 +304,7 @@ def test_parameters_that_the_converter_renames_are_counted(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", sorted(FURTHER))
 def test_parameters_of_further_types_are_those_of_the_library(name: str, tmp_path: Path) -> None:
-    fields = {"pad_token_id": 0, **FURTHER[name], "model_type": name}
+    fields = {"pad_token_id": 0, "model_type": name, **FURTHER[name]}
     model, _, _ = read_config(folder_of(tmp_path, fields), "q4_k_m")
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))

@@ -189,10 +189,8 @@ def _attempt(
     config, is_part = _config(model_type, fields, known)
     if config.model_type not in known:
         raise UnknownNameError("model type", config.model_type, known)
-    heads, pairs = (
-        getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads")
-    )
-    if type(heads) is int and type(pairs) is int and heads % pairs:
+    heads, pairs = (_size(config, name) for name in ("num_attention_heads", "num_key_value_heads"))
+    if heads and pairs and heads % pairs:
         raise _Refused(
             f"'num_attention_heads' is {heads}, no multiple of 'num_key_value_heads', {pairs}"
         )
@@ -238,10 +236,10 @@ def _defaults(file: ConfigFile, config: Any) -> dict[str, int]:
     taken = {}
     for key in _SIZES:
         own = config.attribute_map.get(key, key)
-        value = getattr(config, own, None)
-        if own in known and stated.keys().isdisjoint((key, own)) and type(value) is int:
+        value = _size(config, own)
+        if own in known and stated.keys().isdisjoint((key, own)) and value is not None:
             taken[key] = value
-    if taken.get("num_key_value_heads") == getattr(config, "num_attention_heads", None):
+    if taken.get("num_key_value_heads") == _size(config, "num_attention_heads"):
         taken.pop("num_key_value_heads", None)  # each head has its own, as older files mean it
     return taken
 
@@ -325,13 +323,22 @@ def _filled_caches(module: Any) -> list[Any]:
     return list(getattr(answer, name).layers)
 
 
+def _size(config: Any, name: str) -> int | None:
+    """A field that is a whole number; None for others, and for one that differs by layer."""
+    try:
+        value = getattr(config, name, None)
+    except Exception:  # the library's own, of a field that differs by layer
+        return None
+    return value if type(value) is int else None
+
+
 def _described(config: Any, module: Any, layers: list[Any]) -> LibraryModel:
     from transformers.pytorch_utils import Conv1D
 
     sizes = {
         key: value
         for key in (*dir(config), *config.attribute_map)
-        if not key.startswith("_") and type(value := getattr(config, key, None)) is int
+        if not key.startswith("_") and (value := _size(config, key)) is not None
     }
     heads = sizes.get("num_attention_heads", 0)
     latent = sizes.get("kv_lora_rank", 0)

@@ -48,29 +48,31 @@ class LibraryModel:
 
 # type of a model in transformers -> architecture of llama.cpp
 ARCHITECTURES: Mapping[str, str] = {
-    "afmoe": "afmoe", "apertus": "apertus", "arcee": "arcee", "bloom": "bloom",
-    "cohere": "command-r", "cohere2": "cohere2", "deepseek_v2": "deepseek2",
+    "afmoe": "afmoe", "apertus": "apertus", "arcee": "arcee", "bamba": "granitehybrid",
+    "bloom": "bloom", "cohere": "command-r", "cohere2": "cohere2", "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2", "dots1": "dots1", "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5-moe", "exaone4": "exaone4", "exaone_moe": "exaone-moe",
     "falcon": "falcon", "falcon_h1": "falcon-h1", "falcon_mamba": "mamba", "gemma": "gemma",
-    "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3n_text": "gemma3n", "glm4": "glm4",
-    "glm4_moe": "glm4moe", "glm4_moe_lite": "deepseek2", "gpt2": "gpt2", "gpt_bigcode": "starcoder",
-    "gpt_neox": "gptneox", "gpt_oss": "gpt-oss", "granite": "granite", "granitemoe": "granitemoe",
-    "granitemoehybrid": "granitehybrid", "granitemoeshared": "granitemoe",
-    "hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe", "internlm3": "llama",
-    "jais2": "jais2", "jamba": "jamba", "lfm2": "lfm2", "lfm2_moe": "lfm2moe", "llama": "llama",
-    "llama4_text": "llama4", "mamba": "mamba", "mamba2": "mamba2", "mimo_v2_flash": "mimo2",
-    "minimax_m2": "minimax-m2", "ministral": "llama", "ministral3": "mistral3", "mistral": "llama",
-    "mixtral": "llama", "mpt": "mpt", "nemotron": "nemotron", "nemotron_h": "nemotron_h",
-    "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2", "olmoe": "olmoe", "phi": "phi2",
-    "phi3": "phi3", "phimoe": "phimoe", "qwen2": "qwen2", "qwen2_5_vl_text": "qwen2vl",
-    "qwen2_moe": "qwen2moe", "qwen2_vl_text": "qwen2vl", "qwen3": "qwen3",
-    "qwen3_5_moe_text": "qwen35moe", "qwen3_5_text": "qwen35", "qwen3_moe": "qwen3moe",
-    "qwen3_next": "qwen3next", "qwen3_vl_moe_text": "qwen3vlmoe", "qwen3_vl_text": "qwen3vl",
-    "seed_oss": "seed_oss", "smollm3": "smollm3", "solar_open": "glm4moe", "stablelm": "stablelm",
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3n_text": "gemma3n", "gemma4_text": "gemma4",
+    "glm": "chatglm", "glm4": "glm4", "glm4_moe": "glm4moe", "glm4_moe_lite": "deepseek2",
+    "gpt2": "gpt2", "gpt_bigcode": "starcoder", "gpt_neox": "gptneox", "gpt_oss": "gpt-oss",
+    "granite": "granite", "granitemoe": "granitemoe", "granitemoehybrid": "granitehybrid",
+    "granitemoeshared": "granitemoe", "hunyuan_v1_dense": "hunyuan-dense",
+    "hunyuan_v1_moe": "hunyuan-moe", "internlm3": "llama", "jais2": "jais2", "jamba": "jamba",
+    "lfm2": "lfm2", "lfm2_moe": "lfm2moe", "llama": "llama", "llama4_text": "llama4",
+    "mamba": "mamba", "mamba2": "mamba2", "mimo_v2_flash": "mimo2", "minimax_m2": "minimax-m2",
+    "ministral": "llama", "ministral3": "mistral3", "mistral": "llama", "mixtral": "llama",
+    "mpt": "mpt", "nemotron": "nemotron", "nemotron_h": "nemotron_h", "olmo": "olmo",
+    "olmo2": "olmo2", "olmo3": "olmo2", "olmoe": "olmoe", "phi": "phi2", "phi3": "phi3",
+    "phimoe": "phimoe", "qwen2": "qwen2", "qwen2_5_vl_text": "qwen2vl", "qwen2_moe": "qwen2moe",
+    "qwen2_vl_text": "qwen2vl", "qwen3": "qwen3", "qwen3_5_moe_text": "qwen35moe",
+    "qwen3_5_text": "qwen35", "qwen3_moe": "qwen3moe", "qwen3_next": "qwen3next",
+    "qwen3_vl_moe_text": "qwen3vlmoe", "qwen3_vl_text": "qwen3vl", "seed_oss": "seed_oss",
+    "smollm3": "smollm3", "solar_open": "glm4moe", "stablelm": "stablelm",
     "starcoder2": "starcoder2",
 }  # fmt: skip
 _SUFFIXES = (".weight", ".bias")
+_SCALES = {".router.scale": "ffn_gate_inp", ".router.per_expert_scale": "ffn_down_exps"}
 _STACKED = re.compile(r"\.altup_\w+\.(\d+)\.")  # matrices of a list, which become one tensor
 _RENAMED = (  # what parameters are called -> what the table of `gguf` knows
     (".dt_bias", ".dt_proj.bias"),
@@ -110,6 +112,8 @@ class _Names:
         stem, _, last = name.rpartition(".")
         if last in ("gate_up_proj", "gate_up_proj_bias") and stem.endswith("experts"):
             yield from self._gate_and_up(stem, shape, last.endswith("_bias"))
+        elif last == "up_proj" and stem.endswith("experts"):  # without a gate
+            yield f"{self._layer(stem)}ffn_up_exps.weight", shape[::-1]
         elif last in ("down_proj", "down_proj_bias") and stem.endswith("experts"):
             yield self._down(stem, shape, last.endswith("_bias"))
         elif name.endswith(".kv_b_proj.weight") and self._splits_latent:
@@ -118,6 +122,8 @@ class _Names:
             yield from self._linear_attention(name, shape)
         elif ".shared_mlp." in name:
             yield from self._shared(name, shape)
+        elif name.endswith(tuple(_SCALES)):
+            yield f"{self._layer(stem)}{_SCALES[f'.router.{last}']}.scale", shape
         elif found := _STACKED.search(name):
             stack = sum(other.startswith(name[: found.start(1)]) for other in self._model.shapes)
             if found[1] == "0":
@@ -167,8 +173,8 @@ class _Names:
         if is_bias:
             return f"{name}.bias", shape[::-1]
         hidden = self._sizes["hidden_size"]
-        inner = shape[2] if shape[1] == hidden else shape[1]
-        return f"{name}.weight", (inner, hidden, shape[0])
+        is_turned = shape[2] == hidden != shape[1]
+        return f"{name}.weight", ((*shape[1:], shape[0]) if is_turned else shape[::-1])
 
     def _expansion(self, name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
         heads, rank = self._sizes["num_attention_heads"], shape[1]
