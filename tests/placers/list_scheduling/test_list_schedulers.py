@@ -22,6 +22,7 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.bounds.lower import relaxation_bound
 from placewright.simulation.evaluator import Evaluator
+from placewright.suites.suite.runs import random_layered_problem
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import impossible_problem, random_problem
 
@@ -174,20 +175,21 @@ def test_m_sct_waits_for_the_favourite_child_but_not_longer_than_it_is_worth() -
     assert solution.value == 6.0
 
 
-@pytest.mark.parametrize("seconds", [1e-9, 1e-6, 1e6])
-def test_m_sct_has_favourites_whatever_the_unit_of_time(seconds: float) -> None:
-    """A makes 3 s of bytes for B (4 s) and 1 s for C (1 s): of the two paths, A's and B's is long.
-
-    A solver with a tolerance of 1e-7 s sees no difference between paths of some nanoseconds.
-    """
-    builder = GraphBuilder()
-    a = builder.add_op("A", "Op")
-    for name, size in (("C", 1.0), ("B", 3.0)):
-        builder.add_op(name, "Op", inputs=[builder.add_tensor(a, size)])
-    links = tuple(Link(x, y, bandwidth=1.0 / seconds) for x, y in (("p", "q"), ("q", "p")))
-    costs = CostTable(frozen_floats(seconds * np.array([[2.0] * 2, [1.0] * 2, [4.0] * 2])))
-    problem = Problem.of_ops(builder.build(), Cluster((Device("p"), Device("q")), links), costs)
-    assert favourite_children(problem) == {0: 2}
+def test_m_sct_has_the_same_favourites_in_any_unit_of_time() -> None:
+    """A solver with a tolerance of 1e-7 s mistakes paths of ops that take less than that."""
+    problem = random_layered_problem(np.random.default_rng(0), 60, 3)
+    found = []
+    for unit in (1e-4, 1.0, 1e4):
+        links = tuple(
+            replace(
+                link, latency_seconds=unit * link.latency_seconds, bandwidth=link.bandwidth / unit
+            )
+            for link in problem.cluster.links
+        )
+        costs = CostTable(frozen_floats(unit * problem.costs.seconds))
+        cluster = replace(problem.cluster, links=links)
+        found.append(favourite_children(replace(problem, costs=costs, cluster=cluster)))
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("occupies", ["receiver", "sender", "both"])

@@ -11,8 +11,9 @@ import pytest
 from placewright.core.arrays import Csr
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.errors import BudgetSpent
 from placewright.placers.registry import make_placer
-from placewright.placers.search.neighbourhood import branches
+from placewright.placers.search.neighbourhood import branches, moves_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.suite.runs import graph_of_edges, random_layered_problem
 from placewright.testing.problems import random_problem
@@ -80,6 +81,22 @@ def test_branches_are_units_behind_one_unit_or_before_one(seed: int) -> None:
     assert set(found) == {units for units in expected if 2 <= len(units) < problem.n_units}
     assert len(found) == len(set(found))
     assert [len(units) for units in found] == sorted(len(units) for units in found)
+
+
+def test_starts_are_evaluated_before_moves_are_laid_out() -> None:
+    """Which takes as long as the simulation of hundreds of placements."""
+    problem = random_layered_problem(np.random.default_rng(0), 3000, 2)
+    lists: list[int] = []
+
+    class Ears(Evaluator):
+        def evaluate_many(self, devices_of, *, keep=None):  # type: ignore[no-untyped-def]
+            lists.append(moves_of.cache_info().misses)
+            raise BudgetSpent
+
+    before = moves_of.cache_info().misses
+    evaluator = Ears(problem, Budget(seconds=60.0))
+    make_placer("local-search").place(problem, evaluator, np.random.default_rng(0))
+    assert lists == [before]
 
 
 def test_branches_of_a_long_chain_take_little_memory() -> None:

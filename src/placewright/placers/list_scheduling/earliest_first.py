@@ -387,18 +387,15 @@ def _update_starts(
 ) -> None:
     """Recompute or invalidate the start times on the device just used, and on what shares with it.
 
-    Devices share processors, or a pool of memory. If the unit keeps weights that others read, these
-    need less on its device now.
+    Devices share processors, or a pool of memory.
     """
-    weights, group = memory.weights, tables.group_of[planned]
-    has_shared = weights.shared_ptr[group + 1] > weights.shared_ptr[group]
     for row in range(ready.n_rows[0]):
         unit, at = ready.unit[row], ready.device[row]
         if at < 0:
             continue
         free = devices.free[at]
-        has_less = at == device or has_shared or have_common_pool(weights, at, device)
-        is_of_class = has_class and tables.group_of[unit] == group
+        has_less = at == device or have_common_pool(memory.weights, at, device)
+        is_of_class = has_class and tables.group_of[unit] == tables.group_of[planned]
         if is_of_class or (memory.is_limited and has_less):
             ready.device[row], ready.start[row] = -1, -np.inf
         elif ready.start[row] < free and (at == device or tables.excludes[device, at]):

@@ -84,14 +84,14 @@ class IdealDp:
             is_whole = not evaluator.is_spent
         if linear is not None:
             evaluate_split(linear, items, evaluator)
+        if not is_whole:  # there are more ideals than those of one order
+            return replace(evaluator.cut_short(), message="the budget ended before the best split")
         lattice, most = enumerate_in_time(
             items.successors, self.max_ideals, lambda: evaluator.remaining_seconds
         )
         if lattice is None or not fits_table(model.counts, lattice.n_ideals):
             limit = f"more than {most} ideals" if lattice is None else "too many states"
-            if is_whole:
-                return evaluator.solution(message=f"best linear split: {limit} for the exact one")
-            return replace(evaluator.cut_short(), message="the budget ended before the best split")
+            return evaluator.solution(message=f"best linear split: {limit} for the exact one")
         program = ContiguousProgram(model, lattice, math.inf if linear is None else linear.value)
         with evaluator.share(SPLIT_SHARE):
             is_complete = program.run(lambda: evaluator.is_spent)

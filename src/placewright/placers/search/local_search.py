@@ -75,10 +75,10 @@ class LocalSearch(ForEveryProblem):
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Search until the budget ends, the gap is closed, or `descents` without a budget."""
-        moves = moves_of(problem)
         if evaluator.best is None:
             _evaluate_starts(problem, evaluator, rng)
             look_for_first(evaluator)
+        moves = moves_of(problem)  # after the starts: it takes a second for thousands of units
         has_limit = evaluator.budget.is_limited
         current, value = _incumbent(problem, evaluator, rng)
         stale = done = 0
