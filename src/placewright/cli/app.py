@@ -94,13 +94,12 @@ def all_commands() -> typer.Typer:
         export,
         inspect,
         place,
-        replay,
         report,
         run,
         train,
     )
 
-    modules = (inspect, place, run, report, export, compare, replay, train, bench)
+    modules = (inspect, place, run, report, export, compare, train, bench)
     for module in modules:
         module.register(app)
     return app
