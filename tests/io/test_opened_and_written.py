@@ -14,6 +14,7 @@ from placewright.files.cluster_file import yaml_value
 from placewright.io.json_text import json_object
 from placewright.io.model_parts import fields
 from placewright.io.opened import (
+    beside,
     inside,
     opened,
     read_bytes,
@@ -63,6 +64,23 @@ def test_links_are_kept_inside(tmp_path: Path) -> None:
     for name in ("bad", "../out", *absolute, ".", "circle", "", "none", "sub", "a\0"):
         with pytest.raises(FileFormatError):
             inside(folder, name)
+
+
+def test_a_linked_model_has_its_data_where_it_leads(tmp_path: Path) -> None:
+    for name in ("blobs", "named", "elsewhere"):
+        (tmp_path / name).mkdir()
+    for name in ("blobs/0a", "blobs/1b", "elsewhere/2c"):
+        (tmp_path / name).write_bytes(b"1")
+    model = tmp_path / "named" / "model"
+    model.symlink_to("../blobs/0a")
+    (tmp_path / "named" / "good").symlink_to("../blobs/1b")
+    (tmp_path / "named" / "bad").symlink_to("../elsewhere/2c")
+    assert beside(model, "good") == tmp_path / "named" / "good"
+    for name in ("bad", "../blobs/1b", "none", "1b", str(tmp_path / "named" / "good")):
+        with pytest.raises(FileFormatError):
+            beside(model, name)
+    with pytest.raises(FileFormatError):
+        beside(tmp_path / "named" / "none", "good")
 
 
 def test_files_are_replaced_all_or_none(tmp_path: Path) -> None:

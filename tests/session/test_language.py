@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cli.runner import InProcess
 from support.gguf_files import MADE, write_gguf
+from support.small_problems import problem
 
 import placewright as pw
 from placewright.core.cluster import Cluster, Device, Link
@@ -20,6 +21,7 @@ from placewright.core.data_sheet import DataSheet
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, TokenRequest
 from placewright.profiling.catalogue import engine_rates
@@ -31,7 +33,7 @@ from placewright.session.language.answer import (
     memory_pins,
     token_answer,
 )
-from placewright.session.language.problem import physical_cluster, tokens_of
+from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.session.language.run_search import LayersInRuns, why_inexpressible
 from placewright.session.models import load_model
 from placewright.session.search import find_plan, search
@@ -514,3 +516,8 @@ def test_commands_place_simulate_and_explain(tmp_path: Path, cli: InProcess) -> 
     assert "before the change" in moved
     assert "experts of layers 0-1" in moved
     assert "is on" in run("explain", "plan.json", "layers.0.experts")
+
+
+def test_an_option_alone_makes_no_problem_of_tokens() -> None:
+    source = ModelSource("m.onnx", "0" * 64, "onnx", options={"cluster": "x"})
+    assert not is_of_tokens(replace(problem([[1.0, 2.0]] * 4), source=source))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from placewright.errors import FileFormatError, InputError
 from placewright.io.content import one_line
-from placewright.io.opened import inside, opened, shown_name
+from placewright.io.opened import beside, opened, shown_name
 
 _MAX_NODES = 1_000_000  # of all calls of functions, written out
 _MAX_DEPTH = 200  # of functions that call functions
@@ -69,7 +69,7 @@ def check_onnx(path: Path, content: memoryview) -> list[Path]:
     for name, end in _external_data(content, "Model"):
         needed[name] = max(needed.get(name, 0), end)
     _require_agreement(path, needed)
-    files = {name: inside(path.parent, name) for name in needed}
+    files = {name: beside(path, name) for name in needed}
     for name, file in files.items():
         require_size(name, file.stat().st_size, needed[name])
     return list(files.values())

@@ -7,6 +7,7 @@ before anything is read, and at most that size is read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import zipfile
@@ -158,6 +159,25 @@ def inside(folder: Path, name: str) -> Path:
     except InputError as error:
         raise FileFormatError(f"its data {error}") from None
     return folder / name
+
+
+def beside(model: Path, name: str) -> Path:
+    """The path of a regular file to which a model refers: in its folder.
+
+    Caches of downloads hold files under other names, and a link with the own name of each. If the
+    model is a link, the file may thus be a link that leads into the same folder.
+
+    Raises:
+        FileFormatError: it is missing, not regular, or elsewhere.
+    """
+    parts = Path(name).parts
+    if model.is_symlink() and "\0" not in name and not {"..", "/"} & {*parts}:
+        with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a name too long
+            target = (model.parent / name).resolve()
+            if target.parent == model.resolve().parent and target.is_file():
+                require_regular(target)
+                return model.parent / name
+    return inside(model.parent, name)
 
 
 def _checked_size(

@@ -184,6 +184,42 @@ def make_sparse(path: Path) -> Path:
     return saved(path, nodes, [("x", 1, square)], [("y", 1, square)], zero)  # type: ignore[arg-type]
 
 
+def make_external_inside(path: Path) -> Path:
+    """Weights of a branch in a file of their own."""
+    weight = numpy_helper.from_array(np.full((4, 4), 2.0, np.float32), "inner")
+
+    def branch(kind: str) -> Any:
+        output = helper.make_tensor_value_info(f"{kind}_out", TensorProto.FLOAT, [4, 4])
+        inner = helper.make_node(kind, ["x", "inner"], [f"{kind}_out"])
+        return helper.make_graph([inner], kind, [], [output], [weight])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["positive"]),
+        helper.make_node(
+            "If", ["positive"], ["y"], then_branch=branch("Add"), else_branch=branch("Mul")
+        ),
+    ]
+    square, zero = [4, 4], {"zero": np.float32(0)}
+    saved(path, nodes, [("x", 1, square)], [("y", 1, square)], zero)  # type: ignore[arg-type]
+    model = onnx.load(str(path))
+    onnx.save(model, str(path), save_as_external_data=True, location="inside.bin", size_threshold=0)
+    assert (path.parent / "inside.bin").stat().st_size >= weight.ByteSize() - 20
+    return path
+
+
+def make_linked(path: Path) -> Path:
+    """The layout of a cache of downloads: links to files whose names are their hashes."""
+    blobs = path.parent / "blobs"
+    blobs.mkdir()
+    made = make_external(blobs / path.name)
+    (blobs / "weights.bin").rename(blobs / "1b2c")
+    made.rename(blobs / "0a1b")
+    path.symlink_to("blobs/0a1b")
+    (path.parent / "weights.bin").symlink_to("blobs/1b2c")
+    return path
+
+
 def make_never_begun(path: Path) -> Path:
     """A loop of four turns whose condition is false before the first."""
     value = helper.make_tensor_value_info
@@ -214,6 +250,8 @@ def make_never_begun(path: Path) -> Path:
         make_branching,
         make_names_of_others,
         make_sparse,
+        make_external_inside,
+        make_linked,
         make_never_begun,
         make_external,
         make_value_dependent,

@@ -65,6 +65,20 @@ class TestModule:
         assert source.shapes == {"x": (3, 4)}
         assert source.path == "small"
 
+    def test_parts_of_one_storage_are_weights_of_their_own(self) -> None:
+        class Parts(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                whole = torch.ones(2, 4, 4)
+                self.a, self.b = torch.nn.Parameter(whole[0]), torch.nn.Parameter(whole[1])
+                self.tied = torch.nn.Parameter(self.a.data.t())
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x @ self.a @ self.b @ self.tied
+
+        graph, _ = read_torch(Parts().eval(), (torch.ones(2, 4),))
+        assert graph.weight_bytes.tolist() == [64.0, 64.0]
+
     def test_weights_have_the_type_of_the_module(self) -> None:
         graph, _ = read_torch(torch.nn.Linear(4, 4).bfloat16(), (torch.ones(3, 4).bfloat16(),))
         assert graph.weight_dtypes == ("bf16", "bf16")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ from placewright.errors import (
 )
 from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.execution.state_pairs import asked_of
-from placewright.frameworks.onnxruntime.flops import values_read
+from placewright.frameworks.onnxruntime.flops import bodies_of, values_read
 from placewright.frameworks.onnxruntime.state import Staying, keep_state
 from placewright.frameworks.onnxruntime.value_types import (
+    dtype_of,
     set_input_shapes,
     with_all_types,
     with_inferred_types,
@@ -334,6 +335,9 @@ def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, 
     The arrays lie in files. The model is copied, because a protocol buffer frees the memory of its
     parts with the last of them.
     """
+    for held in _tensors_inside(model.graph.node):
+        if held.data_location == onnx.TensorProto.EXTERNAL:
+            held.CopyFrom(onnx.numpy_helper.from_array(_array(onnx, held, folder), held.name))
     taken = {}
     stored = ((tensor.name, tensor) for tensor in model.graph.initializer)
     for name, held in (*stored, *_constants(model.graph)):
@@ -362,6 +366,16 @@ def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, 
     return onnx.ModelProto.FromString(model.SerializeToString()), taken
 
 
+def _tensors_inside(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tensors among the attributes of nodes, and those of the bodies inside them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from ([attribute.t] if attribute.HasField("t") else attribute.tensors)
+        for graph in bodies_of(node):
+            yield from graph.initializer
+            yield from _tensors_inside(graph.node)
+
+
 def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names of the outputs of ``Constant`` nodes, and their tensors."""
     for node in graph.node:
@@ -380,7 +394,15 @@ def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
     if "location" in place and kind in _SHARED_KINDS and size and offset % dtype.itemsize == 0:
         file = folder / place["location"]
         return np.memmap(file, dtype, mode="r", offset=offset, shape=tuple(tensor.dims))
-    return np.ascontiguousarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder)))
+    if "location" in place:  # read here, since onnx follows no links
+        needed = math.ceil(size * dtype_of(onnx, tensor.data_type)[1])
+        with (folder / place["location"]).open("rb") as stream:
+            stream.seek(offset)
+            content = stream.read(needed)
+        tensor = onnx.TensorProto(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=content
+        )
+    return np.ascontiguousarray(onnx.numpy_helper.to_array(tensor))
 
 
 def _require_open(model: Any, source: ModelSource) -> None:

@@ -21,7 +21,7 @@ from placewright.io.model_parts import (
     place_in_file,
     require_size,
 )
-from placewright.io.opened import inside, require_regular, shown_name, usable_name
+from placewright.io.opened import beside, inside, shown_name, usable_name
 
 SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")
 _FILES_PER_MODEL = 10_000
@@ -76,25 +76,12 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
         raise FileFormatError(f"its root is <{roots[0]}>, an OpenVINO IR starts with <net>")
     weights = path.with_suffix(".bin")
     if os.path.lexists(weights):
-        _require_kept(path, weights)
+        beside(path, weights.name)
         require_size(weights.name, weights.stat().st_size, max(ends))
         return [weights]
     if max(ends) > 0:
         raise FileFormatError(f"its weights '{weights.name}' are missing; put them beside it")
     return []
-
-
-def _require_kept(model: Path, beside: Path) -> None:
-    """Require weights in the folder of their model, or in the folder to which a link leads.
-
-    Raises:
-        FileFormatError: a link leads elsewhere.
-    """
-    real = model.resolve()
-    if real.parent != model.parent.resolve() and beside.resolve().parent == real.parent:
-        require_regular(beside)
-    else:
-        inside(model.parent, beside.name)
 
 
 def _check_graph_def(path: Path, content: memoryview) -> list[Path]:

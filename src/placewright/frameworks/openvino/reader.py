@@ -181,6 +181,8 @@ def read_openvino(
         reason = _reason(error)
         if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
             reason += "; argument `runtime` onnxruntime may know these operators"
+        if file.is_symlink() and "outside the base directory" in reason:
+            reason = "it follows no links to data files; argument `runtime` onnxruntime does"
         raise FileFormatError(f"OpenVINO cannot read '{path}': {reason}") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None

@@ -187,7 +187,8 @@ def _kept_devices(names: str | None) -> Cluster | None:
 
 def is_of_tokens(problem: Problem) -> bool:
     """True if a problem is that of a request to a language model."""
-    return problem.source is not None and CLUSTER in problem.source.options
+    is_said = problem.source is not None and CLUSTER in problem.source.options
+    return is_said and "embedding" in problem.graph.op_index
 
 
 def physical_cluster(problem: Problem) -> Cluster:
