@@ -210,14 +210,15 @@ def make_external_inside(path: Path) -> Path:
 
 def make_linked(path: Path) -> Path:
     """The layout of a cache of downloads: links to files whose names are their hashes."""
-    blobs = path.parent / "blobs"
+    blobs, named = path.parent / "blobs", path.parent / "named"
     blobs.mkdir()
+    named.mkdir()
     made = make_external(blobs / path.name)
     (blobs / "weights.bin").rename(blobs / "1b2c")
     made.rename(blobs / "0a1b")
-    path.symlink_to("blobs/0a1b")
-    (path.parent / "weights.bin").symlink_to("blobs/1b2c")
-    return path
+    (named / path.name).symlink_to("../blobs/0a1b")
+    (named / "weights.bin").symlink_to("../blobs/1b2c")
+    return named / path.name
 
 
 def make_never_begun(path: Path) -> Path:
