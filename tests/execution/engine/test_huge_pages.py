@@ -1,4 +1,4 @@
-"""How programs of an engine are started."""
+"""Programs of an engine ask for huge pages."""
 
 from __future__ import annotations
 
