@@ -183,6 +183,11 @@ def test_folders_of_tests_are_rooms() -> None:
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    names = [path.name for path in TESTS if path.name.startswith("test_")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
 def test_no_test_imports_another() -> None:
     """Tests share helpers in modules that are no tests; only conftest.py extends the path."""
     importing = {
