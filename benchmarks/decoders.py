@@ -3,9 +3,9 @@
 No core holds the whole decoder. Each placement is a split over two cores, contiguous pieces of
 random lengths or what a placer finds. It decodes with the cache in its place; tokens are compared
 with those of the unsplit model in PyTorch, whose cache grows. The machine drifts, so that each
-token is also computed by the plan with all units on one core, in turn with the split: its choice is
-compared, too. Costs are measured anew: those of another day are of a machine at another speed. Rows
-that the results file has are not repeated.
+token is also computed by the plan with all units on one core: 20 by the split, then the same 20 by
+that plan, whose choice is compared, too. Costs are measured anew: those of another day are of a
+machine at another speed. Rows that the results file has are not repeated.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ FORMAT = "placewright.decoders/2"
 SHARE = 0.7
 WORDS = 1024
 _HEAD_WIDTH, _MOST_PIECES, _DRAWS = 64, 8, 1_000
-_WARM = 5
+# Tokens of a plan before the other's turn, the first of which are not counted: a processor's cache
+# holds weights of the other plan then.
+_BLOCK, _WARM = 20, 4
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class DecoderRow:
         predicted: seconds of a call.
         measured: median seconds of a call of the loaded plan.
         predicted_unsplit: seconds of a call with all units on one core.
-        unsplit: median seconds of a call of that plan, in turn with the calls of the split.
+        unsplit: median seconds of a call of that plan, in turn with the split.
         search_seconds: of the placer; 0 for random placements.
         machine: name of the processor.
     """
@@ -202,20 +204,37 @@ def decoded(
             stack.enter_context(_loaded(case, of, at))
             for of, at in ((problem, placement), (case.session.problem, whole))
         )
+        waiting: list[tuple[dict[str, Any], torch.Tensor]] = []
 
         def step(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
             given = {"token": token.numpy(), "position": position.numpy()}
-            scores = []
-            for loaded, spent in zip((split, unsplit), seconds, strict=True):
-                begin = time.perf_counter()
-                scores.append(torch.as_tensor(loaded.run(given)[0]))
-                spent.append(time.perf_counter() - begin)
-            same.append(bool(scores[0][0, -1].argmax() == scores[1][0, -1].argmax()))
-            return scores[0]
+            scores, spent = _timed(split, given)
+            seconds[0].append(spent)
+            waiting.append((given, scores))
+            if len(waiting) == _BLOCK:
+                again()
+            return scores
+
+        def again() -> None:
+            for given, scores in waiting:
+                own, spent = _timed(unsplit, given)
+                seconds[1].append(spent)
+                same.append(bool(own[0, -1].argmax() == scores[0, -1].argmax()))
+            waiting.clear()
 
         tokens = tokens_of(step, count)
-    measured, alone = (statistics.median(each[_WARM:]) for each in seconds)
+        again()
+    measured, alone = (
+        statistics.median(spent for at, spent in enumerate(each) if at % _BLOCK >= _WARM)
+        for each in seconds
+    )
     return tokens, all(same), measured, alone
+
+
+def _timed(loaded: LoadedPlan, given: dict[str, Any]) -> tuple[torch.Tensor, float]:
+    begin = time.perf_counter()
+    scores = torch.as_tensor(loaded.run(given)[0])
+    return scores, time.perf_counter() - begin
 
 
 def _loaded(case: Case, problem: Problem, placement: Placement) -> LoadedPlan:
