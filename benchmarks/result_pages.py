@@ -496,10 +496,12 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "and in newer rows with the choice of the unsplit plan in the same runtime. Seconds "
             "are of one token. The error is |predicted / measured - 1|. The machine drifts, so "
             "that the plan with all units on one core computes each token, too, in turn with the "
-            "split. *Unsplit* is the range of its medians: one plan, measured with each "
-            "placement. The last column is the median error of the predicted ratio of the two. "
-            "With 32 layers, a near tie at one token makes OpenVINO choose otherwise than PyTorch, "
-            "split or not.",
+            "split: 20 tokens each with 4 layers of width 512, and one by one in older rows. "
+            "*Unsplit* is the range of its medians: one plan, measured with each placement. The "
+            "last column is the median error of the predicted ratio of the two. Predictions leave "
+            "out what a call takes besides its segments, which shows where a token takes a few "
+            "milliseconds. With 32 layers, a near tie at one token makes OpenVINO choose "
+            "otherwise than PyTorch, split or not.",
             tables.decoders,
         ),
         Section(
@@ -556,16 +558,14 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
         Section(
             "Errors of predictions", "language-models", "python -m benchmarks.language_models",
             "Two servers of llama.cpp and the host are the devices, with one thread each. The "
-            "client and the first server stay on one core, the second server on another. They are"
-            " measured shortly before the rows of a model. The error is |predicted / measured - "
-            "1|, and medians are over placements. Rounds measured each placement, and the column "
-            "behind each error has the median of the difference between the slowest and the "
-            "fastest. Decode is predicted too fast where a server takes part, in all placements "
-            "by about as much: the first work of a server for a token costs more than probes of "
-            "whole models show. `half` and `dense unequal` ran in an earlier version. Its "
-            "processes wandered between cores, and its devices were measured with weights of "
-            "zeros, which servers multiply faster than others. `half` has one round from its "
-            "fourth placement on, and is not complete.",
+            "client and the first server stay on one core, the second server on another, and "
+            "weights lie in huge pages. The devices are measured shortly before the rows of a "
+            "model. The error is |predicted / measured - 1|, and medians are over placements. "
+            "Rounds measured each placement, and the column behind each error has the median of "
+            "the difference between the slowest and the fastest. `half` has one round, and is not "
+            "complete. `dense unequal` ran in an earlier version: its processes wandered between "
+            "cores, its weights lay in small pages, which are read more slowly, and its devices "
+            "were measured with weights of zeros, whose products are faster.",
             tables.language_errors,
         ),
         Section(
