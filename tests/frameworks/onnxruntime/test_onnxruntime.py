@@ -161,6 +161,19 @@ def make_names_of_others(path: Path) -> Path:
     return saved(path, nodes, [("x", TensorProto.FLOAT, [2, 4])], [("y", 1, [2, 4])], {})
 
 
+def saved_choice(path: Path, branch: Callable[[str], Any]) -> Path:
+    """A model that adds or multiplies in a branch; `branch` makes one of a kind of node."""
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["positive"]),
+        helper.make_node(
+            "If", ["positive"], ["y"], then_branch=branch("Add"), else_branch=branch("Mul")
+        ),
+    ]
+    square, zero = [4, 4], {"zero": np.float32(0)}
+    return saved(path, nodes, [("x", 1, square)], [("y", 1, square)], zero)  # type: ignore[arg-type]
+
+
 def make_sparse(path: Path) -> Path:
     """Branches with a sparse initializer of their own."""
 
@@ -173,15 +186,7 @@ def make_sparse(path: Path) -> Path:
         made.sparse_initializer.append(helper.make_sparse_tensor(numbers, places, [4, 4]))
         return made
 
-    nodes = [
-        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
-        helper.make_node("Greater", ["total", "zero"], ["positive"]),
-        helper.make_node(
-            "If", ["positive"], ["y"], then_branch=branch("Add"), else_branch=branch("Mul")
-        ),
-    ]
-    square, zero = [4, 4], {"zero": np.float32(0)}
-    return saved(path, nodes, [("x", 1, square)], [("y", 1, square)], zero)  # type: ignore[arg-type]
+    return saved_choice(path, branch)
 
 
 def make_external_inside(path: Path) -> Path:
@@ -193,15 +198,7 @@ def make_external_inside(path: Path) -> Path:
         inner = helper.make_node(kind, ["x", "inner"], [f"{kind}_out"])
         return helper.make_graph([inner], kind, [], [output], [weight])
 
-    nodes = [
-        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
-        helper.make_node("Greater", ["total", "zero"], ["positive"]),
-        helper.make_node(
-            "If", ["positive"], ["y"], then_branch=branch("Add"), else_branch=branch("Mul")
-        ),
-    ]
-    square, zero = [4, 4], {"zero": np.float32(0)}
-    saved(path, nodes, [("x", 1, square)], [("y", 1, square)], zero)  # type: ignore[arg-type]
+    saved_choice(path, branch)
     model = onnx.load(str(path))
     onnx.save(model, str(path), save_as_external_data=True, location="inside.bin", size_threshold=0)
     assert (path.parent / "inside.bin").stat().st_size >= weight.ByteSize() - 20
