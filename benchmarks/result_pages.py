@@ -562,10 +562,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "weights lie in huge pages. The devices are measured shortly before the rows of a "
             "model. The error is |predicted / measured - 1|, and medians are over placements. "
             "Rounds measured each placement, and the column behind each error has the median of "
-            "the difference between the slowest and the fastest. `half` has one round, and is not "
-            "complete. `dense unequal` ran in an earlier version: its processes wandered between "
-            "cores, its weights lay in small pages, which are read more slowly, and its devices "
-            "were measured with weights of zeros, whose products are faster.",
+            "the difference between the slowest and the fastest. `half` and `large-experts` have one "
+            "round each.",
             tables.language_errors,
         ),
         Section(
