@@ -562,8 +562,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "weights lie in huge pages. The devices are measured shortly before the rows of a "
             "model. The error is |predicted / measured - 1|, and medians are over placements. "
             "Rounds measured each placement, and the column behind each error has the median of "
-            "the difference between the slowest and the fastest. `half` and `large-experts` have one "
-            "round each.",
+            "the difference between the slowest and the fastest. `half` and `large-experts` have "
+            "one round each.",
             tables.language_errors,
         ),
         Section(
