@@ -5,7 +5,9 @@ random lengths or what a placer finds. It decodes with the cache in its place; t
 with those of the unsplit model in PyTorch, whose cache grows. The machine drifts, so that each
 token is also computed by the plan with all units on one core: 20 by the split, then the same 20 by
 that plan, whose choice is compared, too. Costs are measured anew: those of another day are of a
-machine at another speed. Rows that the results file has are not repeated.
+machine at another speed. That plan is also measured right after its costs, so that the speed of the
+machine then and later can be told from an error of the prediction. Rows that the results file has
+are not repeated.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ _HEAD_WIDTH, _MOST_PIECES, _DRAWS = 64, 8, 1_000
 # Tokens of a plan before the other's turn, the first of which are not counted: a processor's cache
 # holds weights of the other plan then.
 _BLOCK, _WARM = 20, 4
+_CALLS = 100  # of the unsplit plan before the first split
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class DecoderRow:
         measured: median seconds of a call of the loaded plan.
         predicted_unsplit: seconds of a call with all units on one core.
         unsplit: median seconds of a call of that plan, in turn with the split.
+        unsplit_before: median seconds of a call of that plan, right after costs were measured; None
+            if an earlier version measured the row.
         search_seconds: of the placer; 0 for random placements.
         machine: name of the processor.
     """
@@ -102,16 +107,24 @@ class DecoderRow:
     search_seconds: float
     machine: str
     as_unsplit: bool | None = None
+    unsplit_before: float | None = None
+    turn: int = 1
 
     @property
-    def key(self) -> tuple[str, int, int, str, str]:
+    def key(self) -> tuple[str, int, int, str, str, int]:
         """The row's identity."""
-        return self.model, self.layers, self.width, self.runtime, self.placement
+        return self.model, self.layers, self.width, self.runtime, self.placement, self.turn
 
     @property
     def error(self) -> float:
         """Relative error of the prediction."""
         return self.predicted / self.measured - 1.0
+
+    @property
+    def steady_error(self) -> float:
+        """Relative error if the machine had kept its speed since costs were measured."""
+        drift = 1.0 if self.unsplit_before is None else self.unsplit / self.unsplit_before
+        return self.predicted * drift / self.measured - 1.0
 
     @property
     def ratio_error(self) -> float:
@@ -129,6 +142,7 @@ class Case:
         decoding: the decoder.
         session: with its problem.
         limited: the problem with memory limits that the whole decoder breaks.
+        unsplit_seconds: of a call of the unsplit plan, right after its costs were measured.
     """
 
     name: str
@@ -136,6 +150,7 @@ class Case:
     decoding: Decoding
     session: Session
     limited: Problem
+    unsplit_seconds: float
 
     @property
     def runtime(self) -> str:
@@ -155,9 +170,20 @@ def case_of(name: str, sizes: Sizes, request: Request, folder: Path) -> Case:
         file = folder / f"{name}-{sizes.layers}-{sizes.width}.pt2"
         torch.export.save(torch.export.export(decoding.module, decoding.example_inputs), file)
         session = Session(request, model=str(file), **said)
-    limit = SHARE * whole_model_bytes(session.problem)
-    limits = dict.fromkeys(session.problem.cluster.device_names, limit)
-    return Case(name, sizes, decoding, session, constrained(session.problem, limits, {}))
+    problem = session.problem
+    before = unsplit_seconds(session)
+    limits = dict.fromkeys(problem.cluster.device_names, SHARE * whole_model_bytes(problem))
+    return Case(name, sizes, decoding, session, constrained(problem, limits, {}), before)
+
+
+def unsplit_seconds(session: Session) -> float:
+    """Median seconds of a call with all units on one core."""
+    model, problem = session.loaded, session.problem
+    ports, arrays = model.signature.inputs, model.random_inputs(np.random.default_rng(0))
+    given = {port.name: array for port, array in zip(ports, arrays, strict=True)}
+    given["position"] = np.zeros_like(given["position"])
+    with _loaded(session, problem, Placement.on_one_device(problem.n_units, 0)) as loaded:
+        return statistics.median(_timed(loaded, given)[1] for _ in range(_CALLS))
 
 
 def random_split(problem: Problem, rng: np.random.Generator) -> Placement:
@@ -201,7 +227,7 @@ def decoded(
     same = []
     with ExitStack() as stack:
         split, unsplit = (
-            stack.enter_context(_loaded(case, of, at))
+            stack.enter_context(_loaded(case.session, of, at))
             for of, at in ((problem, placement), (case.session.problem, whole))
         )
         waiting: list[tuple[dict[str, Any], torch.Tensor]] = []
@@ -237,13 +263,14 @@ def _timed(loaded: LoadedPlan, given: dict[str, Any]) -> tuple[torch.Tensor, flo
     return scores, time.perf_counter() - begin
 
 
-def _loaded(case: Case, problem: Problem, placement: Placement) -> LoadedPlan:
+def _loaded(session: Session, problem: Problem, placement: Placement) -> LoadedPlan:
     found = Solution(placement, Simulator(problem).value(placement), "feasible", 0.0)
     record = PlacerRecord("benchmarks.decoders", "1", 0, 0, 0.0)
-    return LoadedPlan(plan_of(problem, found, record, case.runtime), case.session.loaded)
+    plan = plan_of(problem, found, record, str(session.request.runtime))
+    return LoadedPlan(plan, session.loaded)
 
 
-def rows_of(case: Case, names: Iterable[str], count: int) -> Iterable[DecoderRow]:
+def rows_of(case: Case, names: Iterable[str], count: int, turn: int = 1) -> Iterable[DecoderRow]:
     """Run placements of a decoder; an integer is the seed of a random one."""
     torch.set_num_threads(1)
     expected = tokens_of(case.decoding.plain(), count)
@@ -275,6 +302,8 @@ def rows_of(case: Case, names: Iterable[str], count: int) -> Iterable[DecoderRow
             search_seconds=spent,
             machine=processor_text(),
             as_unsplit=as_unsplit,
+            unsplit_before=case.unsplit_seconds,
+            turn=turn,
         )  # fmt: skip
 
 
@@ -291,6 +320,7 @@ def decoders(
     width: Annotated[int, typer.Option(min=_HEAD_WIDTH, help="Of the hidden state.")] = 512,
     tokens: Annotated[int, typer.Option(min=1, help="To decode.")] = 200,
     placements: Annotated[int, typer.Option(min=1, help="One is the placer's.")] = 10,
+    turn: Annotated[int, typer.Option(min=1, help="Number of this repetition.")] = 1,
     results: Results = Path("decoders.json"),
     as_json: opt.Json = False,
 ) -> None:
@@ -303,19 +333,20 @@ def decoders(
     wanted = [(name, layers, width, str(request.runtime)) for name in parse_names(names)]
     with tempfile.TemporaryDirectory() as folder:
         for key in wanted:
-            missing = [kind for kind in kinds if (*key, kind) not in file.rows]
+            missing = [kind for kind in kinds if (*key, kind, turn) not in file.rows]
             if not missing:
                 continue
             print_note(f"{key[0]}: measuring")
             case = case_of(key[0], sizes, request, Path(folder))
-            for row in rows_of(case, missing, tokens):
+            for row in rows_of(case, missing, tokens, turn):
                 file.add([row])
                 print_note(
                     f"{row.model}, placement {row.placement}: {1e3 * row.measured:.1f} ms, "
-                    f"predicted {row.error:+.1%}, ratio to unsplit {row.ratio_error:+.1%}, "
+                    f"predicted {row.error:+.1%}, at a steady speed {row.steady_error:+.1%}, "
+                    f"ratio to unsplit {row.ratio_error:+.1%}, "
                     f"tokens {'equal' if row.equal or row.as_unsplit else 'DIFFER'}"
                 )
-    rows = [file.rows[*key, kind] for key in wanted for kind in kinds]
+    rows = [file.rows[*key, kind, turn] for key in wanted for kind in kinds]
     if as_json:
         print_json([asdict(row) for row in rows])
     else:

@@ -648,7 +648,7 @@ def decoders(document: Any) -> Table:
     """Decoders in splits under memory limits: units, tokens, and errors of predictions."""
     columns = ["decoder", "runtime", "units", "large products", "placements"]
     columns += ["tokens equal PyTorch's", "the unsplit plan's", "segments", "measured", "unsplit"]
-    columns += ["median error", "largest", "of the ratio"]
+    columns += ["median error", "largest", "at a steady speed", "of the ratio"]
     of_decoder: dict[tuple[str, str], list[Any]] = {}
     for row in document["rows"]:
         name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
@@ -659,6 +659,12 @@ def decoders(document: Any) -> Table:
         of_ratio = [
             abs(row["predicted"] / row["measured"] * row["unsplit"] / row["predicted_unsplit"] - 1)
             for row in rows
+        ]
+        before = [row.get("unsplit_before") for row in rows]
+        steady = [
+            abs(row["predicted"] / row["measured"] * row["unsplit"] / then - 1)
+            for row, then in zip(rows, before, strict=True)
+            if then is not None
         ]
         segments = [row["segments"] for row in rows]
         unsplit = [row["unsplit"] for row in rows]
@@ -675,6 +681,7 @@ def decoders(document: Any) -> Table:
             f"{format_duration(min(unsplit))} to {format_duration(max(unsplit))}",
             f"{statistics.median(errors):.1%}",
             f"{max(errors):.1%}",
+            f"{statistics.median(steady):.1%}" if steady else "-",
             f"{statistics.median(of_ratio):.1%}",
         ])  # fmt: skip
     return columns, lines
