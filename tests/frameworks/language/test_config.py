@@ -339,6 +339,22 @@ def test_a_quantization_that_is_not_read_is_told_once(
     assert "weights are counted as bf16; argument `weights` chooses" in line
 
 
+def test_experts_in_mxfp4_count_as_the_engine_stores_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = {"quantization_config": {"quant_method": "mxfp4"}}
+    model, _, weights = read_config(folder_of(tmp_path, {**SMALL["sinks"], **stored}), None)
+    assert weights == "mxfp4_moe"
+    assert model == read_config(tmp_path, "mxfp4_moe")[0]
+    assert not caplog.messages
+
+
+def test_a_type_that_the_library_lacks_is_read_as_the_one_that_it_equals(tmp_path: Path) -> None:
+    plain = read_config(folder_of(tmp_path, SMALL["latent"]), None)[0]
+    own = {**SMALL["latent"], "model_type": "kimi_k2"}
+    assert read_config(folder_of(tmp_path, own), None)[0] == plain
+
+
 @pytest.mark.parametrize(
     ("lacking", "told"),
     [

@@ -28,6 +28,7 @@ from placewright.errors import FileFormatError, InputError, MissingExtraError, U
 from placewright.frameworks.language.gguf_file import GgufTensor
 from placewright.frameworks.language.library_names import (
     ARCHITECTURES,
+    SAME,
     LibraryModel,
     tensors_of,
 )
@@ -95,12 +96,15 @@ class ConfigFile:
         model_type = raw.get("model_type")
         if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,64}", model_type):
             raise self.fault("it has no 'model_type'; give the config.json of a language model")
-        self.model_type = model_type
-        self.fields = self._checked(raw, 0)
+        self.model_type = SAME.get(model_type, model_type)
+        self.fields = {**self._checked(raw, 0), "model_type": self.model_type}
         self.dtype = self._dtype(raw)
         own = raw.get("text_config")
         inner = own if isinstance(own, dict) else {}
-        self.is_quantized = any("quantization_config" in content for content in (raw, inner))
+        quantized = [x["quantization_config"] for x in (raw, inner) if "quantization_config" in x]
+        self.is_quantized = bool(quantized)
+        if any(isinstance(x, dict) and x.get("quant_method") == "mxfp4" for x in quantized):
+            self.dtype, self.is_quantized = "mxfp4_moe", False  # experts, as in llama.cpp's format
 
     def fault(self, text: str) -> FileFormatError:
         """An error about this file."""

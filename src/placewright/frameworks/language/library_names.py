@@ -71,6 +71,8 @@ ARCHITECTURES: Mapping[str, str] = {
     "smollm3": "smollm3", "solar_open": "glm4moe", "stablelm": "stablelm",
     "starcoder2": "starcoder2",
 }  # fmt: skip
+# type of a model that the library lacks -> the type whose parameters it has, as its own code says
+SAME: Mapping[str, str] = {"kimi_k2": "deepseek_v3"}
 _SUFFIXES = (".weight", ".bias")
 _SCALES = {".router.scale": "ffn_gate_inp", ".router.per_expert_scale": "ffn_down_exps"}
 _STACKED = re.compile(r"\.altup_\w+\.(\d+)\.")  # matrices of a list, which become one tensor
