@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ import pytest
 from cli.runner import InProcess, placewright, the_line
 from support.llama_cpp import NO_ENGINE, engine_gguf, free_port, has_engine
 from support.warm import COMMAND, Warm
+
+import placewright as pw
+from placewright.session.language.engine_run import BY_MEMORY, EVEN_SPLIT, contenders_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 CLUSTER = """
@@ -64,6 +69,20 @@ def ports(once: tuple[Path, list[int]], tmp_path: Path) -> list[int]:
 def run(cli: InProcess, tmp_path: Path) -> Run:
     """Call it as ``run("--runs", "1")``."""
     return lambda *words: cli("run", "plan.json", "--engine", "llama.cpp", *words, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("limit", [0.0, math.inf])
+def test_limits_without_a_ratio_make_no_split(limit: float, once: tuple[Path, list[int]]) -> None:
+    """Cards whose reserve takes all memory have no shares, nor have those without a limit."""
+    plan = pw.read_plan(once[0] / "plan.json")
+    cluster = plan.problem.cluster
+    for name in ("rpc:0", "rpc:1"):
+        cluster = cluster.with_limit(name, limit)
+    limited = replace(plan, problem=replace(plan.problem, cluster=cluster))
+    found = contenders_of(limited, "m.gguf", list)
+    names = {one.name for one in found.measured} | set(found.left_out)
+    assert EVEN_SPLIT in names
+    assert BY_MEMORY not in names
 
 
 def tool(folder: Path, name: str, body: str) -> None:

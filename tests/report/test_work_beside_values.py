@@ -111,6 +111,9 @@ def test_tables_of_the_suite() -> None:
     beside = rivals_table(comparisons([SUITE, rival]))
     assert named_in(beside)
     assert {"1,234, 37.5", "7, 0.5"} <= set(beside.rows[0])
+    nothing = dataclasses.replace(SUITE, value=math.nan)
+    for rows in ([nothing], [nothing, rival], [SUITE]):
+        assert not {"nan", "inf", "nan%", "0.000"} & set(rivals_table(comparisons(rows)).rows[0])
     profile = profiles_table(profiles([SUITE, rival]))
     assert named_in(profile)
     assert [row[-2:] for row in profile.rows] == [("1234", "37.5"), ("7", "0.5")]

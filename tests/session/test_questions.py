@@ -268,6 +268,8 @@ def test_command(model: str, tmp_path: Path, cli: InProcess) -> None:
     assert "context 8192" in (tmp_path / "page.html").read_text()
     assert [row["name"] for row in data["by context"]] == ["context 4096", "context 8192"]
     assert data["devices for 1 tokens/s"][0]["devices"] == ["cpu"]
+    for rows in json.loads(run("--json")).values():
+        assert rows[0]["name"] == "as it is"
     twice = ("--sweep", "context=4k", "--sweep", "context=8k")
     rows = json.loads(run(*twice, "--json", "--report", "json.html"))["by context"]
     assert [row["name"] for row in rows] == ["context 4096", "context 8192"]

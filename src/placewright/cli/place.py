@@ -176,9 +176,10 @@ def advise(
         found, shown = _answered(asked, request.name, swept, reach)
     write_tables_report(report_file, f"advise {request.name}", shown)
     if as_json:
-        print_json(
-            {title: [variant.data() for variant in rows] for title, (_, rows) in found.items()}
-        )
+        print_json({
+            title: [variant.data() for variant in (base, *rows) if variant is not None]
+            for title, (base, rows) in found.items()
+        })  # fmt: skip
     else:
         print_all(shown)
     _end_without_plan(found)

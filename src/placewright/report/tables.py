@@ -79,16 +79,20 @@ def rivals_table(comparisons: Sequence[Any]) -> ShownTable:
     return table(title, columns, [
         [
             row.problem,
-            f"{row.value * 1e3:.4g}",
-            "-" if row.bound <= 0 else f"{row.value / row.bound - 1:.1%}",
+            _number(row.value * 1e3, ".4g"),
+            _number(row.value / row.bound - 1 if row.bound > 0 else math.nan, ".1%"),
             _work(*row.work),
             f"{row.rival} {row.rival_value * 1e3:.4g}" if row.rival else "-",
             _work(*row.rival_work) if row.rival else "-",
-            f"{row.ratio:.3f}",
-            f"{row.load:.1f}",
+            _number(row.ratio if row.rival else math.nan, ".3f"),
+            _number(row.load, ".1f"),
         ]
         for row in comparisons
     ])  # fmt: skip
+
+
+def _number(value: float, form: str) -> str:
+    return f"{value:{form}}" if math.isfinite(value) else "-"
 
 
 def _work(evaluations: int, core_seconds: float) -> str:

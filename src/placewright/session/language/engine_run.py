@@ -9,6 +9,7 @@ verdict compares them within rounds, which cancels drift of the machine.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -447,7 +448,8 @@ def _simple(problem: Problem) -> list[tuple[str, Placement]]:
     if len(cards) > 1:
         limits = problem.cluster.memory_bytes[cards].tolist()
         found.append((EVEN_SPLIT, _split(problem, cards, [1.0] * len(cards))))
-        found.append((BY_MEMORY, _split(problem, cards, limits)))
+        if 0 < sum(limits) < math.inf:  # else it has no shares
+            found.append((BY_MEMORY, _split(problem, cards, limits)))
     return found
 
 

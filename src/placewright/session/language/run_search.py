@@ -147,8 +147,8 @@ _OPEN = 5.0  # times the gap of the search's end, below which no long round begi
 _SHARE = 0.4  # of the rest of the budget, for each integer program
 _LEAST_SECONDS = 0.5  # of the budget; below it no further program begins
 _NOTHING = (
-    "none was found whose layers lie in runs, as the engine needs them; give a longer budget, or "
-    "more memory"
+    "the search met none whose layers lie in runs, as the engine needs them; give a longer "
+    "budget, or more memory"
 )
 
 
