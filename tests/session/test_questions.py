@@ -91,6 +91,7 @@ def test_fewest_devices_reach_a_rate(model: str) -> None:
     assert best.name == "rtx-4090"
     (line,) = reach_lines((none + small) / 2, found)
     assert line.startswith("the fewest cards for ")
+    assert line.endswith(" tokens/s")
     assert "tokens/s: rtx-4090 with " in line
     assert " or rtx-3060 with " in line
     both = replace(found[0], name="rtx-4090, rtx-3060 (price 4)")

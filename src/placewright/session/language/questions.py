@@ -283,7 +283,7 @@ def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = Fals
     least = "cheapest" if is_priced else "fewest"
     named = [one.name.replace(", ", " and ") for one in found]
     each = " or ".join(
-        f"{name} with {one.decode:.4g}" for name, one in zip(named, found, strict=True)
+        f"{name} with {one.decode:.4g} tokens/s" for name, one in zip(named, found, strict=True)
     )
     return [f"the {least} cards for {rate:g} tokens/s: {each}"]
 
