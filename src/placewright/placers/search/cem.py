@@ -34,6 +34,7 @@ class Cem(ForEveryProblem):
         floor: weight of the uniform distribution, so that no device is ruled out, in [0, 1).
         homogeneous_starts: evaluate the homogeneous placements first.
         updates: False samples from the first distribution only: the control of learning.
+        iterations: batches if the budget has no limit.
     """
 
     name: ClassVar[str] = "cem"
@@ -45,8 +46,11 @@ class Cem(ForEveryProblem):
     floor: float = 0.01
     homogeneous_starts: bool = True
     updates: bool = True
+    iterations: int = 200
 
     def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise InputError(f"cem: iterations must be >= 1, got {self.iterations}")
         if self.batch < 2:
             raise InputError(f"cem: batch must be >= 2, got {self.batch}")
         if not (0 < self.elite <= 1 and 0 < self.smoothing <= 1 and 0 <= self.floor < 1):
@@ -62,7 +66,10 @@ class Cem(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Iterate until the budget ends; every batch is one call to the evaluator."""
+        """Iterate until the budget ends, or `iterations` times without a budget.
+
+        Every batch is one call to the evaluator.
+        """
         problem = with_shared_weights_tied(problem)
         classes, allowed = problem.colocation, problem.allowed_by_class
         uniform = allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True))
@@ -70,7 +77,9 @@ class Cem(ForEveryProblem):
         n_elite = max(1, round(self.elite * self.batch))
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
-        while not evaluator.is_spent:
+        done, has_limit = 0, evaluator.budget.is_limited
+        while (has_limit or done < self.iterations) and not evaluator.is_spent:
+            done += 1
             chosen = sampled_devices(probability, self.batch, rng)
             values = evaluator.sample_many(chosen[:, classes.group_of])
             best = np.argsort(values, kind="stable")[:n_elite]
