@@ -608,6 +608,14 @@ def _as_many_as_the_mean(of: Callable[..., Any]) -> Callable[..., Any]:
     return lambda named, items: np.full(len(items), of(named, items).mean())
 
 
+def _without_inputs(of: Callable[..., Any]) -> Callable[..., Any]:
+    def entered(self: Any, part: Any, in_use: Any, first: Any) -> None:
+        self.has_inputs = False
+        of(self, part, in_use, first)
+
+    return entered
+
+
 def _lower_limits(of: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, terms, limit: of(self, terms, limit * 0.7)
 
@@ -625,6 +633,12 @@ def _add_sums(add: Callable[..., None]) -> None:
         ),
         "devices in use are always connected": (
             *(sequential_ip, "_hangs_together", _always(True)),
+        ),
+        "each unit reads a tensor and makes one that is read": (
+            *(sequential_ip, "_ends_of_order", _always(([], []))),
+        ),
+        "graph inputs are nowhere before they are sent": (
+            *(sequential_ip._Builder, "_entered", _without_inputs),
         ),
     }
     for name, (owner, attribute, change) in owners.items():

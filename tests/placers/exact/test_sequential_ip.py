@@ -9,6 +9,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 from support.sequential_problems import drawn
@@ -151,3 +152,23 @@ def test_auto_asks_it_and_it_refuses_other_models() -> None:
     assert "use execution model sequential" in reason
     with pytest.raises(InputError, match="max_nodes must be >= 1, got 0"):
         SequentialIp(max_nodes=0)
+
+
+def test_a_chain_of_alike_layers_pays_for_its_way_there_and_back() -> None:
+    graph = nx.DiGraph()
+    for layer in range(20):
+        first = {"inputs": {"token": 1.0}} if layer == 0 else {}
+        graph.add_node(f"layer{layer}", weight_bytes=10.0, **first)
+        if layer:
+            graph.add_edge(f"layer{layer - 1}", f"layer{layer}", bytes=1.0)
+    graph.add_node("head", output_bytes=1.0)
+    graph.add_edge("layer19", "head", bytes=1.0)
+    seconds = np.array([[1.0, 2.0]] * 20 + [[0.0, np.inf]])
+    problem = Problem.from_costs(
+        graph, seconds, (3.0, 1e30),
+        memory=[125.0, np.inf], devices=["near", "far"], host="near",
+        execution_model=Sequential(),
+    )  # fmt: skip
+    found = solved(problem)
+    assert found.value == pytest.approx(12 * 1.0 + 8 * 2.0 + 2 * 3.0)
+    assert found.status == "optimal"

@@ -1,10 +1,10 @@
 """Integer program for execution model `sequential`, which counts alike items instead of listing.
 
 Layers of a language model are alike: where each of a hundred lies matters less than how many lie on
-each device. The program (`counted.program`) has a column for each kind of item and device, so that
-it has few columns however many layers and experts there are. Its optimum is a lower bound. Items
-then take devices by the counts (`counted.program.constructed`), and alike items swap places while
-that saves messages. If no two items are alike, the program is exact.
+each device. The program has a column for each kind of item and device, so that it has few columns
+however many layers and experts there are. Its optimum is a lower bound. Items then take devices by
+the counts (`counted.constructed`), and alike items swap places while that saves messages. If no two
+items are alike, the program is exact.
 
 The literature lists each item (Tarnawski et al., NeurIPS 2020, section 5.1); counting is ours.
 
@@ -17,19 +17,16 @@ n[k, d]: items of kind k on device d, an integer. For each type t of tensors:
 - y[t, d, e] >= f[t, k, d, e] / (readers of kind k of one tensor): tensors that d sends to e.
 
 Counts, pairs and tensors agree as far as each item makes and reads so many. What devices keep fits
-into all limits. Devices in use are connected by tensors, whichever way they are divided. Each
+into all limits. Devices in use are connected by tensors, whichever way they are divided. A tensor
+enters each part of them, for the unit of the part that comes first, and a tensor leaves it. Each
 placement gives such numbers with its own value, so that the optimum is a lower bound; it is exact
 if no two items are alike.
-
-Placements with given counts are constructed: items take devices in topological order; then items
-of one kind swap devices.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -42,7 +39,13 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.bases import anytime, found_none, why_not_time_alone
-from placewright.placers.exact.counted import Symmetry, TensorType, symmetry_of
+from placewright.placers.exact.counted import (
+    Messages,
+    Symmetry,
+    TensorType,
+    constructed,
+    symmetry_of,
+)
 from placewright.placers.exact.integer_program import IntegerProgram, MipResult, Rows, solve
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.sequential import cheapest_units_bound
@@ -187,7 +190,10 @@ class _Builder:
         self.counts = np.full((symmetry.n_kinds, self.n_devices), -1, dtype=np.int64)
         self.pairs: dict[tuple[int, int], IntArray] = {}
         self.made: list[IntArray] = []  # columns of p, (n_sources,)
-        self.sent: list[tuple[int, int, int]] = []  # device, device, column of y
+        self.has_inputs = any(each.source < 0 for each in symmetry.types)
+        # device or the host's endpoint, device, column of y: of items' tensors and graph inputs
+        self.sent: list[tuple[int, int, int]] = []
+        self.given: list[tuple[int, int, int]] = []
 
     def build(self) -> CountedProgram:
         self._counts()
@@ -263,8 +269,9 @@ class _Builder:
                 continue
             if (source, target) not in sends:
                 sends[source, target] = self.columns.add(n, seconds)
-                if tensor_type.source >= 0:
-                    self.sent.append((source, target, sends[source, target]))
+                of_items = tensor_type.source >= 0
+                sent = self.sent if of_items else self.given
+                sent.append((source, target, sends[source, target]))
             column = sends[source, target]
             terms = [column, int(pairs[source, target])]
             self.rows.add(0.0, math.inf, terms, [float(readers), -1.0])
@@ -353,19 +360,54 @@ class _Builder:
         self.rows.add(-math.inf, limit / size, columns, values)
 
     def _connected(self) -> None:
-        """Require a crossing tensor for each division of used devices, if items are connected."""
-        if not _hangs_together(self.symmetry) or not self.sent:
-            return
+        """Require tensors between the parts of each division of the devices in use."""
         in_use = [self.columns.add(1.0, is_integer=True) for _ in range(self.n_devices)]
         for kind, device in np.argwhere(self.counts >= 0).tolist():
             row = [int(self.counts[kind, device]), in_use[device]]
             self.rows.add(-math.inf, 0.0, row, [1.0, -float(self.symmetry.n_of[kind])])
+        is_one = _hangs_together(self.symmetry) and bool(self.sent)
+        first, last = _ends_of_order(self.problem, self.symmetry)
         for inside in _divisions(self.n_devices):
+            outside = tuple(device for device in range(self.n_devices) if device not in inside)
             crossing = [column for a, b, column in self.sent if (a in inside) != (b in inside)]
-            outside = [device for device in range(self.n_devices) if device not in inside]
-            for a, b in itertools.product(inside, outside):
+            for a, b in itertools.product(inside, outside) if is_one else ():
                 row = [*crossing, in_use[a], in_use[b]]
                 self.rows.add(-1.0, math.inf, row, [*([1.0] * len(crossing)), -1.0, -1.0])
+            for part in (inside, outside):
+                self._entered(part, in_use, first)
+                leaving = [x for a, b, x in self.sent if a in part and b not in part]
+                self._at_least_one(leaving, part, in_use, last)
+
+    def _entered(self, part: tuple[int, ...], in_use: list[int], first: list[int]) -> None:
+        """Require a tensor that enters a part, unless graph inputs may be there already."""
+        if not self.has_inputs or self.problem.cluster.host_endpoint not in part:
+            sent = [*self.sent, *self.given]
+            entering = [x for a, b, x in sent if a not in part and b in part]
+            self._at_least_one(entering, part, in_use, first)
+
+    def _at_least_one(
+        self, crossing: list[int], part: tuple[int, ...], in_use: list[int], kinds: list[int]
+    ) -> None:
+        """Require a tensor, or an item of some kinds in the part, if a device of it is in use."""
+        items = [int(self.counts[k, d]) for k in kinds for d in part if self.counts[k, d] >= 0]
+        for device in part:
+            row = [*crossing, *items, in_use[device]]
+            self.rows.add(0.0, math.inf, row, [*([1.0] * (len(row) - 1)), -1.0])
+
+
+def _ends_of_order(problem: Problem, symmetry: Symmetry) -> tuple[list[int], list[int]]:
+    """Kinds of the items with a unit that reads no tensor, and with one whose tensors none reads.
+
+    All other units come after, or before, another one.
+    """
+    graph, group_of = problem.unit_graph, problem.colocation.group_of
+    units = np.arange(problem.n_units)
+    read = [graph.tensor_consumers.row(tensor) for tensor in range(graph.n_tensors)]
+    readers = np.concatenate([*read, np.empty(0, dtype=np.int64)])
+    makers = [graph.tensor_producers[tensor] for tensor, row in enumerate(read) if len(row)]
+    first, last = np.setdiff1d(units, readers), np.setdiff1d(units, makers)
+    kinds = [np.unique(symmetry.kind_of[group_of[ends]]).tolist() for ends in (first, last)]
+    return kinds[0], kinds[1]
 
 
 def _finite(seconds: float) -> float:
@@ -405,190 +447,3 @@ def found_counts(counted: CountedProgram, columns: FloatArray) -> IntArray:
 def found_pairs(counted: CountedProgram, columns: FloatArray) -> dict[tuple[int, int], FloatArray]:
     """Pairs of tensors and readers in a solution, by type and kind of reader."""
     return {key: np.where(at >= 0, columns[at], 0.0) for key, at in counted.pairs.items()}
-
-
-_HALF = 0.5  # of a pair: the solver's numbers are nearly whole
-_MOST_ORDERS = 120
-_MANY_ITEMS = 2000  # above which few orders of devices are tried, and nothing is swapped
-_FEW_ORDERS = 6
-
-
-class Messages:
-    """Seconds of the transfers of a placement, a term of its value under `sequential`."""
-
-    def __init__(self, problem: Problem, symmetry: Symmetry) -> None:
-        self.symmetry, self.host = symmetry, problem.cluster.host_endpoint
-        self.n_devices = problem.n_devices
-        type_of = {
-            tensor: number for number, each in enumerate(symmetry.types) for tensor in each.tensors
-        }
-        self.type_of = [type_of[tensor] for tensor in range(len(symmetry.tensors))]
-        n_items = len(symmetry.kind_of)
-        self.made: list[list[int]] = [[] for _ in range(n_items)]
-        self.read: list[list[int]] = [[] for _ in range(n_items)]
-        for tensor, each in enumerate(symmetry.tensors):
-            if each.source >= 0:
-                self.made[each.source].append(tensor)
-            for reader in each.readers:
-                self.read[reader].append(tensor)
-
-    def total(self, device_of: list[int]) -> float:
-        """Seconds of all transfers."""
-        return sum(self.of_tensor(tensor, device_of) for tensor in range(len(self.type_of)))
-
-    def around(self, item: int, device_of: list[int]) -> FloatArray:
-        """Seconds of the transfers from and to an item if it were on each device: (n_devices,)."""
-        found, before = np.zeros(self.n_devices), device_of[item]
-        tensors = [*self.made[item], *self.read[item]]
-        for device in range(self.n_devices):
-            device_of[item] = device
-            found[device] = sum(self.of_tensor(tensor, device_of) for tensor in tensors)
-        device_of[item] = before
-        return found
-
-    def of_tensor(self, tensor: int, device_of: list[int]) -> float:
-        """Seconds of the transfers of one tensor, to the host included."""
-        each, kind = self.symmetry.tensors[tensor], self.symmetry.types[self.type_of[tensor]]
-        source = device_of[each.source] if each.source >= 0 else self.host
-        targets = {device_of[reader] for reader in each.readers} - {source}
-        seconds = sum(float(kind.arrival[source, target]) for target in targets)
-        return seconds + (float(kind.exits[source]) if each.is_output else 0.0)
-
-
-def constructed(
-    symmetry: Symmetry,
-    messages: Messages,
-    counts: IntArray,
-    pairs: dict[tuple[int, int], FloatArray],
-    is_over: Callable[[], bool],
-) -> Iterator[IntArray]:
-    """Yield up to three placements of the items with the given counts, none worse than the last.
-
-    The first uses one order of devices, the second the best of several orders, the third swaps.
-
-    Args:
-        counts: items of each kind on each device, (n_kinds, n_devices).
-        pairs: (type of tensor, kind of its reader) -> number of such reads from each device to
-            each device in the program's solution, which the placements follow.
-        is_over: True ends the search after the present step.
-    """
-    best, best_value, first_value = None, math.inf, math.inf
-    for order in _orders(symmetry, counts):
-        device_of = _in_turn(symmetry, messages, counts, pairs, order)
-        value = messages.total(device_of)
-        if best is None:
-            yield np.array(device_of, dtype=np.int64)
-            first_value = value
-        if value < best_value:
-            best, best_value = device_of, value
-        if is_over():
-            break
-    if best is None:
-        return
-    if best_value < first_value:
-        yield np.array(best, dtype=np.int64)
-    if len(symmetry.kind_of) <= _MANY_ITEMS:
-        _swap(symmetry, messages, best, is_over)
-        yield np.array(best, dtype=np.int64)
-
-
-def _orders(symmetry: Symmetry, counts: IntArray) -> Iterator[tuple[int, ...]]:
-    used = np.flatnonzero(counts.sum(axis=0)).tolist()
-    many = len(symmetry.kind_of) > _MANY_ITEMS
-    return itertools.islice(itertools.permutations(used), _FEW_ORDERS if many else _MOST_ORDERS)
-
-
-def _in_turn(
-    symmetry: Symmetry,
-    messages: Messages,
-    counts: IntArray,
-    pairs: dict[tuple[int, int], FloatArray],
-    order: tuple[int, ...],
-) -> list[int]:
-    """Give each item, producers first, the device on which it uses most of the left `pairs`.
-
-    Among equals an item takes the device of the last item of its kind, then the first in order.
-    """
-    left, pairs_left = counts.tolist(), {key: value.copy() for key, value in pairs.items()}
-    last = [-1] * symmetry.n_kinds
-    device_of = [-1] * len(symmetry.kind_of)
-    for item in symmetry.order.tolist():
-        kind = int(symmetry.kind_of[item])
-        ways = []
-        for tensor in messages.read[item]:
-            source = symmetry.tensors[tensor].source
-            at = device_of[source] if source >= 0 else messages.host
-            if at >= 0:
-                ways.append((pairs_left[messages.type_of[tensor], kind], at))
-        device = max(
-            (device for device in order if left[kind][device] > 0),
-            key=lambda device: (
-                sum(rows[at, device] > _HALF for rows, at in ways),
-                device == last[kind],
-                -order.index(device),
-            ),
-        )
-        for rows, at in ways:
-            rows[at, device] -= 1.0
-        left[kind][device] -= 1
-        last[kind] = device_of[item] = device
-    return device_of
-
-
-def _swap(
-    symmetry: Symmetry, messages: Messages, device_of: list[int], is_over: Callable[[], bool]
-) -> None:
-    """Swap the devices of two items of a kind while that saves seconds; counts do not change."""
-    around = np.array([messages.around(item, device_of) for item in range(len(device_of))])
-    neighbours = _neighbours(symmetry)
-    while not is_over():
-        at = np.array(device_of)
-        gain = around - around[np.arange(len(at)), at][:, None]
-        swapped = False
-        for first, second in _candidates(symmetry, at, gain):
-            before = _cost(messages, first, second, device_of)
-            device_of[first], device_of[second] = device_of[second], device_of[first]
-            if _cost(messages, first, second, device_of) < before - 1e-12 * abs(before):
-                for item in {first, second, *neighbours[first], *neighbours[second]}:
-                    around[item] = messages.around(item, device_of)
-                swapped = True
-                break
-            device_of[first], device_of[second] = device_of[second], device_of[first]
-        if not swapped:
-            return
-
-
-def _candidates(symmetry: Symmetry, at: IntArray, gain: FloatArray) -> Iterator[tuple[int, int]]:
-    """Pairs of items of a kind whose swap may save seconds, largest first.
-
-    For each two devices it is the pair of the items that would save most if each moved alone.
-    """
-    found = []
-    for kind in range(symmetry.n_kinds):
-        items = np.flatnonzero(symmetry.kind_of == kind)
-        devices = np.unique(at[items]).tolist()
-        for device, other in itertools.combinations(devices, 2):
-            here, there = items[at[items] == device], items[at[items] == other]
-            first = int(here[np.argmin(gain[here, other])])
-            second = int(there[np.argmin(gain[there, device])])
-            saved = float(gain[first, other] + gain[second, device])
-            if saved < 0:
-                found.append((saved, first, second))
-    for _, first, second in sorted(found):
-        yield first, second
-
-
-def _cost(messages: Messages, first: int, second: int, device_of: list[int]) -> float:
-    """Seconds of the transfers from and to two items; a transfer between them counts once."""
-    of_both = {tensor for item in (first, second) for tensor in messages.made[item]}
-    of_both |= {tensor for item in (first, second) for tensor in messages.read[item]}
-    return sum(messages.of_tensor(tensor, device_of) for tensor in sorted(of_both))
-
-
-def _neighbours(symmetry: Symmetry) -> list[set[int]]:
-    found: list[set[int]] = [set() for _ in symmetry.kind_of]
-    for tensor in symmetry.tensors:
-        ends = [end for end in (tensor.source, *tensor.readers) if end >= 0]
-        for end in ends:
-            found[end].update(ends)
-    return found
