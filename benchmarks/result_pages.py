@@ -558,6 +558,15 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.language_plans,
         ),
         Section(
+            "Inputs of DistilP", "distilp", "python -m benchmarks.distilp CHECKOUT",
+            "Published profiles of machines and models, and the answer of DistilP, a solver for "
+            "layers on machines that read from their disks what their memory does not hold. Its "
+            "costs of one round of layers are a problem for us, too, and both answers must take "
+            "as long. With more rounds it overlaps reading with the rounds of other machines, "
+            "which `sequential` does not have. Its best answer of all is in the last column.",
+            tables.distilp,
+        ),
+        Section(
             "Errors of predictions", "language-models", "python -m benchmarks.language_models",
             "Two servers of llama.cpp and the host are the devices, with one thread each. The "
             "client and the first server stay on one core, the second server on another, and "

@@ -693,6 +693,31 @@ def _counted(values: list[bool | None]) -> str:
     return str(sum(known)) if known else "-"
 
 
+def distilp(document: Any) -> Table:
+    """Inputs of DistilP: seconds of a token in its answers and in ours."""
+    columns = ["input", "layers", "DistilP, one round", "layers of each machine", "ours", "bound"]
+    columns += ["layers of each machine", "of these in memory", "search", "DistilP's best, rounds"]
+    lines = []
+    for row in document["rows"]:
+        counts = [
+            " ".join(map(str, row[name])) for name in ("their_layers", "our_layers", "resident")
+        ]
+        lines.append(
+            [
+                row["name"],
+                str(row["layers"]),
+                f"{row['one_round']:.4f} s",
+                counts[0],
+                f"{row['value']:.4f} s",
+                f"{row['lower_bound']:.4f} s ({row['status']})",
+                *counts[1:],
+                format_duration(row["search_seconds"]),
+                f"{row['best']:.4f} s, {row['best_rounds']}",
+            ]
+        )
+    return columns, lines
+
+
 def language_errors(document: Any) -> Table:
     """Median errors over the placements of each model."""
     columns = ["model", "placements", "places equal", "tokens equal in all prompts"]
