@@ -121,8 +121,10 @@ def test_the_learning_rate_can_be_set_between_steps() -> None:
             optimizer.step()
             step(*batch)
         require_equal(step, module)
-        with pytest.raises(InputError, match="learning rate must be >= 0 and finite, got -1"):
-            step.learning_rate = -1
+        wrong: tuple[Any, ...] = (-1, "1e-3", None, lambda update: 0.1)
+        for rate in wrong:
+            with pytest.raises(InputError, match="learning rate must be >= 0 and finite, got"):
+                step.learning_rate = rate
 
 
 @pytest.mark.parametrize(
@@ -387,8 +389,10 @@ def test_arguments_of_load_are_checked() -> None:
     plan = plan_of_step(made(Gpt), next(batches(Gpt, 1)), seed=1)
     with pytest.raises(FieldError, match="training step"):
         pw.load(plan, in_flight=2)
-    with pytest.raises(InputError, match="learning rate must be >= 0"):
-        pw.load(plan, learning_rate=-0.1)
+    wrong: tuple[Any, ...] = (-0.1, "x")
+    for rate in wrong:
+        with pytest.raises(InputError, match="learning rate must be >= 0"):
+            pw.load(plan, learning_rate=rate)
     for text in ("sgd:clip=-1", "sgd:accumulate=0", "sgd:accumulate=1.5"):
         with pytest.raises(InputError, match="optimizer"):
             pw.read(made(Gpt), next(batches(Gpt, 1)), objective="training", optimizer=text)

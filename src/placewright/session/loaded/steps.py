@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -110,9 +111,13 @@ class LoadedStep:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        if not 0 <= value < float("inf"):
-            raise InputError(f"learning rate must be >= 0 and finite, got {value}")
-        self._state.learning_rate = float(value)
+        try:
+            rate = math.nan if isinstance(value, str) else float(value)
+        except (TypeError, ValueError):  # a schedule, which `pw.load` takes, or no number at all
+            rate = math.nan
+        if not 0 <= rate < math.inf:
+            raise InputError(f"learning rate must be >= 0 and finite, got {value!r}")
+        self._state.learning_rate = rate
 
     @property
     def steps(self) -> int:
