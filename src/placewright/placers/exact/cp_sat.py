@@ -50,6 +50,7 @@ from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import problem_arrays
 
 _TICKS = 10**8  # per makespan of the first schedule
+_MOST_NO_BETTER = 1000  # solutions in a row without a better value
 
 
 @dataclass(frozen=True)
@@ -266,12 +267,17 @@ def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
     from ortools.sat.python import cp_model
 
     class Watch(cp_model.CpSolverSolutionCallback):
-        """Values each solution; the budget's end or a fault stops the solver."""
+        """Values each solution; the budget's end or a fault stops the solver.
+
+        Solutions may be better by a tick of time at once, without end: the solver counts no work
+        for them. So many in a row that are no better by their value stop it, too.
+        """
 
         def __init__(self) -> None:
             super().__init__()
             self.interrupted: BaseException | None = None
             self._turn = threading.Lock()
+            self._best, self._no_better = math.inf, 0
 
         def on_solution_callback(self) -> None:
             """Evaluate with the order, then by rank dispatch."""
@@ -282,7 +288,11 @@ def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
                     device_of, order = program.decoded(self.value)
                     evaluator.evaluate(device_of, order)
                     evaluator.evaluate(device_of)
-                    if evaluator.is_spent or evaluator.is_closed:
+                    self._no_better += 1
+                    if evaluator.best_value < self._best:
+                        self._best, self._no_better = evaluator.best_value, 0
+                    is_over = evaluator.is_spent or evaluator.is_closed
+                    if is_over or self._no_better >= _MOST_NO_BETTER:
                         self.stop_search()
                 except BaseException as error:  # it must not cross the solver's own code
                     self.interrupted = error
