@@ -296,7 +296,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     )),
     "proofs": ("Proofs against brute force", (
         Section(
-            "Claims", "proofs-all-features", "make fuzz-proofs PROOFS='--problems 4000'",
+            "Claims", "proofs-all-features", "make fuzz-proofs PROOFS='--problems 10000'",
             "Every bound and status that a method claims on random small problems, compared with "
             "brute force. The share counts the problems that have a placement. Every feature of "
             "the [simulation rules](../reference/simulation.md) takes part.",
