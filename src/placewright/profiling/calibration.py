@@ -7,9 +7,10 @@ rounds the unsplit model was slow, so that they promise too much.
 
 Half of the placements are random walks. The others give each unit to the device that would finish
 it first, because devices that share memory slow each other down only while all of them are busy.
-If nothing overlaps in a placement, by the costs of its units alone, it runs in its caller's thread,
-as a loaded plan serves it. No device waits to be woken there, so that these placements say nothing
-about latencies: without others, those of the links stay as they were found.
+If nothing overlaps in a placement, or its cuts cost more than the overlap gains, it runs in its
+caller's thread, as a loaded plan serves it. That takes costs of cuts, which are those of the
+placements before it. No device waits to be woken there. The simulator charges latencies in all
+placements, so that those between equal cores are lowered as far as all placements together show.
 
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
@@ -112,7 +113,7 @@ def calibration(
     if not has_overheads(problem):
         return Calibration(problem, 0, is_complete=True)
     plain = replace(problem, cluster=without_limits(problem.cluster.without_overheads))
-    measuring, is_complete = _Placements(plain, model, trials, deadline), False
+    measuring, is_complete = _Placements(plain, model, trials, deadline, machine), False
     if progress is not None:
         progress(Progress("the unsplit model", 0.0, None))
     with measuring:
@@ -155,14 +156,20 @@ class _Placements:
 
     Args:
         problem: without overheads or limits.
-        trials: see `calibration`.
+        trials, machine: see `calibration`.
         deadline: no round starts after it.
     """
 
     def __init__(
-        self, problem: Problem, model: LoadedModel, trials: TrialPlan, deadline: Deadline
+        self,
+        problem: Problem,
+        model: LoadedModel,
+        trials: TrialPlan,
+        deadline: Deadline,
+        machine: Evidence | None,
     ) -> None:
         self._problem, self._model, self._deadline = problem, model, deadline
+        self._machine = machine
         self._in_threads = trials.in_threads
         whole = np.isfinite(problem.costs.seconds).all(axis=0)
         first = int(np.argmin(np.where(whole, 0, 1)))
@@ -194,8 +201,9 @@ class _Placements:
         problem, placement = self._problem, Placement.of(device_of)
         if self._simulator.violation(placement) is not None:
             return True  # it does not fit into the memory of an accelerator
-        segments = placement_segments(problem, placement)
-        with self._runner(segments, placement) as runner:
+        so_far = self._problem_so_far()
+        segments = placement_segments(so_far, placement)
+        with self._runner(so_far, segments, placement) as runner:
             runner.run(self._inputs)
             spans, seconds = _spans(
                 runner, self._reference, self._expected, self._rounds, self._deadline
@@ -208,15 +216,22 @@ class _Placements:
             self._waits += _waits(problem, segments, np.median(spans, axis=0))
         at = tuple(placement.device_of.tolist())
         median = float(np.median(seconds))
-        self.trials.append(Trial(at, median, median * median_error(seconds)))
+        in_caller = isinstance(runner, DirectRunner) and len(segments) > 1
+        self.trials.append(Trial(at, median, median * median_error(seconds), in_caller))
         return True
 
     def _runner(
-        self, segments: Sequence[OpSegment], placement: Placement
+        self, problem: Problem, segments: Sequence[OpSegment], placement: Placement
     ) -> DirectRunner | ConcurrentRunner:
         if self._in_threads:
-            return ConcurrentRunner(self._model, segments, self._problem.cluster.devices)
-        return call_runner(self._problem, placement, self._model)
+            return ConcurrentRunner(self._model, segments, problem.cluster.devices)
+        return call_runner(problem, placement, self._model)
+
+    def _problem_so_far(self) -> Problem:
+        """The problem with the costs of splitting that are known already."""
+        if not self.trials and self._machine is None:
+            return self._problem
+        return fitted(self._problem, self.evidence, self.trials, self._machine)[0]
 
 
 def _spans(
