@@ -353,6 +353,83 @@ def test_each_unit_of_a_quantized_model_computes_in_integers(tmp_path: Path) -> 
     assert computed == [["QuantizeLinear"], ["QLinearConv"], ["QLinearConv"], ["DequantizeLinear"]]
 
 
+@pytest.mark.parametrize("kind", ["INT8", "UINT4"])
+def test_a_cut_between_two_products_of_an_unpacked_weight_changes_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    """The whole model multiplies in floats; a product alone with the weight would in integers."""
+    rng, size, blocks = np.random.default_rng(0), 128, 32
+    number = TensorProto.DataType.Value(kind)
+    path = saved(
+        tmp_path / "shared.onnx",
+        [
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0, block_size=blocks),
+            helper.make_node("MatMul", ["x", "d"], ["p"]),
+            helper.make_node("Softmax", ["p"], ["r"]),
+            helper.make_node("MatMul", ["r", "d"], ["y"]),
+        ],
+        [("x", 1, [2, size])],
+        [("y", 1, [2, size])],
+        {"s": rng.uniform(0.01, 0.03, (size // blocks, size)).astype(np.float32)},
+    )
+    model = onnx.load(str(path))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    model.graph.initializer.extend([
+        helper.make_tensor("q", number, (size, size), rng.integers(0, 16, size * size).tolist()),
+        helper.make_tensor("z", number, (size // blocks, size), [3] * (size * size // blocks)),
+    ])  # fmt: skip
+    onnx.save(model, str(path))
+    whole = loaded(path)
+    inputs = [rng.standard_normal((2, size)).astype(np.float32)]
+    (expected,) = session_outputs(path, inputs)
+    ops = [(0, [int(op)]) for op in whole.graph.topological_order]
+    value: Any = inputs
+    for segment in segments_of_ops(whole.graph, ops):
+        content = whole.parts.standalone(segment).SerializeToString()
+        session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+        names = [port.name for port in session.get_outputs()]
+        assert [name.endswith("/size") for name in names] == [False] + [True] * (len(names) - 1)
+        value = session.run(names[:1], {session.get_inputs()[0].name: value[0]})
+    np.testing.assert_allclose(value[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(split_outputs(whole, inputs)[0], expected, rtol=1e-6)
+
+
+def test_convolutions_that_share_an_unpacked_weight_stay_in_integers(tmp_path: Path) -> None:
+    """ONNX Runtime copies the DequantizeLinear for each of them."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "u"], ["q0"]),
+        helper.make_node("DequantizeLinear", ["w", "s", "i"], ["d"]),
+    ]
+    for at in range(2):
+        nodes += [
+            helper.make_node("DequantizeLinear", [f"q{at}", "s", "u"], [f"d{at}"]),
+            helper.make_node("Conv", [f"d{at}", "d"], [f"c{at}"], pads=[1, 1, 1, 1]),
+            helper.make_node("QuantizeLinear", [f"c{at}", "s", "u"], [f"q{at + 1}"]),
+        ]
+    nodes.append(helper.make_node("DequantizeLinear", ["q2", "s", "u"], ["y"]))
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.integers(-9, 9, (8, 8, 3, 3)).astype(np.int8),
+                 "s": np.array(0.1, np.float32),
+                 "u": np.array(0, np.uint8), "i": np.array(0, np.int8)}  # fmt: skip
+    kind, shape = TensorProto.FLOAT, [1, 8, 6, 6]
+    path = saved(tmp_path / "q.onnx", nodes, [("x", kind, shape)], [("y", kind, shape)], constants)
+    model = loaded(path)
+    units = model.fused_groups(cores()[0])
+    parts = [
+        (0, np.flatnonzero(units.group_of == label).tolist())
+        for label in dict.fromkeys(units.group_of.tolist())
+    ]
+    kinds = []
+    for segment in segments_of_ops(model.graph, parts):
+        options = ort.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+        content = model.parts.standalone(segment).SerializeToString()
+        ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        optimized = onnx.load(tmp_path / "optimized.onnx").graph.node
+        kinds += [node.op_type for node in optimized if "Conv" in node.op_type]
+    assert kinds == ["QLinearConv", "QLinearConv"]
+
+
 def test_seconds_are_where_the_work_is(tmp_path: Path) -> None:
     """A product of 512 x 512 takes longer than the sum of 512 values that follows it."""
     nodes = [

@@ -95,10 +95,7 @@ class OnnxParts:
         self.nodes: list[Any] = list(inner.node)
         self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
         self.initializers = {held.name: held for held in inner.initializer}
-        for name, held in _constants(inner):
-            self.initializers[name] = onnx.TensorProto()
-            self.initializers[name].CopyFrom(held)
-            self.initializers[name].name = name
+        self.initializers |= {name: _named(held, name) for name, held in _constants(inner)}
         self.node_of_op = self._node_of_op(source)
         self.value_of_tensor = self._value_of_tensor()
         self.op_of_value = {
@@ -116,10 +113,13 @@ class OnnxParts:
         }
         for op, at in enumerate(self.node_of_op):
             self.nodes[at].name = node_name(op)
-        readers = Counter(
-            name for at in self.node_of_op for name in set(values_read(self.nodes[at]))
-        )
+        readers = self._readers(self.node_of_op)
         self.read_by_several = {name for name in self.shared_arrays if readers[name] > 1}
+        self._unpacked_by_several = [
+            value
+            for value in self._constant_node
+            if readers[value] > 1 and self._is_unpacked(value)
+        ]
 
     def cut(self, segment: OpSegment, *, is_sharing: bool = False) -> SubModel:
         """Cut the sub-model of a segment.
@@ -147,6 +147,7 @@ class OnnxParts:
         sub.input.extend(self._value_info(v, v) for v in (*inputs, *(kept.read for kept in state)))
         sub.input.extend(map(self._info_of_initializer, given))
         sub.output.extend(self._value_info(kept.made, kept.made) for kept in state)
+        self._keep_unpacked(sub, positions)
         leaving = {*outputs, *(kept.made for kept in state)}  # membership only
         sub.value_info.extend(
             self._value_info(value, value)
@@ -271,6 +272,33 @@ class OnnxParts:
                     left.append(maker)
         return sorted(needed), list(names)
 
+    def _readers(self, positions: Sequence[int]) -> Counter[str]:
+        """Value -> number of nodes at these positions that read it."""
+        return Counter(name for at in positions for name in set(values_read(self.nodes[at])))
+
+    def _is_unpacked(self, value: str) -> bool:
+        """True if a constant value is made of integers that a DequantizeLinear unpacks."""
+        maker = self._constant_node.get(value)
+        if maker is None:
+            return False
+        node = self.nodes[maker]
+        return node.op_type == "DequantizeLinear" or any(map(self._is_unpacked, node.input))
+
+    def _keep_unpacked(self, sub: Any, positions: Sequence[int]) -> None:
+        """Give unpacked weights that lost a reader by the cut another one, a further output.
+
+        ONNX Runtime computes in integers where one operator alone reads such a weight, and in
+        floating point where several do, as in the whole model. Results differ by a percent.
+        """
+        helper, readers = self.onnx.helper, self._readers(positions)
+        for value in self._unpacked_by_several:
+            if readers[value] == 1:
+                name = f"{value}/size"
+                sub.node.append(helper.make_node("Size", [value], [name], name=name))
+                sub.output.append(
+                    helper.make_tensor_value_info(name, self.onnx.TensorProto.INT64, [])
+                )
+
     def _state_of(self, positions: Sequence[int]) -> tuple[Staying, ...]:
         """The values that stay which nodes at these positions make."""
         made = {value for at in positions for value in self.nodes[at].output}  # membership only
@@ -383,6 +411,14 @@ def _constants(graph: Any) -> Iterator[tuple[str, Any]]:
             for attribute in node.attribute:
                 if attribute.name == "value":
                     yield node.output[0], attribute.t
+
+
+def _named(tensor: Any, name: str) -> Any:
+    """A copy of a tensor with a name."""
+    copy = type(tensor)()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
 
 
 def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
