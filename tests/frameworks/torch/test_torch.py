@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch_programs import branches, inference_program, step_program
 
+import placewright as pw
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
@@ -40,6 +41,26 @@ def test_outputs_are_those_of_the_module() -> None:
         found = runner.run(inputs).outputs
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+class Bags(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.EmbeddingBag(50, 8, mode="sum")
+        self.last = torch.nn.Linear(8, 4)
+
+    def forward(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return self.last(self.table(ids, offsets))
+
+
+def test_offsets_of_bags_are_not_drawn() -> None:
+    """PyTorch refuses offsets that do not ascend from 0."""
+    ids, offsets = torch.randint(0, 50, (12,)), torch.tensor([0, 3, 4, 9])
+    plan = pw.place(Bags().eval(), example_inputs=(ids, offsets), devices="cpu:0,cpu:1", quick=True)
+    with pw.load(plan) as model:
+        drawn = model.random_inputs()
+    assert drawn[1].tolist() == offsets.tolist()
+    assert sorted(drawn[0].tolist()) != drawn[0].tolist()
 
 
 def test_products_in_less_precision_have_costs_of_their_own() -> None:
