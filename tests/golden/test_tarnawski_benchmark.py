@@ -39,6 +39,24 @@ def in_this_process(workload: str, path: Path, method: str, seconds: float) -> B
     return run_one(workload, str(path), method, seconds)
 
 
+def test_a_value_below_a_bound_has_a_negative_gap(data: Path, tmp_path: Path) -> None:
+    """It would say that a bound is false. A difference from rounding is none."""
+
+    def run(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
+        value = {"greedy": 0.9, "heft": 1.0 - 1e-12}[method]
+        return BenchmarkRow(workload, method, value, 1.0, None, "feasible", 1.0, 0, "")
+
+    rows = run_tarnawski_benchmark(
+        data,
+        methods=["greedy", "heft"],
+        seconds_per_run=60.0,
+        results_path=tmp_path / "results.json",
+        run=run,
+    )
+    assert {row.gap for row in rows if row.method == "heft"} == {0.0}
+    assert all(row.gap == pytest.approx(-0.1) for row in rows if row.method == "greedy")
+
+
 def test_rows_gaps_and_resuming(data: Path, tmp_path: Path) -> None:
     """Methods that are not defined for a workload give no row; a second call runs nothing."""
     results = tmp_path / "results.json"

@@ -227,7 +227,8 @@ def _seconds(seconds: float) -> str:
 def _share(share: float) -> str:
     if not math.isfinite(share):
         return "-"
-    share = max(0.0, share)  # a sum of rounded numbers may lie below its bound
+    if abs(share) < _TIE:
+        share = 0.0
     return f"{share:.1%}" if share < 0.9995 else f"{share:.0%}"
 
 

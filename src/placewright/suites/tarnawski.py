@@ -44,6 +44,7 @@ DIGEST = "f0e698fc3f38c1a06401a067502d43d40288500ce971168a3bca7a989444547c"
 FORMAT = "placewright.tarnawski/1"
 REPLICATED = "replicated"  # the best contiguous split in which accelerators may take turns
 
+_ROUNDING = 1e-9  # a relative gap below it is none
 _TIMEOUT_SECONDS = 60.0  # of a download
 # Folders of the repository -> our folders; `find_workloads` accepts either.
 _FOLDERS = {
@@ -323,13 +324,18 @@ def peak_memory() -> int:
 
 
 def _with_gaps(rows: list[BenchmarkRow]) -> list[BenchmarkRow]:
-    """Every row's gap against the best bound that any method proved for the workload."""
+    """Every row's gap against the best bound that any method proved for the workload.
+
+    A negative gap is shown as it is, as it says that a bound is false.
+    """
     best: dict[str, float] = {}
     for row in rows:
         best[row.workload] = max(best.get(row.workload, 0.0), row.bound)
     result: list[BenchmarkRow] = []
     for row in rows:
         bound = row.bound if row.method == REPLICATED else best[row.workload]
-        gap = None if row.value is None or bound <= 0 else max(0.0, row.value / bound - 1.0)
+        gap = None if row.value is None or bound <= 0 else row.value / bound - 1.0
+        if gap is not None and abs(gap) < _ROUNDING:
+            gap = 0.0
         result.append(BenchmarkRow(**{**asdict(row), "gap": gap}))
     return result
