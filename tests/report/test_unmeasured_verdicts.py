@@ -11,6 +11,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -66,6 +67,17 @@ def test_a_sure_gain_is_a_split_that_was_not_measured(error: float | None) -> No
     assert "not measured" in sentence
     assert ("1.70 times at least" in sentence) == (error is not None)
     assert "not measured" in str(plan)
+
+
+def test_a_stream_is_named_where_its_period_is_not_the_value() -> None:
+    """Max-load is 1 s; each segment of a stream also takes 0.1 s of dispatch."""
+    problem = replace(problem_with(None), objective="throughput", execution_model=MaxLoad())
+    plan = find_plan(problem, budget=Budget(evaluations=50))
+    assert plan.value == pytest.approx(1.0)
+    sentence = verdict_lines(plan)[0]
+    assert (
+        "Split over 2 devices: 1 s (1.1 s as a simulated stream) predicted, 1.82 times" in sentence
+    )
 
 
 def test_a_measured_split_is_compared_with_what_was_measured_with_it() -> None:

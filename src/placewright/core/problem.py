@@ -338,7 +338,7 @@ class Problem:
                     f"op '{self.graph.op_names[op]}' is pinned to "
                     f"'{self.cluster.devices[device].name}', but another op of its unit to "
                     f"'{self.cluster.devices[int(pinned[unit])].name}'; "
-                    f"{unit_text(self.graph, self.units, unit)} moves as one"
+                    f"{unit_text(self.graph, self.units, unit)} moves as one: leave out a pin"
                 )
             pinned[unit] = device
         return frozen_ints(pinned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -237,7 +238,7 @@ def _require_all(
     if unranked is not None:
         raise InputError(
             f"input {unranked.name!r} has no known rank; give its dimensions, for example argument "
-            f"`shapes` {unranked.name}=1,3,224,224"
+            f"`shapes` {shlex.quote(f'{unranked.name}=1,3,224,224')}"
         )
     if not lacking:
         return
@@ -247,12 +248,14 @@ def _require_all(
              for x in lacking for s in _symbols_of(x)}  # fmt: skip
     sizes |= dict.fromkeys(batches, 1)
     examples = " ".join(
-        f"argument `shapes` {x.name}={_example(x, sizes)}" for x in lacking[:_SHOWN]
+        f"argument `shapes` {shlex.quote(f'{x.name}={_example(x, sizes)}')}"
+        for x in lacking[:_SHOWN]
     )
     symbols = " ".join(
-        f"argument `shapes` {symbol}={size}" for symbol, size in sizes.items()
+        f"argument `shapes` {shlex.quote(f'{symbol}={size}')}"
+        for symbol, size in sizes.items()
         if symbol not in batches
-    )  # fmt: skip
+    )
     by_symbol = f", or, wherever they occur, {symbols}" if symbols else ""
     raise InputError(
         f"costs need fixed dimensions, and those of {shown}{more} are open; give sizes of your "

@@ -194,6 +194,7 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
         text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}"
         return PlanVerdict("no choice", f"{text}; {caveat}{proof}.", _next(plan))
     gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    here = _value_and_period(plan.value, gain, unit)
     factor, best, seconds = _best_alone(plan, alternatives, alone, gain)
     against = f"'{best}' alone ({seconds})"
     if factor < 1.0 + least_gain(plan.problem):
@@ -240,6 +241,14 @@ def _best_alone(
     return factor, predicted.name, value_text(predicted.predicted, plan.problem.value_unit)
 
 
+def _value_and_period(value: float, gain: PredictedGain | None, unit: str) -> str:
+    """A value in words, with the period of a simulated stream if that is larger."""
+    text = value_text(value, unit)
+    if gain is None or gain.value <= value * (1.0 + _SAME):
+        return text
+    return f"{text} ({value_text(gain.value, unit)} as a simulated stream)"
+
+
 def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
     """Clause for a predicted gain that is too small, or smaller than the error of predictions."""
     clause = f"predicted to be {gain.factor:.2f} times as fast as {against}"
@@ -258,7 +267,7 @@ def _split_beside(plan: Plan) -> str:
     if gain is None:
         return ""
     unit, name = plan.problem.time_unit, plan.problem.cluster.device_names[gain.device]
-    here = value_text(gain.value, unit)
+    here = _value_and_period(plan.searched.value, gain, unit)
     unsure = _unsure(gain, f"'{name}' alone", unit)
     return f"the split that the search found ({here}) is {unsure}; not measured; "
 

@@ -45,6 +45,14 @@ class TestRefusals:
         )
         assert fixed_shapes([frames], {"sequence_length": (9,)}) == [(9, 576)]
 
+    def test_names_with_spaces_are_quoted_for_a_shell(self) -> None:
+        stated = StatedInput(("the image",), ("batch", 3, "its height", 7))
+        assert refusal(stated).endswith(
+            "for example argument `shapes` 'the image=1,3,224,7', or, wherever they occur, "
+            "argument `shapes` 'its height=224'"
+        )
+        assert refusal(StatedInput(("an input",), None)).endswith("'an input=1,3,224,224'")
+
     def test_a_dimension_without_a_symbol_is_a_question_mark(self) -> None:
         told = refusal(StatedInput(("x",), ("", 3, "", 7)))
         assert "'x' [?, 3, ?, 7] are open; give sizes of your own, for example " in told

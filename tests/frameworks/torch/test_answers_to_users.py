@@ -49,7 +49,7 @@ def test_pins_on_two_devices_within_a_unit_name_its_ops() -> None:
     assert len(apart.pins) > 10
     unit = next(u for u in range(problem.n_units) if len(problem.units.members.row(u)) > 1)
     first, second = (problem.graph.op_names[op] for op in problem.units.members.row(unit)[:2])
-    with pytest.raises(InputError, match=rf"op '{second}' is pinned to 'cpu'.*moves as one"):
+    with pytest.raises(InputError, match=rf"op '{second}' is pinned to 'cpu'.*moves as one: "):
         constrained(problem, {}, {first: "cuda:0", second: "cpu"})
 
 
