@@ -1,4 +1,4 @@
-"""The runner of single calls: the caller's thread if nothing overlaps, else a worker per device."""
+"""The runner of single calls: the caller's thread if no overlap pays, else a worker per device."""
 
 from __future__ import annotations
 
@@ -49,3 +49,25 @@ def test_a_split_is_timed_in_its_callers_thread_only_if_nothing_overlaps_on_equa
         assert [float(value) for value in outputs] == expected(graph, 2.0)
         assert len(runner.time(2)) == 2
         assert len(runner.last_spans) == len(placement_segments(problem, placement))
+
+
+@pytest.mark.parametrize(
+    ("latency", "dispatch", "factor", "kind"),
+    [
+        (1e-6, 0.0, 1.0, ConcurrentRunner),
+        (1e-6, 0.01, 1.0, ConcurrentRunner),  # two segments one after the other pay it, too
+        (0.02, 0.0, 1.0, DirectRunner),
+        (1e-6, 0.0, 2.0, DirectRunner),
+    ],
+)
+def test_overlap_must_gain_more_than_waits_and_contention_cost(
+    latency: float, dispatch: float, factor: float, kind: type
+) -> None:
+    """A fork: 10 ms, then 10 ms on either core; serially there is neither wait nor contention."""
+    costs = CostTable(frozen_floats(np.full((3, 2), 0.01)), "measured")
+    devices = tuple(replace(device, dispatch_seconds=dispatch) for device in EQUAL)
+    links = tuple(Link(a, b, latency) for a in NAMES for b in NAMES if a != b)
+    cluster = Cluster(devices, links, contention={"ram": (1.0, factor)})
+    problem = Problem(FORK, cluster, costs, Grouping.identity(3))
+    with call_runner(problem, Placement.of(np.array([0, 0, 1])), Adding(FORK)) as runner:  # type: ignore[arg-type]
+        assert type(runner) is kind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from placewright.profiling.evidence import (
     earliest_finish_placement,
     wandering_placement,
 )
-from placewright.profiling.measure import Rounds
 from placewright.profiling.segment_fit import SegmentRow, device_sum, fitted_cluster
 from placewright.testing.problems import random_problem
 
@@ -110,47 +108,6 @@ def test_placements_without_overlap_run_in_their_callers_thread(
     assert bool(found.evidence.waits) == has_workers
     assert ("placewright cpu:1" in {thread.name for thread in callers}) == has_workers
     assert (threading.current_thread() in callers) == (not in_threads)
-
-
-class _SlowSegment:
-    """A segment that takes a while before its ops, as waking and handing over do."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def instance(self) -> _SlowSegment:
-        return self
-
-    def run(self, inputs: Any) -> list[Any]:
-        time.sleep(1e-4)
-        return self._inner.run(inputs)
-
-
-class _SlowToCut(_Calibrated):
-    def compile(self, segments: Any, devices: Any) -> list[Any]:
-        return [_SlowSegment(inner) for inner in super().compile(segments, devices)]
-
-    def reference(self, device: Device) -> Any:
-        return super().compile([whole_segment(self.graph)], [device])[0]
-
-
-def test_placements_whose_cuts_cost_more_than_overlap_gains_run_in_their_callers_thread() -> None:
-    """Two chains, whose segments take longer to start than to compute.
-
-    The first split, in which nothing overlaps, finds that out. No other wakes the second core.
-    """
-    n_ops = 12
-    graph = layered([(op, op + 2) for op in range(n_ops - 2)], n_ops)
-    callers: list[str] = []
-    model: Any = _SlowToCut(graph, hook=lambda _op: callers.append(threading.current_thread().name))
-    costs = CostTable(frozen_floats(np.full((n_ops, 2), 1e-4)), "measured")
-    cores = tuple(Device(f"cpu:{at}", "cpu", fingerprint="core") for at in range(2))
-    names = ("cpu:0", "cpu:1", "host")
-    links = tuple(Link(a, b) for a in names for b in names if a != b)
-    problem = Problem(graph, Cluster(cores, links), costs, Grouping.identity(n_ops))
-    found = calibration(problem, model, np.random.default_rng(0), TrialPlan(8, Rounds(5, 5)))
-    assert found.placements == 8
-    assert "placewright cpu:1" not in callers
 
 
 def test_costs_are_never_negative() -> None:

@@ -90,40 +90,6 @@ def test_placements_of_the_model_count_more_the_more_there_are() -> None:
         assert len(outcomes) == count
 
 
-def chain_on_cores(n_ops: int, latency: float) -> Problem:
-    """Ops of a millisecond one after the other, on cores that take some time to wake."""
-    builder = GraphBuilder()
-    value = builder.add_input(4)
-    for at in range(n_ops):
-        value = builder.add_tensor(
-            builder.add_op(f"op{at}", "MatMul", inputs=[value]), 4, is_output=at == n_ops - 1
-        )
-    cores = tuple(Device(f"cpu:{at}", "cpu", fingerprint="core") for at in range(2))
-    names = ("cpu:0", "cpu:1", "host")
-    links = tuple(
-        Link(a, b, latency if "host" not in (a, b) else 0.0) for a in names for b in names if a != b
-    )
-    costs = CostTable(frozen_floats(np.full((n_ops, 2), 1e-3)), "measured")
-    return Problem.of_ops(builder.build(), Cluster(cores, links), costs)
-
-
-@pytest.mark.parametrize(
-    ("in_caller", "waits", "share"), [(True, 0, 0.0), (True, 0.5, 0.5), (True, 1, 1), (False, 0, 1)]
-)
-def test_latencies_fall_as_far_as_placements_in_their_callers_thread_show(
-    in_caller: bool, waits: float, share: float
-) -> None:
-    """Eight placements of a chain, whose segments cost 100 us; nine changes may wait 80 us."""
-    problem, latency = chain_on_cores(10, 80e-6), 80e-6
-    own = Evidence(rows_of(100e-6, 1), model_seconds=10e-3)
-    seconds = 10e-3 + 10 * 100e-6 + 9 * waits * latency
-    trials = [Trial((0, 1) * 5, seconds, in_caller=in_caller)] * PLACEMENTS
-    found, _ = fitted(problem, own, trials, None)
-    for link in found.cluster.links:
-        is_between = "host" not in (link.source, link.destination)
-        assert link.latency_seconds == pytest.approx(share * latency if is_between else 0.0)
-
-
 def test_its_own_outcomes_tell_how_far_predictions_are_off() -> None:
     """Four took 1.25 ms instead of the fit's 1.1: 0.15 / (0.1 + 0.05) is the error, whatever the
     machine's was."""

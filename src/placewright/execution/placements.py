@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol, runtime_checkable
 
@@ -131,8 +132,9 @@ def call_runner(
 ) -> DirectRunner | ConcurrentRunner:
     """Make the runner of a placement's single calls, as a loaded plan serves them.
 
-    A split over equal cores in which nothing overlaps runs in its caller's thread. A call then
-    needs no other thread, and to wake one can take longer than a small segment.
+    A split over equal cores runs in its caller's thread unless it is predicted to be faster with a
+    thread for each core. A call then needs no other thread, and to wake one can take longer than a
+    small segment.
 
     Args:
         problem: of the placement.
@@ -148,12 +150,15 @@ def call_runner(
 
 
 def _is_serial(problem: Problem, placement: Placement) -> bool:
-    """True if one unit after the other is predicted to take no longer than the placement.
+    """True if one segment after the other is predicted to take no longer than the placement.
 
-    So it is for a chain of segments, and for small units, whose cuts cost more than they gain.
+    So it is for a chain of segments, and where waits for other threads cost more than overlap
+    gains. Segments one after the other wait for nothing and slow no other down, but have the
+    overheads of all others.
     """
-    units = np.arange(problem.n_units)
-    serial_s = float(problem.costs.seconds[units, placement.device_of].sum())
+    quiet = replace(problem, cluster=replace(problem.cluster, contention={}))
+    alone = Simulator(quiet).timeline(placement)
+    serial_s = float((alone.end - alone.start).sum())
     return serial_s <= (1 + _ROUNDING) * Simulator(problem).timeline(placement).value
 
 

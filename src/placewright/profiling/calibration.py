@@ -7,10 +7,10 @@ rounds the unsplit model was slow, so that they promise too much.
 
 Half of the placements are random walks. The others give each unit to the device that would finish
 it first, because devices that share memory slow each other down only while all of them are busy.
-If nothing overlaps in a placement, or its cuts cost more than the overlap gains, it runs in its
-caller's thread, as a loaded plan serves it. That takes costs of cuts, which are those of the
-placements before it. No device waits to be woken there. The simulator charges latencies in all
-placements, so that those between equal cores are lowered as far as all placements together show.
+A placement whose overlap gains less than it costs to wake other threads runs in its caller's
+thread, as a loaded plan serves it. That takes costs of cuts, which are those of the placements
+before it. No device waits to be woken there, so that these placements say nothing about latencies:
+without others, those of the links stay as they were found.
 
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
@@ -216,8 +216,7 @@ class _Placements:
             self._waits += _waits(problem, segments, np.median(spans, axis=0))
         at = tuple(placement.device_of.tolist())
         median = float(np.median(seconds))
-        in_caller = isinstance(runner, DirectRunner) and len(segments) > 1
-        self.trials.append(Trial(at, median, median * median_error(seconds), in_caller))
+        self.trials.append(Trial(at, median, median * median_error(seconds)))
         return True
 
     def _runner(

@@ -33,7 +33,6 @@ PLACEMENTS = 8  # of a complete calibration
 _QUANTILE = 0.9  # share of the placements that were closer to their prediction
 _LEAST_ERROR = 0.1  # share of the predicted overheads, below which medians are not known
 LEAST_TRIALS = 4  # for a fit without other models, and for its error
-_LATENCY_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class Trial:
     device_of: tuple[int, ...]  # device of each unit
     seconds: float  # of the whole request
     noise: float = 0.0  # standard error of these seconds
-    in_caller: bool = False  # its segments ran one after the other in the caller's thread
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,6 @@ def fitted(
         waits += others.waits
     ruled = with_rule(bare, others.occupies if share > 0 else own.occupies)
     with_fit = replace(problem, cluster=fitted_cluster(ruled, rows, waits))
-    with_fit = _with_fitted_latencies(with_fit, trials)
     outcomes = _outcomes(replace(problem, cluster=bare), with_fit, trials)
     errors = [outcome.error for outcome in outcomes]
     if len(errors) < LEAST_TRIALS:
@@ -162,38 +159,6 @@ def fitted(
     error = max(_LEAST_ERROR, float(np.quantile(errors, _QUANTILE))) if errors else 1.0
     cluster = replace(with_fit.cluster, prediction_error=error)
     return replace(with_fit, cluster=cluster), outcomes
-
-
-def _with_fitted_latencies(problem: Problem, trials: Sequence[Trial]) -> Problem:
-    """Lower the latencies between equal cores as far as the trials show.
-
-    A latency is the time that another thread takes to wake. A placement in which nothing overlaps
-    runs in its caller's thread and wakes none, but the simulator charges the latency at each change
-    of the device. So the share of the latencies counts that is closest to what all trials took.
-    """
-    if not any(trial.in_caller for trial in trials):
-        return problem
-    candidates = [_with_latencies(problem, share) for share in _LATENCY_SHARES]
-    placements = [Placement.of(np.array(trial.device_of)) for trial in trials]
-    seconds = np.array([trial.seconds for trial in trials])
-    errors = [
-        np.abs([Simulator(candidate).value(each) for each in placements] - seconds).sum()
-        for candidate in candidates
-    ]
-    return candidates[int(np.argmin(errors))]  # of equal ones the first, which changes least
-
-
-def _with_latencies(problem: Problem, share: float) -> Problem:
-    """Scale the latencies of links between cores of one kind."""
-    cluster = problem.cluster
-    kind_of = {d.name: d.fingerprint for d in cluster.devices if d.kind == "cpu"}
-    links = tuple(
-        replace(link, latency_seconds=share * link.latency_seconds)
-        if link.source in kind_of and kind_of[link.source] == kind_of.get(link.destination)
-        else link
-        for link in cluster.links
-    )
-    return replace(problem, cluster=replace(cluster, links=links))
 
 
 def _weighed(row: SegmentRow, weight: float) -> SegmentRow:
