@@ -111,9 +111,10 @@ class DecoderRow:
     turn: int = 1
 
     @property
-    def key(self) -> tuple[str, int, int, str, str, int]:
+    def key(self) -> tuple[str, int, int, str, str, int, str]:
         """The row's identity."""
-        return self.model, self.layers, self.width, self.runtime, self.placement, self.turn
+        of_model = self.model, self.layers, self.width
+        return *of_model, self.runtime, self.placement, self.turn, self.machine
 
     @property
     def error(self) -> float:
@@ -329,11 +330,12 @@ def decoders(
 
     sizes = Sizes(layers, width, WORDS, context=tokens + 8, heads=width // _HEAD_WIDTH)
     file = ResultsFile(results, FORMAT, DecoderRow, lambda row: row.key)
+    here = processor_text()
     kinds = [str(request.placer), *map(str, range(1, placements))]
     wanted = [(name, layers, width, str(request.runtime)) for name in parse_names(names)]
     with tempfile.TemporaryDirectory() as folder:
         for key in wanted:
-            missing = [kind for kind in kinds if (*key, kind, turn) not in file.rows]
+            missing = [kind for kind in kinds if (*key, kind, turn, here) not in file.rows]
             if not missing:
                 continue
             print_note(f"{key[0]}: measuring")
@@ -346,7 +348,7 @@ def decoders(
                     f"ratio to unsplit {row.ratio_error:+.1%}, "
                     f"tokens {'equal' if row.equal or row.as_unsplit else 'DIFFER'}"
                 )
-    rows = [file.rows[*key, kind, turn] for key in wanted for kind in kinds]
+    rows = [file.rows[*key, kind, turn, here] for key in wanted for kind in kinds]
     if as_json:
         print_json([asdict(row) for row in rows])
     else:

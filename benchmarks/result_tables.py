@@ -646,15 +646,16 @@ def language_models(document: Any) -> Table:
 
 def decoders(document: Any) -> Table:
     """Decoders in splits under memory limits: units, tokens, and errors of predictions."""
-    columns = ["decoder", "runtime", "units", "large products", "placements"]
+    columns = ["decoder", "runtime", "processor", "units", "large products", "placements"]
     columns += ["tokens equal PyTorch's", "the unsplit plan's", "segments", "measured", "unsplit"]
     columns += ["median error", "largest", "at a steady speed", "of the ratio"]
-    of_decoder: dict[tuple[str, str], list[Any]] = {}
+    of_decoder: dict[tuple[str, ...], list[Any]] = {}
     for row in document["rows"]:
         name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
-        of_decoder.setdefault((name, row["runtime"]), []).append(row)
+        processor = (*row["machine"].split("; "), "", "")[2]  # family, model, name
+        of_decoder.setdefault((name, row["runtime"], processor), []).append(row)
     lines = []
-    for (name, runtime), rows in of_decoder.items():
+    for own, rows in of_decoder.items():
         errors = [abs(row["predicted"] / row["measured"] - 1.0) for row in rows]
         of_ratio = [
             abs(row["predicted"] / row["measured"] * row["unsplit"] / row["predicted_unsplit"] - 1)
@@ -669,8 +670,7 @@ def decoders(document: Any) -> Table:
         segments = [row["segments"] for row in rows]
         unsplit = [row["unsplit"] for row in rows]
         lines.append([
-            name,
-            runtime,
+            *own,
             str(rows[0]["units"]),
             str(rows[0]["products"]),
             str(len(rows)),
