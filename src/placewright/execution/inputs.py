@@ -187,9 +187,17 @@ def checked_inputs(
         )
     if takes_own_tensors(model):
         pairs = zip(ports, values, strict=True)
-        values = [model.array_of(value, port.dtype) for port, value in pairs]
+        values = [_array_of_own(model, port, value) for port, value in pairs]
     dtypes = model.input_dtypes() if dtypes is None else dtypes
     return [_checked(*row) for row in zip(ports, dtypes, values, strict=True)]
+
+
+def _array_of_own(model: TakesOwnTensors, port: Port, value: Any) -> Any:
+    """The array of a tensor of the model's library; without values or sparse, it has none."""
+    try:
+        return model.array_of(value, port.dtype)
+    except (TypeError, NotImplementedError, RuntimeError) as error:  # the library's own
+        raise InputError(f"input '{port.name}' has no array: {one_line(error)}") from None
 
 
 def _port_of(ports: Sequence[Port]) -> dict[str, Port]:

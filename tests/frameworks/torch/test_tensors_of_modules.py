@@ -38,6 +38,19 @@ def test_a_module_takes_its_own_tensors(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, module(x).detach().to(found.dtype), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (torch.randn(3, 8, device="meta"), "no data"),
+        (torch.randn(3, 8).to_sparse(), "to_dense"),
+    ],
+)
+def test_tensors_without_an_array_are_refused_by_name(x: torch.Tensor, reason: str) -> None:
+    plan = pw.place(torch.nn.Linear(8, 4), example_inputs=torch.randn(3, 8), **QUICK)
+    with pw.load(plan) as model, pytest.raises(InputError, match=f"input 'input' .*{reason}"):
+        model(x)
+
+
 def test_a_module_on_the_meta_device_is_read_and_not_run() -> None:
     with torch.device("meta"):
         module = torch.nn.Linear(8, 4)
