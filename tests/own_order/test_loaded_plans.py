@@ -121,7 +121,9 @@ def test_inputs_and_outputs_by_position_and_by_name(split: Plan, kind: str) -> N
         assert [(one.shape, one.dtype) for one in model.inputs] == [(SHAPE, "float32")] * 3
         assert [one.name.partition(":")[0] for one in model.outputs] == outputs
         assert [(one.shape, one.dtype) for one in model.outputs] == [(SHAPE, "float32")] * 2
-        for found in (model(*in_a_row), model(in_a_row), model(given), model(**given)):
+        rest = {name: given[name] for name in inputs[1:]}
+        mixed = model(in_a_row[0], **rest)
+        for found in (model(*in_a_row), model(in_a_row), model(given), model(**given), mixed):
             require_right(found, given, outputs)
             require_right([found[one.name] for one in model.outputs], given, outputs)
             assert list(found.by_name) == [one.name for one in model.outputs]
@@ -130,8 +132,14 @@ def test_inputs_and_outputs_by_position_and_by_name(split: Plan, kind: str) -> N
             model(given)["none"]
         with pytest.raises(InputError, match=r"input 'c' .* has no value"):
             model(a=given["a"], b=given["b"])
-        with pytest.raises(InputError, match="by position or by name, not both"):
+        with pytest.raises(InputError, match=r"input 'c' .* has no value"):
             model(given["a"], b=given["b"])
+        with pytest.raises(InputError, match=r"input 'a.*position and by name"):
+            model(given["a"], given["b"], a=given["a"])
+        with pytest.raises(InputError, match="got 3 by position and 1 by name"):
+            model(*in_a_row, c=given["c"])
+        with pytest.raises(InputError, match="in a list or a dictionary"):
+            model([given["a"]], b=given["b"])
         with pytest.raises(InputError, match=r"the model has 3 inputs .*, got values for 1"):
             model(given["a"])
         require_right(model(given), given, outputs)

@@ -309,15 +309,36 @@ class Outputs(Sequence[HostArray]):
         return named_outputs(self._signature, self._values)
 
 
-def given_inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
-    """The inputs of a call, as `checked_inputs` takes them."""
-    if named:
-        if given:
-            raise InputError("inputs are given by position or by name, not both")
+def given_inputs(
+    given: tuple[Any, ...], named: Mapping[str, Any], open_inputs: Sequence[str] = ()
+) -> GivenInputs:
+    """The inputs of a call, as `checked_inputs` takes them.
+
+    Args:
+        given: by position.
+        named: by name. With both, those by position are the first ones.
+        open_inputs: names of the inputs whose values are not fixed, in the model's order.
+
+    Raises:
+        InputError: an input is given by position and by name, or there are too many.
+    """
+    if not named:
+        if len(given) == 1 and isinstance(given[0], Mapping | list | tuple | Outputs):
+            return given[0]
+        return given
+    if not given:
         return named
-    if len(given) == 1 and isinstance(given[0], Mapping | list | tuple | Outputs):
-        return given[0]
-    return given
+    if any(isinstance(value, Mapping | list | tuple | Outputs) for value in given):
+        raise InputError("inputs in a list or a dictionary are given by position or name, not both")
+    if len(given) + len(named) > len(open_inputs):
+        raise InputError(
+            f"the model has {len(open_inputs)} inputs ({', '.join(open_inputs)}), got "
+            f"{len(given)} by position and {len(named)} by name"
+        )
+    first = dict(zip(open_inputs, given, strict=False))
+    if twice := [name for name in named if name in first]:
+        raise InputError(f"input '{twice[0]}' is given by position and by name")
+    return first | named
 
 
 def flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:

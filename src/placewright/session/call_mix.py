@@ -421,7 +421,7 @@ class LoadedCalls:
             InputError: no call has such shapes; the message lists them.
             RuntimeFailure: a segment failed, or this is closed.
         """
-        return self.run(given_inputs(given, named))
+        return self.run(given_inputs(given, named, self._loaded[0].open_inputs))
 
     def run(self, inputs: GivenInputs) -> Any:
         """Run the model once; inputs are a sequence in the model's order, or a mapping by name."""

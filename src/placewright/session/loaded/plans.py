@@ -104,6 +104,7 @@ class LoadedPlan:
     Attributes:
         plan: as given.
         inputs, outputs: in the model's own order.
+        open_inputs: names of the inputs whose values are not fixed.
 
     Raises:
         InputError: the plan cannot be executed.
@@ -128,6 +129,7 @@ class LoadedPlan:
             for port, dtype in zip(ports.inputs, self._dtypes, strict=True)
         )
         self.outputs = tuple(map(_output_info, ports.outputs))
+        self.open_inputs = tuple(port.name for port in ports.inputs if port.value is None)
         self._one_by_one = isinstance(model, KeepsState) and model.keeps_state
         self._model: LoadedModel | None = model
         self._changed = threading.Condition()
@@ -151,7 +153,8 @@ class LoadedPlan:
         Args:
             given: one array per input in the model's order; or all of them in one list, or in one
                 mapping from name to array.
-            named: the same by name, where the names are Python's.
+            named: the same by name, where the names are Python's; or those after the ones by
+                position.
 
         Returns:
             All outputs as `Outputs`, arrays by position and by name. If the runtime's library gave
@@ -162,7 +165,7 @@ class LoadedPlan:
             InputError: an input is missing or unknown, or has another shape or type.
             RuntimeFailure: a segment failed, and the message names it; or this is closed.
         """
-        return self.run(given_inputs(given, named))
+        return self.run(given_inputs(given, named, self.open_inputs))
 
     def run(self, inputs: GivenInputs) -> Any:
         """Run the model once; inputs are a sequence in the model's order, or a mapping by name."""
