@@ -338,7 +338,7 @@ def given_inputs(
     first = dict(zip(open_inputs, given, strict=False))
     if twice := [name for name in named if name in first]:
         raise InputError(f"input '{twice[0]}' is given by position and by name")
-    return first | named
+    return {**first, **named}
 
 
 def flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
