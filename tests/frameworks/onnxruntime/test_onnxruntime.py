@@ -18,7 +18,7 @@ from support.branching_model import branching_model
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import segments_of_ops
+from placewright.execution.runtime import OpSegment, segments_of_ops
 from placewright.frameworks.onnxruntime.kernels import KernelMap
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.onnxruntime.runtime import OnnxModel, OnnxRuntime
@@ -322,6 +322,15 @@ def test_convolution_and_activation_are_one_kernel(tmp_path: Path) -> None:
     assert units.n_groups == fused.n_groups == graph.n_ops - 4
 
 
+def optimized_kinds(model: OnnxModel, segment: OpSegment, folder: Path) -> list[str]:
+    """Kinds of the nodes that ONNX Runtime makes of a segment."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    content = model.parts.standalone(segment).SerializeToString()
+    ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return [node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node]
+
+
 def test_each_unit_of_a_quantized_model_computes_in_integers(tmp_path: Path) -> None:
     """A cut inside an integer kernel would make its segment unpack, and compute in floats."""
     nodes = [helper.make_node("QuantizeLinear", ["x", "s", "u"], ["q0"])]
@@ -342,14 +351,10 @@ def test_each_unit_of_a_quantized_model_computes_in_integers(tmp_path: Path) -> 
     units = model.fused_groups(cores()[0])
     labels = dict.fromkeys(units.group_of.tolist())
     parts = [(0, np.flatnonzero(units.group_of == label).tolist()) for label in labels]
-    computed = []
-    for segment in segments_of_ops(model.graph, parts):
-        options = ort.SessionOptions()
-        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-        content = model.parts.standalone(segment).SerializeToString()
-        ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        kinds = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
-        computed.append([kind for kind in kinds if kind != "Transpose"])
+    computed = [
+        [kind for kind in optimized_kinds(model, segment, tmp_path) if kind != "Transpose"]
+        for segment in segments_of_ops(model.graph, parts)
+    ]
     assert computed == [["QuantizeLinear"], ["QLinearConv"], ["QLinearConv"], ["DequantizeLinear"]]
 
 
@@ -394,6 +399,19 @@ def test_a_cut_between_two_products_of_an_unpacked_weight_changes_nothing(
     np.testing.assert_allclose(split_outputs(whole, inputs)[0], expected, rtol=1e-6)
 
 
+def test_long_chains_of_constants_are_looked_through_once(tmp_path: Path) -> None:
+    """Each reads the one before twice: as many ways lead to the first as no machine could walk."""
+    chain = [helper.make_node("Mul", [f"c{at}", f"c{at}"], [f"c{at + 1}"]) for at in range(2000)]
+    readers = [
+        helper.make_node("Add", ["x", "c2000"], ["a"]),
+        helper.make_node("Add", ["a", "c2000"], ["y"]),
+    ]
+    path = saved(tmp_path / "chain.onnx", [*chain, *readers], [("x", 1, [4])], [("y", 1, [4])],
+                 {"c0": np.ones(4, np.float32)})  # fmt: skip
+    given = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(split_outputs(loaded(path), [given])[0], given + 2)
+
+
 def test_convolutions_that_share_an_unpacked_weight_stay_in_integers(tmp_path: Path) -> None:
     """ONNX Runtime copies the DequantizeLinear for each of them."""
     nodes = [
@@ -419,14 +437,12 @@ def test_convolutions_that_share_an_unpacked_weight_stay_in_integers(tmp_path: P
         (0, np.flatnonzero(units.group_of == label).tolist())
         for label in dict.fromkeys(units.group_of.tolist())
     ]
-    kinds = []
-    for segment in segments_of_ops(model.graph, parts):
-        options = ort.SessionOptions()
-        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-        content = model.parts.standalone(segment).SerializeToString()
-        ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        optimized = onnx.load(tmp_path / "optimized.onnx").graph.node
-        kinds += [node.op_type for node in optimized if "Conv" in node.op_type]
+    kinds = [
+        kind
+        for segment in segments_of_ops(model.graph, parts)
+        for kind in optimized_kinds(model, segment, tmp_path)
+        if "Conv" in kind
+    ]
     assert kinds == ["QLinearConv", "QLinearConv"]
 
 

@@ -278,14 +278,19 @@ class OnnxParts:
 
     def _is_unpacked(self, value: str) -> bool:
         """True if a constant value is made of integers that a DequantizeLinear unpacks."""
-        maker = self._constant_node.get(value)
-        if maker is None:
-            return False
-        node = self.nodes[maker]
-        return node.op_type == "DequantizeLinear" or any(map(self._is_unpacked, node.input))
+        left, seen = [value], set[int]()
+        while left:
+            maker = self._constant_node.get(left.pop())
+            if maker is None or maker in seen:
+                continue
+            seen.add(maker)
+            if self.nodes[maker].op_type == "DequantizeLinear":
+                return True
+            left.extend(self.nodes[maker].input)
+        return False
 
     def _keep_unpacked(self, sub: Any, positions: Sequence[int]) -> None:
-        """Give unpacked weights that lost a reader by the cut another one, a further output.
+        """Add an output that reads each unpacked weight of which the cut left one reader.
 
         ONNX Runtime computes in integers where one operator alone reads such a weight, and in
         floating point where several do, as in the whole model. Results differ by a percent.
