@@ -364,6 +364,16 @@ def test_a_card_without_room_for_copies_copies_nothing(tmp_path: Path) -> None:
     assert small.cluster.device_names == (CARD, SMALL, "cpu")
 
 
+def test_an_answer_names_the_cards_that_hold_the_engine_alone(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    for size, is_full in (("100MiB", True), ("0B", False), ("8GiB", False)):
+        plan = pw.place(path, devices=f"{CARD},cpu", memory={CARD: size})
+        answer = token_answer(plan, contexts=False)
+        assert answer is not None
+        text = "\n".join(answer_lines(plan, answer, path))
+        assert (f"nothing rests in the memory of '{CARD}' (100.00 MiB): " in text) == is_full
+
+
 def test_many_sequences_are_streamed_in_decode_too(tmp_path: Path) -> None:
     """llama.cpp copies weights for each pass of 32 tokens or more, also for 32 sequences."""
     path = written(tmp_path)

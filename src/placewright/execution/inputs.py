@@ -330,7 +330,8 @@ def given_inputs(
         return named
     if any(isinstance(value, Mapping | list | tuple | Outputs) for value in given):
         raise InputError("inputs in a list or a dictionary are given by position or name, not both")
-    if len(given) + len(named) > len(open_inputs):
+    # A name of no input may be that of an argument, of which `flattened` knows more.
+    if len(given) + len(set(named) & set(open_inputs)) > len(open_inputs):
         raise InputError(
             f"the model has {len(open_inputs)} inputs ({', '.join(open_inputs)}), got "
             f"{len(given)} by position and {len(named)} by name"

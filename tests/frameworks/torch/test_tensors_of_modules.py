@@ -216,6 +216,49 @@ def test_a_dictionary_beside_other_inputs_of_inference_and_of_a_step() -> None:
             model(x, {"one": x})
 
 
+class Scaled(torch.nn.Module):
+    """Arguments that are no tensors become constants of the program."""
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        times: int,
+        batch: dict[str, Any],
+        mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        scaled = x * times + batch["y"] * batch["power"]
+        return scaled if mask is None else scaled * mask
+
+
+def test_numbers_among_the_arguments_are_the_examples() -> None:
+    module, x = Scaled(), torch.randn(2, 3)
+    batch = {"y": torch.randn(2, 3), "power": 2.0}
+    plan = pw.place(module, example_inputs=(x, 3, batch), **QUICK)
+    expected = module(x, 3, batch)
+    with pw.load(plan) as model:
+        torch.testing.assert_close(model(x, 3, batch), expected)
+        torch.testing.assert_close(model(x, batch), expected)
+        torch.testing.assert_close(model(x=x, times=3, batch=batch), expected)
+        torch.testing.assert_close(model(x, times=3, batch=batch), expected)
+        with pytest.raises(InputError, match=r"argument times always is 3 here.*; got 4: place"):
+            model(x, 4, batch)
+        with pytest.raises(InputError, match="argument times always is 3"):
+            model(x=x, times=torch.arange(3), batch=batch)
+        with pytest.raises(InputError, match=r"argument batch\['power'\] always is 2.0.*got 3.0"):
+            model(x, batch | {"power": 3.0})
+
+
+def test_an_argument_that_was_none_takes_no_tensor() -> None:
+    module, x = Scaled(), torch.randn(2, 3)
+    batch = {"y": torch.randn(2, 3), "power": 2.0}
+    plan = pw.place(module, example_inputs=(x, 3, batch, None), **QUICK)
+    with pw.load(plan) as model:
+        torch.testing.assert_close(model(x, 3, batch), module(x, 3, batch))
+        torch.testing.assert_close(model(x, 3, batch, None), module(x, 3, batch))
+        with pytest.raises(InputError, match=r"argument mask always is None here.* a Tensor"):
+            model(x, 3, batch, torch.ones(2, 3))
+
+
 def test_lazy_conjugates_and_negatives_are_computed() -> None:
     """NumPy has no bits for them."""
 

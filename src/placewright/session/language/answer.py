@@ -102,6 +102,7 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         *speed_lines(answer.speeds),
         proof_line(plan),
         *memory_lines(plan, answer.caches, cluster.device_names),
+        *_lines_of_full_memories(plan.problem, cluster),
     ]
     if (reason := why_inexpressible(plan.problem, plan.placement)) is not None:
         lines.append(f"{ENGINE} cannot express this: {reason}")
@@ -119,6 +120,20 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
     if not answer.seconds:
         lines.append("the model's file is not there, so that its phases are not told apart")
     return [*lines, *_costs_lines(cluster)]
+
+
+def _lines_of_full_memories(problem: Problem, cluster: Cluster) -> list[str]:
+    """A sentence on the devices whose memory the engine's own buffers fill; none without any."""
+    columns = [device for device in problem.cluster.devices if not is_streamed(device)]
+    full = {column.name for column in columns if column.memory_bytes == 0}
+    listed = " and ".join(
+        f"'{device.name}' ({format_bytes(device.memory_bytes)})"
+        for device in cluster.devices
+        if device.name in full and device.memory_bytes > 0
+    )
+    if not listed:
+        return []
+    return [f"nothing rests in the memory of {listed}: {ENGINE}'s own buffers do not fit there"]
 
 
 def _mode_hint(problem: Problem) -> str | None:

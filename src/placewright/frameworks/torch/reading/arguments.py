@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import Port
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 _Found = Iterator[tuple[int | None, Any]]  # position among the inputs, value
+_OPEN = object()  # in place of the value of a leaf that no program fixes
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,13 @@ class _Argument:
         path: as messages call it: ``batch``, ``batch['mask']``.
         spec: PyTorch's description of its structure.
         places: of each leaf, the position among the inputs; None for a number, and for state.
+        fixed: of each leaf, the number, text or None that it always is; `_OPEN` for tensors.
     """
 
     path: str
     spec: Any
     places: tuple[int | None, ...]
+    fixed: tuple[Any, ...]
 
     @property
     def is_leaf(self) -> bool:
@@ -49,22 +53,30 @@ class _Argument:
         """Number of inputs in it."""
         return len(self.places) - self.places.count(None)
 
+    @property
+    def is_fixed(self) -> bool:
+        """True if it holds no tensor."""
+        return _OPEN not in self.fixed
+
     def parts(self) -> list[_Argument]:
         """Its entries, in the program's order."""
         names = range(self.spec.num_children) if self.keys is None else self.keys
         parts, at = [], 0
         for name, child in zip(names, self.spec.children(), strict=True):
-            behind = at + child.num_leaves
-            parts.append(_Argument(f"{self.path}[{name!r}]", child, self.places[at:behind]))
-            at = behind
+            leaves = slice(at, at + child.num_leaves)
+            path = f"{self.path}[{name!r}]"
+            parts.append(_Argument(path, child, self.places[leaves], self.fixed[leaves]))
+            at = leaves.stop
         return parts
 
     def leaves(self, value: Any) -> _Found:
         """Yield the leaves of a value.
 
         Raises:
-            InputError: it has other keys, or another number of entries.
+            InputError: it has other keys, another number of entries, or another fixed value.
         """
+        if self.is_leaf and self.is_fixed:
+            _require_fixed(self.path, self.fixed[0], value)
         if self.is_leaf or (self.n_inputs == 1 and _is_leaf(value)):
             of_input = [place for place in self.places if place is not None]
             yield (of_input[0] if of_input else None), value
@@ -103,14 +115,41 @@ class _Argument:
                 f"argument {self.path} is a {self.spec.type.__name__} of {len(self.places)} "
                 f"values, got {type(value).__name__} of {len(leaves)}"
             )
+        for fixed, leaf in zip(self.fixed, leaves, strict=True):
+            if fixed is not _OPEN:
+                _require_fixed(self.path, fixed, leaf)
         yield from zip(self.places, leaves, strict=True)
+
+
+def _require_fixed(path: str, fixed: Any, value: Any) -> None:
+    """Refuse a value other than the one that was compiled into the program."""
+    try:
+        is_same = bool(value == fixed)
+    except (RuntimeError, TypeError, ValueError):  # of a tensor or an array
+        is_same = False
+    if not is_same:
+        is_plain = value is None or isinstance(value, bool | int | float | str)
+        got = repr(value) if is_plain else f"a {type(value).__name__}"
+        raise InputError(
+            f"argument {path} always is {fixed!r} here, as in the example inputs; got {got}: "
+            "place the module again with example inputs that have it"
+        )
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of a program that hold at least one input, nested ones included."""
+    """Arguments of a program, nested ones included.
 
-    rows: tuple[_Argument, ...] = ()
+    Attributes:
+        every: those that hold an input, or a fixed value; not those that hold state only.
+    """
+
+    every: tuple[_Argument, ...] = ()
+
+    @cached_property
+    def rows(self) -> tuple[_Argument, ...]:
+        """The arguments that hold at least one input."""
+        return tuple(row for row in self.every if row.n_inputs)
 
     @classmethod
     def of(cls, program: ExportedProgram, staying: Collection[int] = ()) -> Arguments:
@@ -119,7 +158,7 @@ class Arguments:
         Args:
             staying: positions of tensors that stay from call to call, and are no inputs.
         """
-        from torch.export.graph_signature import InputKind, TensorArgument
+        from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 
         specs = program.graph_signature.input_specs
         given = [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
@@ -127,15 +166,15 @@ class Arguments:
         inputs = [leaf for at, leaf in enumerate(tensors) if at not in staying]
         position = {leaf: at for at, leaf in enumerate(inputs)}
         places = tuple(map(position.get, range(len(given))))
+        fixed = tuple(x.value if isinstance(x, ConstantArgument) else _OPEN for x in given)
         positional, named = program.call_spec.in_spec.children()
-        whole = [*_Argument("", positional, places).parts()]
-        whole += _Argument("", named, places[positional.num_leaves :]).parts()
+        first = positional.num_leaves
+        whole = [*_Argument("", positional, places[:first], fixed[:first]).parts()]
+        whole += _Argument("", named, places[first:], fixed[first:]).parts()
         called = program.module_call_graph[0].signature
         names = (called.forward_arg_names if called else None) or _without_names(positional, named)
-        rows = (
-            _Argument(name, one.spec, one.places) for name, one in zip(names, whole, strict=True)
-        )
-        return cls(tuple(row for row in rows if row.n_inputs))
+        rows = (replace(one, path=name) for name, one in zip(names, whole, strict=True))
+        return cls(tuple(row for row in rows if row.n_inputs or row.is_fixed))
 
     def flattened(self, inputs: Inputs, ports: Sequence[Port]) -> tuple[Inputs, bool]:
         """Inputs without nesting, and whether tensors of PyTorch are among them.
@@ -145,12 +184,15 @@ class Arguments:
             ports: the inputs.
 
         Raises:
-            InputError: a dictionary has other keys than the module's.
+            InputError: a dictionary has other keys than the module's, or a number or text is
+                another than that of the program.
         """
         import torch
 
         if not isinstance(inputs, Mapping | list | tuple):
             return inputs, False  # `checked_inputs` refuses them
+        if len(self.every) > len(self.rows):
+            inputs = self._without_fixed(inputs)
         has_nested = not all(row.is_leaf for row in self.rows)
         if isinstance(inputs, Mapping):
             values: Sequence[Any] = list(inputs.values())
@@ -162,6 +204,25 @@ class Arguments:
             ]
         is_tensor = torch.Tensor
         return found, any(isinstance(x, is_tensor) for value in values for x in _leaves(value))
+
+    def _without_fixed(self, inputs: Inputs) -> Inputs:
+        """Inputs without the arguments that hold no tensor, which are compared and left out."""
+        if isinstance(inputs, Mapping):
+            fixed = {row.path: row for row in self.every if not row.n_inputs}
+            pairs = [(fixed[name], value) for name, value in inputs.items() if name in fixed]
+            left: Inputs = {name: value for name, value in inputs.items() if name not in fixed}
+        else:
+            behind = self.every[len(inputs) :]
+            if len(inputs) in (0, len(self.rows)) or any(row.n_inputs for row in behind):
+                return inputs
+            named = list(zip(self.every, inputs, strict=False))
+            if len(named) < len(inputs):
+                return inputs  # too many, which `checked_inputs` refuses
+            pairs = [(row, value) for row, value in named if not row.n_inputs]
+            left = [value for row, value in named if row.n_inputs]
+        for row, value in pairs:
+            list(row.leaves(value))  # compares them
+        return left
 
     def _in_order(self, given: Sequence[Any], ports: Sequence[Port]) -> Inputs | None:
         """Values of all inputs from those of the arguments; None if they are no arguments."""

@@ -141,19 +141,8 @@ def part_problem(
 
 def _bare(cluster: Cluster) -> Cluster:
     """The cluster without limits, overheads and contention."""
-    devices = tuple(
-        replace(
-            device,
-            dispatch_seconds=0.0,
-            cut_seconds=0.0,
-            cut_seconds_per_byte=0.0,
-            layout_seconds=0.0,
-            layout_seconds_per_byte=0.0,
-            memory_domain=None,
-        )
-        for device in cluster.without_memory_limits.without_segment_limits.devices
-    )
-    return replace(cluster, devices=devices, contention={}, pools={})
+    plain = cluster.without_overheads.without_memory_limits.without_segment_limits
+    return replace(plain, devices=tuple(replace(x, memory_domain=None) for x in plain.devices))
 
 
 class Twins:
