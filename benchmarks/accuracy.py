@@ -47,6 +47,7 @@ from placewright.report.time_left import Counted
 from placewright.session.request import Request
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import served_seconds
 
 FORMAT = "placewright.accuracy/1"
 HEURISTICS = ("heft", "peft", "cpop", "m-topo", "m-etf", "even-split", "round-robin", "greedy")
@@ -127,7 +128,7 @@ class _Measurement:
     def __init__(
         self, problem: Problem, model: LoadedModel, simulator: Simulator, seed: int
     ) -> None:
-        self._problem, self._model, self._simulator = problem, model, simulator
+        self._problem, self._model = problem, model
         device = int(np.flatnonzero(np.isfinite(problem.costs.seconds).all(axis=0))[0])
         self.base = simulator.value(Placement.on_one_device(problem.n_units, device))
         self._inputs = model.random_inputs(np.random.default_rng(seed))
@@ -140,8 +141,8 @@ class _Measurement:
         self._reference.close()
 
     def predicted(self, kind: str, placement: Placement) -> float:
-        """Simulated seconds of a placement; all kinds belong to one problem."""
-        return self._simulator.value(placement)
+        """Predicted seconds of a placement; all kinds belong to one problem."""
+        return served_seconds(self._problem, placement)
 
     def ratios(self, kind: str, placement: Placement) -> list[float]:
         """Ratios of the placement's seconds to the reference's, one for each round of a visit."""

@@ -48,6 +48,7 @@ from placewright.session.request import Request
 from placewright.session.session import Session
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import served_seconds
 
 FORMAT = "placewright.decoders/2"
 SHARE = 0.7
@@ -296,7 +297,7 @@ def rows_of(case: Case, names: Iterable[str], count: int, turn: int = 1) -> Iter
             segments=len(set(timeline.segment_of.tolist())),
             tokens=count,
             equal=tokens == expected,
-            predicted=timeline.value,
+            predicted=served_seconds(limited, split),
             measured=seconds,
             predicted_unsplit=whole,
             unsplit=unsplit,

@@ -25,6 +25,7 @@ from placewright.placers.registry import make_placer, placer_names
 from placewright.profiling.hardware import measure_interleaved
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import served_seconds
 
 SIMPLER = ("expert", "accelerate")
 _MEASURING_SECONDS = 30.0  # of all contenders, where that is enough for nine rounds
@@ -110,7 +111,7 @@ def compare_on_hardware(
                     text = reason if violation is None else violation.message
                     rows[key] = ContenderRow(key, float("inf"), reason=text)
                     continue
-                rows[key] = ContenderRow(key, simulator.value(placement))
+                rows[key] = ContenderRow(key, served_seconds(problem, placement))
                 runners[key] = call_runner(problem, placement, model)
                 stack.callback(runners[key].close)
         samples = {}

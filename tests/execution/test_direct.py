@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ import pytest
 from execution.adding import DEVICES, Adding, expected, layered, plans
 from hypothesis import given, settings
 
-from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.errors import InputError, RuntimeFailure
-from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy, whole_copies
+from placewright.execution.direct import DirectRunner, split_copy, whole_copies
 from placewright.execution.runtime import segments_of_ops, whole_segment
 
 
@@ -89,16 +87,6 @@ def test_an_error_names_the_segment_and_the_next_call_is_another_one() -> None:
     runner.close()
     with pytest.raises(RuntimeFailure, match="closed; load the plan again"):
         runner.run([np.float64(0)])
-
-
-def test_accelerators_and_unlike_cores_need_workers() -> None:
-    graph = layered([(0, 1)], 2)
-    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
-    core = Device("cpu:0", "cpu", fingerprint="large core")
-    assert are_equal_cores([core, core, Device("cuda:0", "gpu")], parts)
-    assert not are_equal_cores([core, replace(core, fingerprint="small core")], parts)
-    assert not are_equal_cores([core, Device("cuda:0", "gpu")], parts)
-    assert not are_equal_cores([core, replace(core, replicas=2)], parts)
 
 
 def test_an_output_that_cannot_be_read_is_an_error_of_the_last_segment() -> None:

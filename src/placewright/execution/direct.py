@@ -248,18 +248,10 @@ def split_copy(
 
     Args:
         segments: of one request, in plan order.
-        devices: ``segments[i].device`` indexes it; see `are_equal_cores`.
+        devices: ``segments[i].device`` indexes it; equal cores, see
+            `simulation.serving.is_in_one_thread`.
 
     Raises:
         RuntimeFailure: the runtime refuses a segment.
     """
     return Copy(model, segments, devices, model.compile(segments, devices), takes_turns=True)
-
-
-def are_equal_cores(devices: Sequence[Device], segments: Sequence[OpSegment]) -> bool:
-    """True if any thread may run the segments: their devices are equal parts of the processor."""
-    used = [devices[index] for index in dict.fromkeys(segment.device for segment in segments)]
-    return all(
-        device.kind == "cpu" and device.replicas == 1 and device.fingerprint == used[0].fingerprint
-        for device in used
-    )

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol, runtime_checkable
 
@@ -19,7 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.errors import RuntimeFailure
-from placewright.execution.direct import DirectRunner, are_equal_cores, split_copy
+from placewright.execution.direct import DirectRunner, split_copy
 from placewright.execution.requests import (
     Execution,
     Outcome,
@@ -38,6 +37,7 @@ from placewright.execution.runtime import (
 )
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
+from placewright.simulation.serving import is_in_one_thread
 
 
 @runtime_checkable
@@ -110,9 +110,6 @@ def bytes_of_further_copies(
     return frozen_floats(np.maximum(copies - 1.0, 0.0) @ sizes)
 
 
-_ROUNDING = 1e-9  # of sums of seconds in different orders
-
-
 def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
     """Segments that a runtime executes for a placement: exactly those of the simulator.
 
@@ -132,9 +129,8 @@ def call_runner(
 ) -> DirectRunner | ConcurrentRunner:
     """Make the runner of a placement's single calls, as a loaded plan serves them.
 
-    A split over equal cores runs in its caller's thread unless it is predicted to be faster with a
-    thread for each core. A call then needs no other thread, and to wake one can take longer than a
-    small segment.
+    It runs in the caller's thread if `is_in_one_thread`. A call then needs no other thread, and to
+    wake one can take longer than a small segment.
 
     Args:
         problem: of the placement.
@@ -143,23 +139,9 @@ def call_runner(
         at_once: most calls under way.
     """
     segments, devices = placement_segments(problem, placement), problem.cluster.devices
-    is_step = problem.objective == "training"
-    if not is_step and _is_serial(problem, placement) and are_equal_cores(devices, segments):
+    if is_in_one_thread(problem, placement):
         return DirectRunner(model, [split_copy(model, segments, devices)], at_once=at_once)
     return ConcurrentRunner(model, segments, devices, in_flight=at_once)
-
-
-def _is_serial(problem: Problem, placement: Placement) -> bool:
-    """True if one segment after the other is predicted to take no longer than the placement.
-
-    So it is for a chain of segments, and where waits for other threads cost more than overlap
-    gains. Segments one after the other wait for nothing and slow no other down, but have the
-    overheads of all others.
-    """
-    quiet = replace(problem, cluster=replace(problem.cluster, contention={}))
-    alone = Simulator(quiet).timeline(placement)
-    serial_s = float((alone.end - alone.start).sum())
-    return serial_s <= (1 + _ROUNDING) * Simulator(problem).timeline(placement).value
 
 
 def whole_model_runner(

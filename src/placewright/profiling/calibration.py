@@ -9,8 +9,8 @@ Half of the placements are random walks. The others give each unit to the device
 it first, because devices that share memory slow each other down only while all of them are busy.
 A placement whose overlap gains less than it costs to wake other threads runs in its caller's
 thread, as a loaded plan serves it. That takes costs of cuts, which are those of the placements
-before it. No device waits to be woken there, so that these placements say nothing about latencies:
-without others, those of the links stay as they were found.
+before it. There no device waits to be woken, or slows another down, so that these placements say
+nothing about latencies and contention: without others, latencies stay as they were found.
 
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
@@ -211,12 +211,16 @@ class _Placements:
         if len(spans) < self._rounds.least:
             return False
         rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
-        self._rows += [replace(row, trial=len(self.trials)) for row in rows]
-        if isinstance(runner, ConcurrentRunner):
+        in_one_thread = isinstance(runner, DirectRunner)
+        if in_one_thread:  # no device slows another down
+            rows = [replace(row, devices_in_use=1) for row in rows]
+        else:
             self._waits += _waits(problem, segments, np.median(spans, axis=0))
+        self._rows += [replace(row, trial=len(self.trials)) for row in rows]
         at = tuple(placement.device_of.tolist())
         median = float(np.median(seconds))
-        self.trials.append(Trial(at, median, median * median_error(seconds)))
+        noise = median * median_error(seconds)
+        self.trials.append(Trial(at, median, noise, in_one_thread))
         return True
 
     def _runner(

@@ -28,6 +28,7 @@ from placewright.core.problem import Problem
 from placewright.core.processors import first_on_processors
 from placewright.profiling.segment_fit import SegmentRow, Wait, fitted_cluster
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import one_thread_seconds
 
 PLACEMENTS = 8  # of a complete calibration
 _QUANTILE = 0.9  # share of the placements that were closer to their prediction
@@ -42,6 +43,7 @@ class Trial:
     device_of: tuple[int, ...]  # device of each unit
     seconds: float  # of the whole request
     noise: float = 0.0  # standard error of these seconds
+    in_one_thread: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ def _outcomes(bare: Problem, with_fit: Problem, trials: Sequence[Trial]) -> tupl
     for trial in trials:
         placement = Placement.of(np.array(trial.device_of))
         predicted, least = simulator.value(placement), without.value(placement)
+        if trial.in_one_thread:
+            predicted, least = (one_thread_seconds(x, placement) for x in (with_fit, bare))
         if np.isfinite(predicted):
             outcomes.append(Outcome(trial.seconds, predicted, least, trial.noise))
     return tuple(outcomes)

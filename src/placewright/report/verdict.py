@@ -18,6 +18,7 @@ from placewright.core.quantities import format_duration, value_text
 from placewright.core.source import CLUSTER, calls_of
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import served_seconds
 
 STREAM_SAMPLES = 24  # samples of a simulated stream
 _WORTHWHILE = 0.01  # smallest gain that justifies a split of a model on hardware
@@ -335,7 +336,7 @@ def prediction_error(plan: Plan) -> float | None:
     is_time = plan.problem.objective not in CHARGED
     if plan.measured is None or scale is None or plan.measured.median <= 0 or not is_time:
         return None
-    return plan.value * scale / plan.measured.median - 1.0
+    return served_seconds(plan.problem, plan.placement) * scale / plan.measured.median - 1.0
 
 
 def run_command(plan: Plan) -> str:

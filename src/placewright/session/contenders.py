@@ -46,6 +46,7 @@ from placewright.profiling.verdict import Verdict, judge
 from placewright.session.models import runtime_named
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import served_seconds
 from placewright.simulation.stream.play import Stream
 
 CallRunner = DirectRunner | ConcurrentRunner
@@ -200,7 +201,8 @@ def split_contender(
         stack.callback(runner.close)
         return runner
 
-    return Contender(name, placement, simulator.value(placement), opened)
+    seconds = served_seconds(simulator.problem, placement)
+    return Contender(name, placement, seconds, opened)
 
 
 def stream_contenders(

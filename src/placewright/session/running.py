@@ -40,6 +40,7 @@ from placewright.session.language.problem import is_of_tokens
 from placewright.session.models import runtime_named
 from placewright.session.plans import recommendation_lines
 from placewright.simulation.model import Simulator
+from placewright.simulation.serving import served_seconds
 
 ELSEWHERE = (SOURCE, "roofline")  # costs of devices of other machines
 ROUNDS = 15
@@ -299,7 +300,7 @@ def execute(
         comparison,
         statistics.median(samples[PLAN]),
         statistics.median(samples[alone_name]),
-        plan.value,
+        served_seconds(problem, plan.placement),
         best.name,
         is_legal,
         float(alone[index]) if is_legal else None,

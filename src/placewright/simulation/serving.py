@@ -1,0 +1,66 @@
+"""Seconds of single calls of a split as a loaded plan serves them: in one thread, or in several.
+
+A split over equal cores runs in its caller's thread, unless a thread for each core is predicted to
+be faster. A call in one thread wakes no other, and no core slows another down, so that it can be
+faster than the timeline of the placement, by whose rules placements are searched and proven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from placewright.core.charges import CHARGED
+from placewright.core.execution_models import Event
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.simulation.model import Simulator
+
+_ROUNDING = 1e-9  # of sums of seconds in different orders
+
+
+def is_in_one_thread(problem: Problem, placement: Placement) -> bool:
+    """True if the caller's thread serves the placement.
+
+    So it is for a chain of segments over equal cores, and where waits for other threads cost more
+    than overlap gains.
+    """
+    if problem.objective == "training" or not _are_equal_cores(problem, placement):
+        return False
+    seconds = Simulator(problem).timeline(placement).value
+    return one_thread_seconds(problem, placement) <= (1 + _ROUNDING) * seconds
+
+
+def one_thread_seconds(problem: Problem, placement: Placement) -> float:
+    """Seconds of the segments one after the other, which wait for nothing and slow no other down.
+
+    They have the overheads of all segments: dispatch, and costs of cuts.
+
+    Raises:
+        InfeasibleError: memory, segments or the order do not allow the placement.
+    """
+    quiet = replace(problem, cluster=replace(problem.cluster, contention={}))
+    alone = Simulator(quiet).timeline(placement)
+    return float((alone.end - alone.start).sum())
+
+
+def served_seconds(problem: Problem, placement: Placement) -> float:
+    """Predicted seconds of a call of the loaded plan; inf if the placement is infeasible."""
+    simulator = Simulator(problem)
+    value = simulator.value(placement)
+    is_call = isinstance(problem.execution_model, Event) and problem.objective not in CHARGED
+    is_split = len(np.unique(placement.device_of)) > 1
+    if not (is_call and is_split and np.isfinite(value) and is_in_one_thread(problem, placement)):
+        return value
+    return min(value, one_thread_seconds(problem, placement))
+
+
+def _are_equal_cores(problem: Problem, placement: Placement) -> bool:
+    """True if any thread may run the segments: their devices are equal parts of the processor."""
+    devices = problem.cluster.devices
+    used = [devices[index] for index in np.unique(placement.device_of).tolist()]
+    return all(
+        device.kind == "cpu" and device.replicas == 1 and device.fingerprint == used[0].fingerprint
+        for device in used
+    )
