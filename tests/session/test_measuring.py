@@ -53,5 +53,5 @@ def test_compiling_kernels_spends_no_limit(tmp_path: Path, monkeypatch: pytest.M
     assert found.left_out == ()
     fitted = found.problem.cluster.devices
     assert fitted != found.problem.cluster.without_overheads.devices
-    assert KERNELS in steps_told
+    assert any(step.startswith(KERNELS) for step in steps_told)  # and the time left
     assert not deadline.is_over

@@ -10,7 +10,7 @@ it first, because devices that share memory slow each other down only while all 
 A placement whose overlap gains less than it costs to wake other threads runs in its caller's
 thread, as a loaded plan serves it. That takes costs of cuts, which are those of the placements
 before it. There no device waits to be woken, or slows another down, so that these placements say
-nothing about latencies and contention: without others, latencies stay as they were found.
+nothing about latencies and contention: the last ones have a thread for each device if no other had.
 
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
@@ -56,6 +56,7 @@ from placewright.simulation.model import Simulator
 
 ROUNDS, _LONG_ROUNDS = 11, 7  # more if medians are not known yet, for so many seconds
 _MOST_SECONDS = 1.5  # of a placement's rounds: the fit averages over all placements anyway
+_LEAST_IN_THREADS = 2  # placements: the last ones, if the others show no contention
 _CUT_COMPILATION = 1.5  # times as long as the whole model's: segments, and a first run of each
 # Chosen, not measured, and too high by intent: a split must also pay on a slow machine.
 DEFAULT_DISPATCH, DEFAULT_CUT, DEFAULT_CUT_PER_BYTE = 3e-4, 1e-4, 1e-9
@@ -170,7 +171,7 @@ class _Placements:
     ) -> None:
         self._problem, self._model, self._deadline = problem, model, deadline
         self._machine = machine
-        self._in_threads = trials.in_threads
+        self._trials = trials
         whole = np.isfinite(problem.costs.seconds).all(axis=0)
         first = int(np.argmin(np.where(whole, 0, 1)))
         self._expected = float(problem.costs.seconds[:, first].sum())
@@ -226,7 +227,9 @@ class _Placements:
     def _runner(
         self, problem: Problem, segments: Sequence[OpSegment], placement: Placement
     ) -> DirectRunner | ConcurrentRunner:
-        if self._in_threads:
+        is_near_end = len(self.trials) >= self._trials.placements - _LEAST_IN_THREADS
+        no_contention = all(trial.in_one_thread for trial in self.trials)
+        if self._trials.in_threads or (is_near_end and no_contention):
             return ConcurrentRunner(self._model, segments, problem.cluster.devices)
         return call_runner(problem, placement, self._model)
 

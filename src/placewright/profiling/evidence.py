@@ -182,10 +182,11 @@ def _outcomes(bare: Problem, with_fit: Problem, trials: Sequence[Trial]) -> tupl
     for trial in trials:
         placement = Placement.of(np.array(trial.device_of))
         predicted, least = simulator.value(placement), without.value(placement)
+        if not np.isfinite(predicted):
+            continue
         if trial.in_one_thread:
             predicted, least = (one_thread_seconds(x, placement) for x in (with_fit, bare))
-        if np.isfinite(predicted):
-            outcomes.append(Outcome(trial.seconds, predicted, least, trial.noise))
+        outcomes.append(Outcome(trial.seconds, predicted, least, trial.noise))
     return tuple(outcomes)
 
 
