@@ -495,16 +495,18 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "of random lengths. Those of 4 layers and width 512 ran twice on the first processor, "
             "each time with costs of its own. Tokens are compared with those of the unsplit model "
             "in PyTorch, and in newer rows with the choice of the unsplit plan in the same "
-            "runtime. Seconds are of one token. The error is |predicted / measured - 1|. Machines "
-            "drift, and the second one changes its speed from second to second. So the plan with "
-            "all units on one core computes each token, too, in turn with the split: 20 tokens "
-            "each in newer rows, and one by one in older ones. *Unsplit* is the range of its "
-            "medians: one plan, measured with each placement. *At a steady speed* is the median "
-            "error if predictions are scaled by how much slower this plan is than right after its "
-            "costs were measured. The last column is the median error of the predicted ratio of "
-            "the two, which no drift changes. Predictions leave out what a call takes besides its "
-            "segments, which shows where a token takes a few milliseconds. With 32 layers, a near "
-            "tie at one token makes OpenVINO choose otherwise than PyTorch, split or not.",
+            "runtime. Seconds are of one token. Those of the second processor are predicted for "
+            "the way that serves the plan, often one thread; those of the first are the simulated "
+            "value. The error is |predicted / measured - 1|. Machines drift, and the second one "
+            "changes its speed from second to second. So the plan with all units on one core "
+            "computes each token, too, in turn with the split: 20 tokens each in newer rows, and "
+            "one by one in older ones. *Unsplit* is the range of its medians: one plan, measured "
+            "with each placement. *At a steady speed* is the median error if predictions are "
+            "scaled by how much slower this plan is than right after its costs were measured. The "
+            "last column is the median error of the predicted ratio of the two, which no drift "
+            "changes. Predictions leave out what a call takes besides its segments, which shows "
+            "where a token takes a few milliseconds. With 32 layers, a near tie at one token makes "
+            "OpenVINO choose otherwise than PyTorch, split or not.",
             tables.decoders,
         ),
         Section(
