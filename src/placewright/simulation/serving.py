@@ -26,7 +26,7 @@ def is_in_one_thread(problem: Problem, placement: Placement) -> bool:
     So it is for a chain of segments over equal cores, and where waits for other threads cost more
     than overlap gains.
     """
-    if problem.objective == "training" or not _are_equal_cores(problem, placement):
+    if not _may_be_in_one_thread(problem, placement):
         return False
     seconds = Simulator(problem).timeline(placement).value
     return one_thread_seconds(problem, placement) <= (1 + _ROUNDING) * seconds
@@ -51,13 +51,20 @@ def served_seconds(problem: Problem, placement: Placement) -> float:
     value = simulator.value(placement)
     is_call = isinstance(problem.execution_model, Event) and problem.objective not in CHARGED
     is_split = len(np.unique(placement.device_of)) > 1
-    if not (is_call and is_split and np.isfinite(value) and is_in_one_thread(problem, placement)):
+    if not (is_call and is_split and np.isfinite(value)):
         return value
-    return min(value, one_thread_seconds(problem, placement))
+    if not _may_be_in_one_thread(problem, placement):
+        return value
+    return min(value, one_thread_seconds(problem, placement))  # the way that is faster serves it
 
 
-def _are_equal_cores(problem: Problem, placement: Placement) -> bool:
-    """True if any thread may run the segments: their devices are equal parts of the processor."""
+def _may_be_in_one_thread(problem: Problem, placement: Placement) -> bool:
+    """True if any thread may run the segments: their devices are equal parts of the processor.
+
+    The segments of a training step have a thread for each device.
+    """
+    if problem.objective == "training":
+        return False
     devices = problem.cluster.devices
     used = [devices[index] for index in np.unique(placement.device_of).tolist()]
     return all(
