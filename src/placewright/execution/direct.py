@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, runtime_checkable
 
 from placewright.core.cluster import Device
@@ -116,8 +116,17 @@ class DirectRunner:
         return self._last_spans
 
     def _executed(self, values: Sequence[NativeTensor]) -> Execution:
-        with self._allowed, self._freest() as copy:
-            return copy.run(list(values))
+        with self._allowed:
+            with self._lock:
+                if not self._copies:
+                    raise RuntimeFailure(_CLOSED)
+                copy = min(self._copies, key=_under_way)
+                copy.under_way += 1
+            try:
+                return copy.run(list(values))
+            finally:
+                with self._lock:
+                    copy.under_way -= 1
 
     def reset_state(self) -> None:
         """Give all state its initial value; no call may be under way."""
@@ -127,19 +136,6 @@ class DirectRunner:
     def close(self, timeout: float = 10.0) -> None:
         """Release the copies; calls under way keep theirs until they end."""
         self._copies, self._last = [], None
-
-    @contextmanager
-    def _freest(self) -> Iterator[Copy]:
-        with self._lock:
-            if not self._copies:
-                raise RuntimeFailure(_CLOSED)
-            copy = min(self._copies, key=lambda candidate: candidate.under_way)
-            copy.under_way += 1
-        try:
-            yield copy
-        finally:
-            with self._lock:
-                copy.under_way -= 1
 
 
 class Copy:
@@ -224,6 +220,10 @@ class Copy:
 
     def _prepared(self) -> AbstractContextManager[None]:
         return self._preparing.prepared(self._device) if self._preparing else nullcontext()
+
+
+def _under_way(copy: Copy) -> int:
+    return copy.under_way
 
 
 def whole_copies(model: LoadedModel, devices: Sequence[Device]) -> list[Copy]:

@@ -309,6 +309,9 @@ class Outputs(Sequence[HostArray]):
         return named_outputs(self._signature, self._values)
 
 
+_ALL_IN_ONE = (list, tuple, Outputs, Mapping)  # hold the values of all inputs
+
+
 def given_inputs(
     given: tuple[Any, ...], named: Mapping[str, Any], open_inputs: Sequence[str] = ()
 ) -> GivenInputs:
@@ -323,12 +326,12 @@ def given_inputs(
         InputError: an input is given by position and by name, or there are too many.
     """
     if not named:
-        if len(given) == 1 and isinstance(given[0], Mapping | list | tuple | Outputs):
+        if len(given) == 1 and isinstance(given[0], _ALL_IN_ONE):
             return given[0]
         return given
     if not given:
         return named
-    if any(isinstance(value, Mapping | list | tuple | Outputs) for value in given):
+    if any(isinstance(value, _ALL_IN_ONE) for value in given):
         raise InputError("inputs in a list or a dictionary are given by position or name, not both")
     # A name of no input may be that of an argument, of which `flattened` knows more.
     if len(given) + len(set(named) & set(open_inputs)) > len(open_inputs):

@@ -263,6 +263,9 @@ class RequestTensors:
         self.inputs = graph_inputs(model.graph)
         self.outputs = graph_outputs(model.graph)
         self.mover = model if isinstance(model, MovesTensors) else None
+        self._moves = self.mover is not None and any(
+            self.mover.has_own_memory(device) for device in members.devices
+        )
         self.routes = routes_of(
             model.graph, segments, len(members.count), shared=self.mover is None
         )
@@ -346,7 +349,9 @@ class RequestTensors:
     def _moved(
         self, request: RequestProgress, value: NativeTensor, source: int | None, memory: int
     ) -> NativeTensor:
-        assert self.mover is not None  # without it there is one memory
+        if not self._moves:
+            return value
+        assert self.mover is not None
         ends: list[Device | None] = [
             None
             if place is None or place == self.routes.host

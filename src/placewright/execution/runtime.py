@@ -200,6 +200,10 @@ class MovesTensors(Protocol):
     there. With other models all devices share one memory, and tensors stay until the next request.
     """
 
+    def has_own_memory(self, device: Device) -> bool:
+        """False if a device computes in the host's memory, so that nothing moves there."""
+        ...
+
     def move(
         self, tensor: NativeTensor, source: Device | None, destination: Device | None
     ) -> NativeTensor:

@@ -395,3 +395,19 @@ def test_learning_leaves_the_random_states_of_the_user(monkeypatch: pytest.Monke
     assert torch.equal(torch.get_rng_state(), before)
     with torch_scope(np.random.default_rng(0)):
         assert torch.equal(torch.rand(3), first)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_subnormal_numbers_are_0_while_a_system_learns_and_as_before_after(flushed: bool) -> None:
+    import torch
+
+    from placewright.placers.learned.shared.learning_scope import flushes_subnormals, torch_scope
+
+    if not torch.set_flush_denormal(flushed):
+        pytest.skip("this processor cannot replace subnormal numbers by 0")
+    try:
+        with torch_scope(np.random.default_rng(0)):
+            assert flushes_subnormals()
+        assert flushes_subnormals() == flushed
+    finally:
+        torch.set_flush_denormal(False)

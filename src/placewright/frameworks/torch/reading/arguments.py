@@ -151,6 +151,11 @@ class Arguments:
         """The arguments that hold at least one input."""
         return tuple(row for row in self.every if row.n_inputs)
 
+    @cached_property
+    def has_nested(self) -> bool:
+        """True if an argument holds others."""
+        return not all(row.is_leaf for row in self.rows)
+
     @classmethod
     def of(cls, program: ExportedProgram, staying: Collection[int] = ()) -> Arguments:
         """The arguments of an exported program.
@@ -193,16 +198,19 @@ class Arguments:
             return inputs, False  # `checked_inputs` refuses them
         if len(self.every) > len(self.rows):
             inputs = self._without_fixed(inputs)
-        has_nested = not all(row.is_leaf for row in self.rows)
+        is_tensor = torch.Tensor
+        if not self.has_nested:  # the usual call, which is to cost little
+            given = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+            if given and all(isinstance(value, is_tensor) for value in given):
+                return inputs, True
         if isinstance(inputs, Mapping):
             values: Sequence[Any] = list(inputs.values())
-            found: Inputs = self._by_name(inputs, ports) if has_nested else inputs
+            found: Inputs = self._by_name(inputs, ports) if self.has_nested else inputs
         else:
             values = inputs
-            found = (self._in_order(inputs, ports) if has_nested else None) or [
+            found = (self._in_order(inputs, ports) if self.has_nested else None) or [
                 part for value in inputs for part in _tensors(value) or [value]
             ]
-        is_tensor = torch.Tensor
         return found, any(isinstance(x, is_tensor) for value in values for x in _leaves(value))
 
     def _without_fixed(self, inputs: Inputs) -> Inputs:

@@ -137,9 +137,13 @@ def inference_program(
         outputs = plain(every)
         return [outputs[at] for at in shown]
 
+    structured = structure_of(program)
+
     def result(outputs: Sequence[torch.Tensor]) -> Any:
-        of_position = dict(zip(shown, outputs, strict=True))
-        return own.restored(structured(program, [of_position.get(at) for at in range(n_outputs)]))
+        every: list[torch.Tensor | None] = [None] * n_outputs
+        for at, output in zip(shown, outputs, strict=True):
+            every[at] = output
+        return own.restored(structured(every))
 
     return FxProgram(
         torch.fx.GraphModule(program.graph_module, program.graph),
@@ -296,20 +300,21 @@ def nested(program: ExportedProgram, values: Sequence[torch.Tensor]) -> tuple[An
     return positional, named
 
 
-def structured(program: ExportedProgram, values: Sequence[torch.Tensor | None]) -> Any:
-    """The result of a program as it returns it, from the values of all outputs.
+def structure_of(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor | None]], Any]:
+    """A function from the values of all outputs to the result of a program, as it returns it.
 
-    State that stays is None.
+    State that stays is None. Each call of a plan needs the function, so that it is made once.
     """
     import torch
     from torch.export.graph_signature import OutputKind
 
     specs = program.graph_signature.output_specs
-    leaves = _leaves([spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT], values)
+    shown = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
     spec = program.call_spec.out_spec
-    if spec is None or spec.num_leaves != len(leaves):
-        return tuple(values)
-    return torch.utils._pytree.tree_unflatten(leaves, spec)
+    if spec is None or spec.num_leaves != len(shown):
+        return tuple
+    unflattened = torch.utils._pytree.tree_unflatten
+    return lambda values: unflattened(_leaves(shown, values), spec)
 
 
 def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> list[Any]:

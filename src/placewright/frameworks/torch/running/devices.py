@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,6 @@ from placewright.execution.processor import (
     processor_text,
     stay_on,
 )
-from placewright.frameworks.torch.running.script import without_optimization
 
 _OPTIONS = ("device", "threads", "core", "compile")
 
@@ -183,17 +181,32 @@ def worker_setup(device: Device) -> Callable[[], None]:
     return setup
 
 
-@contextmanager
-def prepared_caller(device: Device) -> Iterator[None]:
-    """Settings of `worker_setup` for a caller's thread, which gets its own settings back."""
-    threads, native = torch.get_num_threads(), native_device(device)
-    try:
+class PreparedCaller:
+    """Settings of `worker_setup` for a caller's thread, which gets its own settings back.
+
+    A context manager without the parts of Python's own, as each call of a plan enters it.
+    """
+
+    def __init__(self, device: Device) -> None:
+        native = native_device(device)
         # To begin the mode here is cheaper than in each segment.
-        on_card = torch.cuda.device(native) if native.type == "cuda" else nullcontext()
-        with torch.inference_mode(), without_optimization(), on_card:
-            yield
-    finally:
-        torch.set_num_threads(threads)  # each segment sets its device's
+        self._mode = torch.inference_mode()
+        self._on_card = torch.cuda.device(native) if native.type == "cuda" else None
+
+    def __enter__(self) -> None:
+        self._threads = torch.get_num_threads()
+        self._optimizes = torch._C._get_graph_executor_optimize()
+        torch._C._set_graph_executor_optimize(False)
+        self._mode.__enter__()
+        if self._on_card is not None:
+            self._on_card.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        if self._on_card is not None:
+            self._on_card.__exit__(*error)
+        self._mode.__exit__(*error)
+        torch._C._set_graph_executor_optimize(self._optimizes)
+        torch.set_num_threads(self._threads)  # each segment sets its device's
 
 
 class SameKernels:

@@ -46,8 +46,8 @@ except ImportError:
 from placewright.execution.allocator import keep_freed_memory
 from placewright.frameworks.torch.running import devices as torch_devices
 from placewright.frameworks.torch.running.devices import (
+    PreparedCaller,
     native_device,
-    prepared_caller,
     worker_setup,
 )
 from placewright.frameworks.torch.running.functions import (
@@ -374,7 +374,10 @@ class TorchModel:
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """Make a tensor that shares the array's memory."""
-        return torch.from_numpy(np.require(array, requirements=("C", "W")))
+        flags = array.flags
+        if not (flags.c_contiguous and flags.writeable):
+            array = np.require(array, requirements=("C", "W"))
+        return torch.from_numpy(array)
 
     def flattened(self, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
         """See `execution.inputs.TakesOwnTensors`."""
@@ -383,11 +386,9 @@ class TorchModel:
     def own_result(self, arrays: Sequence[HostArray]) -> Any:
         """See `execution.inputs.TakesOwnTensors`."""
         pairs = zip(arrays, self.signature.outputs, strict=True)
+        tensors = ((torch.from_numpy(array), port.dtype) for array, port in pairs)
         return self.program.result(
-            [
-                torch.from_numpy(array).to(torch.bfloat16 if port.dtype == "bf16" else None)
-                for array, port in pairs
-            ]
+            [tensor.to(torch.bfloat16) if dtype == "bf16" else tensor for tensor, dtype in tensors]
         )
 
     def array_of(self, value: Any, dtype: str) -> Any:
@@ -402,10 +403,14 @@ class TorchModel:
         """Copy a tensor to an array; bfloat16, which NumPy lacks, becomes float32."""
         return np.array(_host_array(on_host(tensor)))
 
+    def has_own_memory(self, device: Device) -> bool:
+        """See `execution.runtime.MovesTensors`; cores share the host's memory."""
+        return self.lane_of(device) is not None
+
     def move(
         self, tensor: NativeTensor, source: Device | None, destination: Device | None
     ) -> NativeTensor:
-        """See `execution.runtime.MovesTensors`; cores share memory, so that nothing moves."""
+        """See `execution.runtime.MovesTensors`."""
         return moved(tensor, self.lane_of(source), self.lane_of(destination))
 
     def arrived(self, tensor: NativeTensor) -> None:
@@ -423,7 +428,7 @@ class TorchModel:
 
     def prepared(self, device: Device) -> AbstractContextManager[None]:
         """See `execution.direct.PreparesCallers`."""
-        return prepared_caller(device)
+        return PreparedCaller(device)
 
     @property
     def keeps_state(self) -> bool:
@@ -511,5 +516,9 @@ def _is_ascending(array: HostArray) -> bool:
 
 
 def _host_array(tensor: torch.Tensor) -> HostArray:
+    try:
+        return tensor.numpy()
+    except (RuntimeError, TypeError):  # it has a gradient, is elsewhere, or of an unknown type
+        pass
     held = tensor.detach().cpu().resolve_conj().resolve_neg()  # bits that NumPy does not know
     return (held.float() if held.dtype == torch.bfloat16 else held).numpy()
