@@ -137,14 +137,6 @@ def inference_program(
         outputs = plain(every)
         return [outputs[at] for at in shown]
 
-    structured = structure_of(program)
-
-    def result(outputs: Sequence[torch.Tensor]) -> Any:
-        every: list[torch.Tensor | None] = [None] * n_outputs
-        for at, output in zip(shown, outputs, strict=True):
-            every[at] = output
-        return own.restored(structured(every))
-
     return FxProgram(
         torch.fx.GraphModule(program.graph_module, program.graph),
         {**_state_of(program), **kept},
@@ -158,7 +150,7 @@ def inference_program(
         },
         run if pairs else plain,
         in_place=changes_in_place(program.graph, updates, given_outputs),
-        result=result,
+        result=structured_result(program, shown, own),
         arguments=Arguments.of(program, staying),
     )
 
@@ -300,21 +292,35 @@ def nested(program: ExportedProgram, values: Sequence[torch.Tensor]) -> tuple[An
     return positional, named
 
 
-def structure_of(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor | None]], Any]:
-    """A function from the values of all outputs to the result of a program, as it returns it.
+def structured_result(
+    program: ExportedProgram, shown: Sequence[int], own: OwnClasses
+) -> Callable[[Sequence[torch.Tensor]], Any]:
+    """A function from outputs to the result of a program, as its module returns it.
 
-    State that stays is None. Each call of a plan needs the function, so that it is made once.
+    Each call of a plan needs the function, so that it is made once.
+
+    Args:
+        shown: positions of the outputs that are given; state that stays is None in the result.
+        own: classes of the result that the program does not have.
     """
     import torch
     from torch.export.graph_signature import OutputKind
 
     specs = program.graph_signature.output_specs
-    shown = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
+    returned = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
     spec = program.call_spec.out_spec
-    if spec is None or spec.num_leaves != len(shown):
-        return tuple
-    unflattened = torch.utils._pytree.tree_unflatten
-    return lambda values: unflattened(_leaves(shown, values), spec)
+    has_structure = spec is not None and spec.num_leaves == len(returned)
+    n_outputs = len(FxInterface.of(program).outputs)
+
+    def result(outputs: Sequence[torch.Tensor]) -> Any:
+        every: list[torch.Tensor | None] = [None] * n_outputs
+        for at, output in zip(shown, outputs, strict=True):
+            every[at] = output
+        if not has_structure:
+            return own.restored(tuple(every))
+        return own.restored(torch.utils._pytree.tree_unflatten(_leaves(returned, every), spec))
+
+    return result
 
 
 def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> list[Any]:
