@@ -58,12 +58,14 @@ def learned_values(folder: Path) -> dict[str, str]:
     }
     groups, long = parts["learned.json", 500], parts["learned.json", 5000]
     bare, more = parts["learned-bare.json", 500], parts["learned-more.json", 500]
+    bare_long = parts["learned-bare.json", 5000]
     judged = _judged(groups)
     stored = stored_rows(folder)
     lines = [text for name in files for text in origin(_COMMAND, name, stored[name], {})]
     return {
         "origin": "\n\n".join(lines),
         **_tables({"500": groups, "5000": long, "bare": bare, "more": more}),
+        "bare_long": f"{len(_problems(bare_long))}: {listed(_asked(bare_long))}",
         "asked": _bullets(
             f"`{name}`, {evaluations:,} evaluations: {listed(_asked(part))}"
             for (name, evaluations), part in parts.items()
@@ -80,7 +82,7 @@ def learned_values(folder: Path) -> dict[str, str]:
         "on_hardware": in_words(json.loads((folder / "measured-search.json").read_text())),
         "enlarged": _enlarged(_rows(folder, "enlarged")),
         **_policy(folder),
-        "not_run": _not_run({**groups, **bare}, long, more),
+        "not_run": _not_run({**groups, **bare}, {**long, **bare_long}, more),
     }
 
 
@@ -330,7 +332,7 @@ def _policy(folder: Path) -> dict[str, str]:
 def _not_run(groups: Groups, long: Groups, more: Groups) -> str:
     tables = (
         ("500 evaluations and that of bare names", groups),
-        ("5,000 evaluations", long),
+        ("5,000 evaluations and that of bare names", long),
         ("more problems", more),
     )
     sentences = []
