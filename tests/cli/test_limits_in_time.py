@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from cli.runner import InProcess, the_line
 
 from placewright.core.solution import Budget
 from placewright.profiling.hardware import Deadline, Stopwatch
+from placewright.session import devices
 from placewright.session.search import _within
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -57,6 +59,26 @@ def test_quick_says_what_it_left_out_and_a_full_call_leaves_out_nothing(
     after = plan_of(cli, folder, "--quick", "--evaluations", 20)
     assert [text.split(":")[0] for text in after["left_out"]] == ["check on the hardware"]
     assert after["cluster"]["contention"] == full["cluster"]["contention"], "stored ones are used"
+
+
+def test_a_machine_that_has_drifted_is_calibrated_again(
+    folder: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Probes see the machine before, then as it was, then with cores that hold each other up."""
+
+    def profile_is_calibrated() -> bool:
+        caplog.clear()
+        done = cli("profile", "m.onnx", *PAIR, "-o", "p.json", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return "calibration" in caplog.text
+
+    caplog.set_level(logging.INFO, logger="placewright")
+    monkeypatch.setattr(devices, "probe", lambda _: (1.0, 1.2, 1e-5))
+    assert profile_is_calibrated()
+    monkeypatch.setattr(devices, "probe", lambda _: (1.1, 1.2, 1e-5))
+    assert not profile_is_calibrated()
+    monkeypatch.setattr(devices, "probe", lambda _: (1.8, 1.2, 1e-5))
+    assert profile_is_calibrated()
 
 
 def test_what_is_ahead_is_said_on_standard_error(folder: Path, cli: InProcess) -> None:

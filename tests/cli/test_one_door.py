@@ -21,7 +21,7 @@ from placewright.cli.options import document_with_options, option_of, with_optio
 from placewright.errors import FieldError, InputError
 from placewright.files.cluster_file import write_cluster
 from placewright.report.timeline_text import timeline_data
-from placewright.session import devices, models
+from placewright.session import models
 from placewright.session.models import runtime_named
 from placewright.session.request import Request, words
 
@@ -63,10 +63,7 @@ def test_one_request_through_facade_and_command_line(
     objective: str,
     tmp_path: Path,
     cli: InProcess,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Beside other tests a probe may see another machine, and costs would be measured again.
-    monkeypatch.setattr(devices, "probe", lambda _: (0.0, 0.0, 0.0))
     write_cluster(tmp_path / "pair.yaml", pw.discover("cpu:0,cpu:1", runtime=runtime))
     asked: dict[str, Any] = {
         "cluster": tmp_path / "pair.yaml", "runtime": runtime, "objective": objective,
