@@ -127,6 +127,29 @@ def test_a_cache_that_a_model_returns_is_named_with_two_ways_out() -> None:
     assert [port.name for port in read.source.signature.inputs] == ["input_ids"]
 
 
+def test_a_model_that_reads_and_writes_runs_without_the_cache_that_it_returns() -> None:
+    """T5's decoder has a configuration of its own, so that only the argument leaves the cache out.
+
+    The call of the plan may repeat the argument.
+    """
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(
+        vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    tokens = {"input_ids": torch.arange(4)[None], "decoder_input_ids": torch.arange(2)[None]}
+    with pytest.raises(InputError, match=r"'use_cache': False` among example inputs"):
+        pw.read(model, tokens, runtime="torch")
+    given = {**tokens, "use_cache": False}
+    plan = pw.place(model, example_inputs=given, devices="cpu:0", runtime="torch", quick=True)
+    expected = model(**given).logits
+    with pw.load(plan) as loaded:
+        for said in (tokens, given):
+            result = loaded(**said)
+            assert type(result) is type(model(**given))
+            torch.testing.assert_close(result.logits, expected)
+
+
 def test_inference_in_training_mode_has_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
     pw.read(module.eval(), torch.ones(2, 4), runtime="torch")

@@ -180,7 +180,8 @@ def _exported(
         hint = "" if example_inputs else "; give `example_inputs`, one for each argument"
         if "Cache'>" in str(error):
             hint = (
-                "; leave the cache out (`model.config.use_cache = False`), or keep it on the "
+                "; leave the cache out (`model.config.use_cache = False`, or `'use_cache': False` "
+                "among example inputs by name), or keep that of a causal language model on the "
                 "devices with `placewright.frameworks.torch.decoders.cached_decoder`"
             )
         raise InputError(
