@@ -56,8 +56,8 @@ def test_a_language_model_that_is_not_there(tmp_path: Path, cli: InProcess) -> N
     assert "'hf:nix' does not exist; give a file, zoo:NAME, or hf:FOLDER" in told
     told = the_line(cli("place", "hf:", "--quiet", cwd=tmp_path), 2)
     assert "'hf:' names no file; give a file, zoo:NAME, or hf:FOLDER" in told
-    told = the_line(cli("graph", "hf:nix", "--shape", "context=0", cwd=tmp_path), 2)
-    assert "with numbers >= 1, got 'context=0'" in told
+    told = the_line(cli("graph", "hf:nix", "--shape", "context=-1", cwd=tmp_path), 2)
+    assert "with numbers >= 0, got 'context=-1'" in told
 
 
 @pytest.mark.parametrize(

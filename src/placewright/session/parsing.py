@@ -74,7 +74,7 @@ def _sizes(part: str, text: str) -> list[str]:
         return [part.strip()]
     first, last = int(found[1]), int(found[2])
     if not 1 <= first <= last:
-        raise FieldError("shapes", f"expects a range from small to large, got '{text}'")
+        raise FieldError("shapes", f"expects a range from 1 or more to a larger size, got '{text}'")
     sizes = []
     while first < last:
         sizes.append(str(first))
@@ -136,7 +136,7 @@ def parse_shapes(raw: Any) -> dict[str, tuple[int, ...]]:
     """A mapping, or ``name=1,3,224,224`` texts, to input shapes.
 
     Raises:
-        FieldError: an extent is no integer >= 1.
+        FieldError: an extent is no integer >= 0.
     """
     form = "NAME=1,3,224,224"
     pairs = raw if isinstance(raw, Mapping) else parse_pairs(raw, "shapes", form)
@@ -148,14 +148,14 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
     try:
         shape = tuple(int(extent) for extent in extents)
     except (TypeError, ValueError):
-        shape = (0,)
+        shape = (-1,)
     if isinstance(raw, str) and is_several(f"{name}={raw}"):
         raise FieldError(
             "shapes",
             f"gives '{name}' several sizes ({raw}), which only the command `place` takes",
         )
-    if any(extent < 1 for extent in shape):
-        raise FieldError("shapes", f"expects {form}, with numbers >= 1, got '{name}={raw}'")
+    if any(extent < 0 for extent in shape):
+        raise FieldError("shapes", f"expects {form}, with numbers >= 0, got '{name}={raw}'")
     return shape
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -244,3 +245,45 @@ def test_an_upper_bound_is_taken(tmp_path: Path) -> None:
     found = pw.read(str(tmp_path / "open.xml"))
     assert found.source is not None
     assert found.source.shapes == {"x": (1, 20)}
+
+
+def with_past(path: Path) -> str:
+    """Rows that are added to a past of any length, which is scaled first."""
+    value = helper.make_tensor_value_info
+    rng = np.random.default_rng(0)
+    weights = [
+        helper.make_tensor("w", TensorProto.FLOAT, [8, 8], rng.standard_normal(64)),
+        helper.make_tensor("two", TensorProto.FLOAT, [], [2.0]),
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["row"], name="project"),
+        helper.make_node("Mul", ["past", "two"], ["scaled"], name="scale"),
+        helper.make_node("Concat", ["scaled", "row"], ["present"], axis=1, name="add"),
+        helper.make_node("Mul", ["scaled", "two"], ["again"], name="twice"),
+    ]
+    inputs = [
+        value("x", TensorProto.FLOAT, [1, 4, 8]),
+        value("past", TensorProto.FLOAT, [1, "length", 8]),
+    ]
+    outputs = [value(name, TensorProto.FLOAT, [1, None, 8]) for name in ("present", "again")]
+    graph = helper.make_graph(nodes, "past", inputs, outputs, weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(made.SerializeToString())
+    return str(path)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_the_first_call_of_a_decoder_has_an_empty_past(tmp_path: Path, runtime: str) -> None:
+    """An empty tensor goes from core to core, and is an output."""
+    name = with_past(tmp_path / "past.onnx")
+    plan = pw.place(
+        name, devices="cpu:0,cpu:1", runtime=runtime, shapes=["length=0"], evaluations=20,
+        pins={"project": "cpu:0", "scale": "cpu:1"}, quick=True,
+    )  # fmt: skip
+    x, past = np.ones((1, 4, 8), np.float32), np.empty((1, 0, 8), np.float32)
+    alone = pw.place(name, devices="cpu:0", runtime=runtime, shapes=["length=0"], quick=True)
+    with pw.load(plan) as split, pw.load(alone) as unsplit:
+        found, expected = split(x=x, past=past), unsplit(x=x, past=past)
+    assert [found["present"].shape, found["again"].shape] == [(1, 4, 8), (1, 0, 8)]
+    np.testing.assert_allclose(found["present"], expected["present"], rtol=1e-6)

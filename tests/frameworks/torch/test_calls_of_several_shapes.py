@@ -259,7 +259,7 @@ class Branching(nn.Module):
     [
         ({"calls": ["x=1,3"]}, r"calls: expects TIMES or TIMES:NAME=1,3,224,224:\.\.\., with"),
         ({"calls": [(0, {})]}, r"a number of times > 0, got \(0, {}\)"),
-        ({"calls": ["2:x=a"]}, "calls: '2:x=a': expects NAME=1,3,224,224, with numbers >= 1"),
+        ({"calls": ["2:x=a"]}, "calls: '2:x=a': expects NAME=1,3,224,224, with numbers >= 0"),
         ({"calls": [(1, {}), (2, {"y": (1, 3)})]}, "unknown model input 'y'"),
         ({"calls": [(1, {}), (2, {})]}, "calls: 1 and 2 have the same shapes; add up their times"),
         ({"calls": [(1, {}), (9, {"x": (1, 3)})]}, r"9 x x \[1, 3\]: op '\w+' runs with some of"),
