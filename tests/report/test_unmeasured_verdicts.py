@@ -111,6 +111,23 @@ def test_a_gain_within_the_error_is_no_split_and_the_plan_holds_the_device() -> 
     assert again.placement.device_of.tolist() == plan.placement.device_of.tolist()
 
 
+def test_no_longer_search_is_advised_where_the_split_that_was_found_is_near_the_bound() -> None:
+    """The gap of 2.1 s to 1.1 s is of the device that the plan holds, not of the search."""
+    plan = plan_with(10.0)
+    source = ModelSource("m.onnx", "0" * 64, "onnx", {}, "1")
+    held = predicted_plan(replace(plan, problem=replace(plan.problem, source=source)))
+    found = "what the search found is within 0.0% of the bound by these costs"
+    assert verdict_lines(held)[1] == (
+        f"Next: `placewright run PLAN --searched` measures the split: {found}."
+    )
+    measured = Measurement(2.0, 0.1, 9, {"searched": 2.2}, "a")
+    sentence, following = verdict_lines(replace(held, measured=measured))
+    assert "the split that the search found (1.1 s predicted) took 2.2 s; by these" in sentence
+    assert following == (
+        f"Next: A longer search gains nothing: {found}, and was no faster on the hardware."
+    )
+
+
 @pytest.mark.parametrize(
     ("dispatch", "clause"),
     [

@@ -261,14 +261,18 @@ def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
 
 
 def _split_beside(plan: Plan) -> str:
-    """Clause for a split that was found but not recommended, because it was not measured."""
-    if plan.measured is not None or plan.searched is None:
+    """Clause for a split that was found but not recommended; "" if there is none."""
+    if plan.searched is None:
         return ""
     gain = predicted_gain(plan.problem, plan.searched.placement, plan.searched.value)
     if gain is None:
         return ""
     unit, name = plan.problem.time_unit, plan.problem.cluster.device_names[gain.device]
     here = _value_and_period(plan.searched.value, gain, unit)
+    if plan.measured is not None:
+        seconds = plan.measured.baselines.get(SEARCHED)
+        took = "" if seconds is None else f"took {format_duration(seconds)}; "
+        return took and f"the split that the search found ({here} predicted) {took}"
     unsure = _unsure(gain, f"'{name}' alone", unit)
     return f"the split that the search found ({here}) is {unsure}; not measured; "
 
@@ -359,6 +363,14 @@ def with_plan_file(text: str, file: str) -> str:
     return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: file, text)
 
 
+def _next_with_small_gap(plan: Plan, gap: float) -> str:
+    """Advice on a plan that holds another placement than the searched one, whose gap is small."""
+    found = f"what the search found is within {gap:.1%} of the bound by these costs"
+    if plan.measured is not None:
+        return f"A longer search gains nothing: {found}, and was no faster on the hardware."
+    return f"`{run_command(plan)} --searched` measures the split: {found}."
+
+
 def _next(plan: Plan) -> str:
     error = prediction_error(plan)
     if error is not None and abs(error) > _OFF:
@@ -367,6 +379,9 @@ def _next(plan: Plan) -> str:
             "`placewright place MODEL --remeasure`, before you trust smaller differences."
         )
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
+        gap = math.inf if plan.searched is None else plan.searched.value / plan.lower_bound - 1.0
+        if gap <= _OPEN and (plan.measured is not None or run_command(plan)):
+            return _next_with_small_gap(plan, gap)
         longer = "`placewright place MODEL --placer auto --budget 5m`"
         return f"A longer search may close the gap: {longer}."
     is_here = plan.measured is None and plan.problem.costs.source == "measured"
