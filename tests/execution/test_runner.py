@@ -79,9 +79,12 @@ def test_an_error_in_a_worker_names_the_segment() -> None:
         runner.run([np.float64(0)])
     is_full = False  # the next request is another one, perhaps of another thread
     assert [float(v) for v in runner.run([np.float64(0)]).outputs] == expected(graph, 0.0)
+    assert runner.is_open
     runner.close()
-    with pytest.raises(RuntimeFailure, match="closed; load the plan again"):
-        runner.run([np.float64(0)])
+    assert not runner.is_open
+    for use in (lambda: runner.run([np.float64(0)]), runner.reset_state):
+        with pytest.raises(RuntimeFailure, match="closed; load the plan again"):
+            use()
 
 
 def test_many_threads_call_one_runner() -> None:

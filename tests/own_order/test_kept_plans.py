@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from own_order.models import write_onnx
+from own_order.models import OUTPUTS, values, write_onnx
 from own_order.plans import for_throughput, split_plan, unsplit
 
 import placewright as pw
@@ -64,6 +64,29 @@ def test_a_changed_model_file_is_not_served(tmp_path: Path) -> None:
     with pytest.raises(StalePlanError, match="has changed"):
         used(kept, plan, loads)
     assert loads == [plan, plan]
+    kept.clear()
+
+
+def test_a_use_that_fails_leaves_the_plan_to_those_beside_it(tmp_path: Path) -> None:
+    """The next use loads it again, and the last user of the old one closes it."""
+    write_onnx(tmp_path / "m.onnx")
+    plan = split_plan(tmp_path / "m.onnx", "onnxruntime")
+    kept, loads = KeptPlans(), list[Plan]()
+
+    def failing_use() -> LoadedPlan:
+        with kept.using(plan, lambda: loaded_model(plan.problem, plan.runtime)) as loaded:
+            assert loaded is beside
+            raise RuntimeError("an error of the caller's own")
+
+    with kept.using(plan, lambda: loaded_model(plan.problem, plan.runtime)) as beside:
+        with pytest.raises(RuntimeError, match="of the caller's own"):
+            failing_use()
+        assert len(beside(values())) == len(OUTPUTS)
+        fresh = used(kept, plan, loads)
+        assert fresh is not beside
+        assert loads == [plan]
+    assert not beside.is_open
+    assert fresh.is_open
     kept.clear()
 
 

@@ -128,6 +128,10 @@ def test_inputs_and_outputs_by_position_and_by_name(split: Plan, kind: str) -> N
             require_right([found[one.name] for one in model.outputs], given, outputs)
             assert list(found.by_name) == [one.name for one in model.outputs]
             assert len(found) == len(OUTPUTS)
+            assert all(one.name in found for one in model.outputs)
+            assert found[0] in found
+            assert "none" not in found
+            assert given[inputs[0]] not in found
         with pytest.raises(UnknownNameError, match="unknown model output 'none'"):
             model(given)["none"]
         with pytest.raises(InputError, match=r"input 'c' .* has no value"):
@@ -239,6 +243,36 @@ def test_close_frees_threads_files_and_memory(split: Plan, kind: str) -> None:
     for use in (lambda: model(given), lambda: list(model.stream([given])), model.random_inputs):
         with pytest.raises(RuntimeFailure, match="was closed; load it again"):
             use()
+
+
+def test_an_interrupt_of_close_leaves_nothing_open(
+    split: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes while `close` waits for calls under way."""
+
+    def interrupted(*_: object, **__: object) -> bool:
+        raise KeyboardInterrupt
+
+    before = _own_threads()
+    model = pw.load(PLANS["split"](split))
+    model(values())
+    assert _own_threads() - before
+    monkeypatch.setattr(threading.Condition, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.close()
+    monkeypatch.undo()
+    assert _own_threads() <= before
+    assert not model.is_open
+
+
+def test_streams_of_many_sizes_leave_few_threads(split: Plan) -> None:
+    with pw.load(PLANS["split"](split)) as model:
+        counts = []
+        for in_flight in range(1, 9):
+            assert len(list(model.stream([values()] * 3, in_flight=in_flight))) == 3
+            counts.append(len(_own_threads()))
+        assert counts[0] < counts[2], "streams of a size stay for the next one"
+        assert len(set(counts[3:])) == 1
 
 
 def open_files() -> int:

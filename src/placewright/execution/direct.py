@@ -128,6 +128,11 @@ class DirectRunner:
                 with self._lock:
                     copy.under_way -= 1
 
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed."""
+        return bool(self._copies)
+
     def reset_state(self) -> None:
         """Give all state its initial value; no call may be under way."""
         for copy in self._copies:

@@ -297,6 +297,12 @@ class Outputs(Sequence[HostArray]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: object) -> bool:
+        """True for the name of an output, and for an array that is one of the values."""
+        if not isinstance(key, str):
+            return any(value is key for value in self._values)
+        return any(key in (port.name, *port.other_names) for port in self._signature.outputs)
+
     def __repr__(self) -> str:
         rows = [
             f"{name}: {value.dtype} {list(value.shape)}" for name, value in self.by_name.items()

@@ -272,8 +272,18 @@ class ConcurrentRunner:
                 values.update(segment.state_values())
         return values
 
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed, as an interrupt or a request that does not end closes it."""
+        return bool(self._workers)
+
     def reset_state(self) -> None:
-        """Give all state its initial value; no request may be under way."""
+        """Give all state its initial value; no request may be under way.
+
+        Raises:
+            RuntimeFailure: the runner is closed.
+        """
+        self._require_open()
         for slot in self._slots:
             slot.reset_state()
 

@@ -131,6 +131,14 @@ def test_buffers_that_a_module_changes_are_state() -> None:
         again = [step(x * k) for k in range(4)]
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(again, expected)
+    with torch.inference_mode():
+        step = pw.load(plan)
+        found = [step(x * k) for k in range(4)]
+    step.reset()  # outside
+    again = [step(x * k) for k in range(4)]
+    step.close()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(again, expected)
     assert not module.sums.any(), "the module's own buffer has changed"
 
 

@@ -38,6 +38,30 @@ def test_a_module_takes_its_own_tensors(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, module(x).detach().to(found.dtype), rtol=2e-2, atol=2e-2)
 
 
+def test_an_array_reversed_along_a_dimension_of_one_is_taken() -> None:
+    """NumPy calls it contiguous, and PyTorch refuses its negative stride."""
+    module = torch.nn.Linear(8, 4)
+    x = np.ones((1, 8), np.float32)[::-1]
+    assert x.flags.c_contiguous
+    assert x.strides[0] < 0
+    with pw.load(pw.place(module, example_inputs=torch.ones(1, 8), **QUICK)) as model:
+        found = model(x)[0]
+    np.testing.assert_allclose(found, module(torch.ones(1, 8)).detach(), rtol=1e-5)
+
+
+def test_autocast_of_the_caller_changes_no_call() -> None:
+    """A plan computes in the model's own types, in whichever thread."""
+    module, x = torch.nn.Linear(64, 64), torch.randn(3, 64)
+    expected = module(x).detach()
+    with (
+        pw.load(pw.place(module, example_inputs=x, **QUICK)) as model,
+        torch.autocast("cpu", dtype=torch.bfloat16),
+    ):
+        assert module(x).dtype == torch.bfloat16
+        torch.testing.assert_close(model(x), expected)
+        assert torch.is_autocast_enabled("cpu")
+
+
 @pytest.mark.parametrize(
     ("x", "reason"),
     [

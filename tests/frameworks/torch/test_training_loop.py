@@ -20,6 +20,7 @@ from torch import nn
 import placewright as pw
 from placewright.errors import FieldError, FileFormatError, InputError, RuntimeFailure
 from placewright.frameworks.torch.running.instances import TorchInstance
+from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.loaded.steps import LoadedStep
 
 # A split sums gradients in another order than eager PyTorch does, and AdamW divides small sums by
@@ -385,14 +386,17 @@ def test_training_goes_on_from_the_module_that_was_written_back() -> None:
     assert found == pytest.approx(losses, rel=1e-5)
 
 
-def test_arguments_of_load_are_checked() -> None:
+def test_arguments_of_load_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of_step(made(Gpt), next(batches(Gpt, 1)), seed=1)
     with pytest.raises(FieldError, match="training step"):
         pw.load(plan, in_flight=2)
     wrong: tuple[Any, ...] = (-0.1, "x")
+    closed, close = [], LoadedPlan.close
+    monkeypatch.setattr(LoadedPlan, "close", lambda loaded: closed.append(close(loaded)))
     for rate in wrong:
         with pytest.raises(InputError, match="learning rate must be >= 0"):
             pw.load(plan, learning_rate=rate)
+    assert len(closed) == len(wrong), "what was loaded is closed"
     for text in ("sgd:clip=-1", "sgd:accumulate=0", "sgd:accumulate=1.5"):
         with pytest.raises(InputError, match="optimizer"):
             pw.read(made(Gpt), next(batches(Gpt, 1)), objective="training", optimizer=text)

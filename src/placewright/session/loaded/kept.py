@@ -47,16 +47,18 @@ class KeptPlans:
     def using(self, plan: Plan, load: Callable[[], LoadedModel]) -> Iterator[LoadedPlan]:
         """Give the loaded plan for a block, in which it is not closed.
 
+        A plan whose use failed, other than by wrong inputs, is loaded again for the next use; its
+        last user closes it.
+
         Args:
             load: gives its model, where the plan is not kept.
         """
         with ExitStack() as closing, ExitStack() as held:
             with self._lock:
                 key = (self._hash(plan), _stamp(plan.problem.source))
-                loaded, is_kept = self._loaded(key, plan, load)
+                loaded = self._loaded(key, plan, load)
                 held.enter_context(loaded.in_use())
-            if not is_kept:
-                closing.callback(loaded.close)
+            closing.callback(self._close_unless_kept, loaded)
             try:
                 yield loaded
             except (InputError, GeneratorExit):
@@ -65,7 +67,6 @@ class KeptPlans:
                 with self._lock:
                     if self._plans.get(key) is loaded:
                         del self._plans[key]
-                        closing.callback(loaded.close)
                 raise
 
     def counting(self, plan: Plan) -> AbstractContextManager[None]:
@@ -85,27 +86,31 @@ class KeptPlans:
         for loaded in plans:
             loaded.close()
 
-    def _loaded(
-        self, key: _Key, plan: Plan, load: Callable[[], LoadedModel]
-    ) -> tuple[LoadedPlan, bool]:
-        """The loaded plan, and whether it stays for the next call."""
+    def _close_unless_kept(self, loaded: LoadedPlan) -> None:
+        with self._lock:
+            is_needed = loaded.is_in_use or any(loaded is kept for kept in self._plans.values())
+        if not is_needed:
+            loaded.close()
+
+    def _loaded(self, key: _Key, plan: Plan, load: Callable[[], LoadedModel]) -> LoadedPlan:
+        """The loaded plan, which stays for the next call if it is among those kept."""
         known = self._plans.pop(key, None)
         if known is not None:
             self._plans[key] = known
-            return known, True
+            return known
         for other in [other for other in self._plans if other[0] == key[0]]:
-            self._plans.pop(other).close()  # its model has changed
+            self._close_unless_kept(self._plans.pop(other))  # its model has changed
         model = load()
         if plan.problem.objective == "training":
-            return LoadedPlan(plan, model), False  # each call does the first step
+            return LoadedPlan(plan, model)  # each call does the first step
         with self.counting(plan):
             loaded = LoadedPlan(plan, model)
         changes = isinstance(model, KeepsState) and model.keeps_state
         if changes or loaded.weight > _limit():
-            return loaded, False
+            return loaded
         self._plans[key] = loaded
         self._shrink()
-        return loaded, True
+        return loaded
 
     def _shrink(self) -> None:
         """Close plans beyond the limit, except for the newest and for those in use."""

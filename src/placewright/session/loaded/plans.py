@@ -51,6 +51,7 @@ from placewright.session.streams import LEAST_SAMPLES, contender_to_run, require
 from placewright.simulation.model import Simulator
 
 _CLOSING_SECONDS = 10.0  # to wait for calls that are under way
+_MOST_IDLE = 4  # servers that wait for the next stream, one for each number of samples in flight
 _DTYPES = {
     **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
     **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -182,7 +183,7 @@ class LoadedPlan:
         """Give all state that the model keeps between calls its initial value.
 
         Raises:
-            RuntimeFailure: this is closed.
+            RuntimeFailure: this is closed, or an interrupted call has ended its workers.
         """
         with self.in_use(), self._turn() as runner:
             runner.reset_state()
@@ -201,9 +202,10 @@ class LoadedPlan:
     ) -> Sequence[HostArray]:
         """Outputs of a call that changes state."""
         if self._turns.failure is not None:
+            way = "reset() starts again" if runner.is_open else "load the plan again"
             raise RuntimeFailure(
                 f"a call failed half-way ({self._turns.failure!r}), so that the model's "
-                "state is that of no call; reset() starts again"
+                f"state is that of no call; {way}"
             )
         try:
             return runner.run(values).outputs
@@ -252,14 +254,22 @@ class LoadedPlan:
             model, self._model = self._model, None
             if model is None:
                 return
-            servers = [server for row in self._idle.values() for server in row] + self._busy
-            self._idle.clear()
-            self._changed.wait_for(lambda: self._under_way == 0, timeout=_CLOSING_SECONDS)
-        for server in servers:  # also of streams under way, whose outputs nobody may ever take
-            server.stack.close()
-        self._runner.close()
-        del self._runner, model
-        give_back_freed_memory()
+        with ExitStack() as closing:  # all of it, also if Ctrl-C ends the wait
+            closing.callback(give_back_freed_memory)
+            closing.callback(delattr, self, "_runner")
+            closing.callback(self._runner.close)
+            with self._changed:
+                servers = [server for row in self._idle.values() for server in row] + self._busy
+                self._idle.clear()
+                for server in servers:  # also of streams whose outputs nobody may ever take
+                    closing.callback(server.stack.close)
+                self._changed.wait_for(lambda: self._under_way == 0, timeout=_CLOSING_SECONDS)
+                del model
+
+    @property
+    def is_open(self) -> bool:
+        """True if it can be called: it is not closed, and no interrupt has ended its workers."""
+        return self._model is not None and self._runner.is_open
 
     @property
     def is_in_use(self) -> bool:
@@ -316,6 +326,7 @@ class LoadedPlan:
     ) -> Generator[Any, None, None]:
         server, model = self._taken_server(in_flight)
         tensors: deque[bool] = deque()  # for each sample under way: it came as tensors
+        has_failed = False
         checked = self._checked(model, samples, tensors)
         if in_flight != 1:
             # The caller may fill the same arrays again while a sample is still under way.
@@ -328,6 +339,7 @@ class LoadedPlan:
                     yield _result(model, answer.outputs, has_tensors)
                     continue
                 self._require_open()
+                has_failed = True
                 failure = RuntimeFailure(f"sample {number}: {answer}")
                 if not keeps_going:
                     raise failure from answer
@@ -336,7 +348,7 @@ class LoadedPlan:
             self._require_open()  # its message is clearer
             raise
         else:
-            server.is_whole = True
+            server.is_whole = not has_failed  # a failure may have ended some of its workers
         finally:
             self._given_back(server, in_flight)
 
@@ -370,14 +382,17 @@ class LoadedPlan:
         return server, model
 
     def _given_back(self, server: _Server, in_flight: int | None) -> None:
-        """Keep a server for the next stream if its stream came to its end."""
+        """Keep a server for the next stream if its stream came to its end without a failure."""
+        leaving: _Server | None = server
         with self._changed:
             self._busy.remove(server)
             if server.is_whole and self._model is not None:
                 server.is_whole = False
+                idle = [row for row in self._idle.values() if row]
+                leaving = idle[0].pop(0) if sum(map(len, idle)) >= _MOST_IDLE else None
                 self._idle.setdefault(in_flight, []).append(server)
-                return
-        server.stack.close()
+        if leaving is not None:
+            leaving.stack.close()
 
     def _require_open(self) -> LoadedModel:
         if self._model is None:
@@ -391,7 +406,7 @@ class _Server:
 
     server: SampleServer
     stack: ExitStack  # closes it
-    is_whole: bool = False  # its last stream came to its end
+    is_whole: bool = False  # its last stream came to its end without a failure
 
 
 def _of_sample(number: int, error: PlacewrightError) -> PlacewrightError:

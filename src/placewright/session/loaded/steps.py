@@ -71,7 +71,11 @@ class LoadedStep:
         if callable(learning_rate):
             self._schedule = learning_rate
         elif learning_rate is not None:
-            self.learning_rate = learning_rate
+            try:
+                self.learning_rate = learning_rate
+            except BaseException:  # nobody else can close what is loaded
+                self.close()
+                raise
 
     def __enter__(self) -> LoadedStep:
         return self
@@ -193,6 +197,6 @@ class LoadedStep:
     def _require_whole(self) -> None:
         if self._failure is not None:
             reason = str(self._failure) or type(self._failure).__name__
-            is_closed = not isinstance(self._failure, RuntimeFailure)  # an interrupt ends workers
+            is_closed = not (isinstance(self._failure, RuntimeFailure) and self._loaded.is_open)
             way = "load the plan again and restore" if is_closed else "call restore"
             raise RuntimeFailure(f"a step failed half-way ({reason}); {way} or load_state_dict")

@@ -189,6 +189,7 @@ class PreparedCaller:
 
     def __init__(self, device: Device) -> None:
         native = native_device(device)
+        self._type = native.type
         # To begin the mode here is cheaper than in each segment.
         self._mode = torch.inference_mode()
         self._on_card = torch.cuda.device(native) if native.type == "cuda" else None
@@ -197,6 +198,9 @@ class PreparedCaller:
         self._threads = torch.get_num_threads()
         self._optimizes = torch._C._get_graph_executor_optimize()
         torch._C._set_graph_executor_optimize(False)
+        self._is_autocast = torch.is_autocast_enabled(self._type)
+        if self._is_autocast:  # a plan computes in its model's types, as workers do
+            torch.set_autocast_enabled(self._type, False)
         self._mode.__enter__()
         if self._on_card is not None:
             self._on_card.__enter__()  # type: ignore[no-untyped-call]
@@ -205,6 +209,8 @@ class PreparedCaller:
         if self._on_card is not None:
             self._on_card.__exit__(*error)
         self._mode.__exit__(*error)
+        if self._is_autocast:
+            torch.set_autocast_enabled(self._type, True)
         torch._C._set_graph_executor_optimize(self._optimizes)
         torch.set_num_threads(self._threads)  # each segment sets its device's
 

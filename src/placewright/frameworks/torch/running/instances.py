@@ -58,11 +58,13 @@ class DeviceState:
             if name in self.changing or name in self.replaceable:
                 initial = self.initial[name]
                 if id(initial) not in self.copies:
-                    self.copies[id(initial)] = (
-                        initial.to(self.device, copy=True)
-                        if name in self.changing
-                        else self.constant(name).data
-                    )
+                    # A caller in inference mode would make tensors that only it may change.
+                    with torch.inference_mode(mode=False):
+                        self.copies[id(initial)] = (
+                            initial.to(self.device, copy=True)
+                            if name in self.changing
+                            else self.constant(name).data
+                        )
                 self.tensors[name] = self.copies[id(initial)]
             else:
                 self.tensors[name] = self.constant(name)
@@ -293,7 +295,7 @@ def pinned_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
     """Pinned memory for a tensor, to which a device can copy by itself."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
 
 
 def moved(

@@ -373,10 +373,11 @@ class TorchModel:
         return [_host_array(self.program.example_inputs[name]) for name in self.program.inputs]
 
     def from_host(self, array: HostArray) -> NativeTensor:
-        """Make a tensor that shares the array's memory."""
+        """Make a tensor that shares the array's memory, or that of a copy."""
         flags = array.flags
-        if not (flags.c_contiguous and flags.writeable):
-            array = np.require(array, requirements=("C", "W"))
+        # A reversed dimension of size 1 counts as contiguous, and PyTorch refuses its stride.
+        if not (flags.c_contiguous and flags.writeable) or min(array.strides, default=0) < 0:
+            array = np.array(array, order="C")
         return torch.from_numpy(array)
 
     def flattened(self, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
