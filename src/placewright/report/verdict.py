@@ -368,7 +368,8 @@ def _next_with_small_gap(plan: Plan, gap: float) -> str:
     found = f"what the search found is within {gap:.1%} of the bound by these costs"
     if plan.measured is not None:
         return f"A longer search gains nothing: {found}, and was no faster on the hardware."
-    return f"`{run_command(plan)} --searched` measures the split: {found}."
+    plain, searched = "placewright run PLAN", "placewright run PLAN --searched"
+    return f"`{run_command(plan).replace(plain, searched)}` measures the split: {found}."
 
 
 def _next(plan: Plan) -> str:
