@@ -12,8 +12,9 @@ from cli.runner import InProcess, the_line
 from model_makers import write_onnx
 
 import placewright as pw
-from placewright.errors import FileFormatError, MissingExtraError
-from placewright.frameworks.runtimes import default_runtime_name
+from placewright.core.problem import Objective
+from placewright.errors import FieldError, FileFormatError, InputError, MissingExtraError
+from placewright.frameworks.runtimes import default_runtime_name, require_file, require_objective
 from placewright.frameworks.torch.pt2.file import load_program
 
 
@@ -44,6 +45,23 @@ def test_the_first_installed_runtime_that_reads_the_model(
     without(monkeypatch, *absent)
     assert default_runtime_name("latency", model) == chosen
     assert default_runtime_name("training", model) == "torch"
+
+
+@pytest.mark.parametrize("objective", ["energy", "price"])
+def test_energy_and_price_are_of_runtimes_that_have_times(objective: Objective) -> None:
+    for runtime in ("openvino", "onnxruntime", "torch"):
+        require_objective(runtime, objective)
+    with pytest.raises(FieldError, match="'openvino' cannot train; leave it out, or take torch"):
+        require_objective("openvino", "training")
+
+
+def test_a_missing_file_is_like_others_by_its_own_name(tmp_path: Path) -> None:
+    """A long common folder makes no name alike."""
+    for name in ("notes.txt", "data.csv", "birt.onnx"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError) as caught:
+        require_file(str(tmp_path / "bert.onnx"))
+    assert str(caught.value).endswith(f"did you mean {tmp_path / 'birt.onnx'}?")
 
 
 def test_a_saved_model_is_of_the_runtime_that_reads_its_graph(

@@ -213,7 +213,7 @@ def test_every_field_is_an_option_and_an_argument(tmp_path: Path, cli: InProcess
     [
         ({"memory": ["cpu:0"]}, "--memory", "cpu:0"),
         ({"pins": ["conv"]}, "--pin", "conv"),
-        ({"shapes": ["x=0"]}, "--shape", "x=0"),
+        ({"shapes": ["x=-1"]}, "--shape", "x=-1"),
         ({"settings": ["a"]}, "--set-placer", "a"),
         ({"total": "0s"}, "--total", "0s"),
         ({"evaluator": "guessed"}, "--evaluator", "guessed"),

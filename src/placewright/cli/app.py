@@ -64,7 +64,10 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
+    """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong.
+
+    A bug of ours exits with 70, a signal with 128 and its number.
+    """
     try:
         code = _run()
         state.is_ending = True
@@ -149,7 +152,7 @@ def _exit_code() -> int:
 
 
 def _code_of(error: Exception) -> int:
-    """Print an error as one line and return its exit code."""
+    """Report an error, usually as one line, and return its exit code."""
     if isinstance(error, TyperException):
         if type(error).__name__ == "NoArgsIsHelpError":  # Typer does not export this class
             sys.stdout.write(f"{error.format_message().rstrip()}\n")
@@ -189,10 +192,10 @@ def _message_of_typer(error: TyperException) -> str:
     if near:
         return f"{error}; did you mean {' or '.join(sorted(near))}?"
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "MissingParameter" and context is not None:  # nor exports Typer it
+    if type(error).__name__ == "MissingParameter" and context is not None:  # nor this one
         what = error.format_message().rstrip(".")
         return f"{what}; `{context.command_path} --help` lists what to give"
-    if callable(faults := getattr(error.__cause__, "errors", None)):  # of a number's text
+    if callable(faults := getattr(error.__cause__, "errors", None)):  # the text is no such number
         fault = faults()[0]
         expected = _EXPECTED.get(str(fault["type"]).partition("_")[0], "another value")
         parameter = getattr(error, "param", None)

@@ -13,7 +13,7 @@ from functools import cache
 
 # From <malloc.h> of glibc.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-_LARGEST, _NEVER = 2**31 - 1, -1
+_LARGEST, _LARGEST_OF_OLD, _NEVER = 2**31 - 1, 32 * 2**20, -1
 
 
 def give_back_freed_memory() -> None:
@@ -28,23 +28,29 @@ def give_back_freed_memory() -> None:
 
 @cache
 def share_one_arena() -> bool:
-    """Let all threads allocate from one arena: others give blocks beyond 64 MiB back at once.
+    """Let all threads use the main arena: other arenas return blocks beyond 64 MiB at once.
 
     Call it before the first thread starts: a later thread takes over the arena of a thread that has
     ended, whatever the limit is by then.
 
     Returns:
-        False if the C library is not glibc.
+        False if the C library is not glibc, or refuses the setting.
     """
     return _is_glibc() and _set(_ARENA_MAX, 1)
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Keep all freed memory in this process; False if the C library is not glibc."""
+    """Keep freed blocks of less than 2 GiB in this process, or of 32 MiB with an old glibc.
+
+    Returns:
+        False if the C library is not glibc, or refuses a setting.
+    """
     if not share_one_arena():
         return False
-    return _set(_MMAP_THRESHOLD, _LARGEST) and _set(_TRIM_THRESHOLD, _NEVER)
+    sizes = (_LARGEST, _LARGEST_OF_OLD)
+    is_kept = any(_set(_MMAP_THRESHOLD, size) for size in sizes)
+    return _set(_TRIM_THRESHOLD, _NEVER) and is_kept
 
 
 def _is_glibc() -> bool:

@@ -1,4 +1,4 @@
-"""Runtimes: the default of a request, and whether one fits it or its model's file."""
+"""The default runtime of a request, and checks that a model's file and a runtime can be used."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _MOST_FILES = 1000  # of a folder, whose names are compared with a name that doe
 
 
 def default_runtime_name(objective: Objective = "latency", model: str = "") -> str:
-    """The first runtime of the registry that is installed, has the objective and reads a model.
+    """The first installed runtime that has the objective and reads a model.
 
-    Without an installed one it is the first of all, whose error names what to install.
+    If none reads it, any with the objective counts. If none is installed, the first of these, whose
+    error names what to install.
 
     Args:
         model: a name; empty is any.
@@ -39,9 +40,9 @@ def default_runtime_name(objective: Objective = "latency", model: str = "") -> s
 def default_choice(objective: Objective, model: str) -> tuple[Framework, Sequence[Framework]]:
     """The framework for a model by default, and those before it, which are not installed."""
     able = _able(timed_objective(objective))
-    readers = [framework for framework in able if _reads(framework, model)] or able
-    at = next((at for at, framework in enumerate(readers) if is_installed(framework)), 0)
-    return readers[at], readers[:at]
+    candidates = [framework for framework in able if _reads(framework, model)] or able
+    at = next((at for at, framework in enumerate(candidates) if is_installed(framework)), 0)
+    return candidates[at], candidates[:at]
 
 
 def _reads(framework: Framework, model: str) -> bool:
@@ -78,11 +79,13 @@ def require_file(name: str) -> None:
 
 
 def _files_like(path: Path) -> tuple[str, ...]:
+    """Files in the folder of a path with a name like its own."""
     try:
-        found = [str(file) for file in path.parent.iterdir()]
+        found = [file.name for file in path.parent.iterdir()]
     except OSError:
         return ()
-    return near_names(str(path), found[:_MOST_FILES])
+    near = near_names(path.name, found[:_MOST_FILES])
+    return tuple(str(path.with_name(name)) for name in near)
 
 
 def refuse_bare_folder(name: str) -> None:
@@ -147,15 +150,16 @@ def require_known_runtime(runtime: str | None) -> None:
         framework_named(runtime)
 
 
-def require_training_runtime(runtime: str | None, objective: str) -> None:
-    """Refuse a runtime that lacks the objective.
+def require_objective(runtime: str | None, objective: Objective) -> None:
+    """Refuse a runtime that cannot run models for the objective.
 
     Raises:
         FieldError: the message names the runtimes that have it.
     """
-    if runtime is None or objective in framework_named(runtime).objectives:
+    timed = timed_objective(objective)
+    if runtime is None or timed in framework_named(runtime).objectives:
         return
-    able = " or ".join(framework.name for framework in _able(objective))
+    able = " or ".join(framework.name for framework in _able(timed))
     verb = "train" if objective == "training" else f"be used for {objective}"
     raise FieldError("runtime", f"'{runtime}' cannot {verb}; leave it out, or take {able}")
 

@@ -50,7 +50,7 @@ VIEWS = (
 )
 _LEVEL = 6  # of compression: level 9 takes ten times as long and saves a hundredth
 _MOST_ROWS = 40
-_LONG = 16  # characters of a word, or of a number with its unit, that may be broken
+_LONG = 16  # most characters of a word, or of a number with its unit, that stay on one line
 _CAUSE_TEXTS = {
     "input": "waits for an input",
     "channel": "waits for a channel",
@@ -135,7 +135,7 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
     """An HTML table of text cells; numbers and their headings are right-aligned.
 
-    A column with a number that begins a sentence is text.
+    If a longer text in a column begins with a number, the whole column is text.
     """
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     numeric = [all(len(text) <= _LONG for text in column if _is_number(text)) for column in cells]

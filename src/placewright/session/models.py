@@ -63,7 +63,7 @@ from placewright.frameworks.runtimes import (
     module_runtime_name,
     require_file,
     require_known_runtime,
-    require_training_runtime,
+    require_objective,
     why_bare_folder,
 )
 from placewright.io.json_text import read_json_object
@@ -223,7 +223,7 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
         InputError: there is no such file or zoo model, or it cannot be read.
     """
     require_known_runtime(runtime)
-    require_training_runtime(runtime, objective)
+    require_objective(runtime, objective)
     framework = framework_named(runtime or default_runtime_name(objective, name))
     path = Path(name)
     if name and path.suffix == ".json" and path.exists() and not path.is_dir():

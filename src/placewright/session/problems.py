@@ -33,7 +33,7 @@ from placewright.frameworks.runtimes import (
     default_runtime_name,
     refuse_bare_folder,
     require_known_runtime,
-    require_training_runtime,
+    require_objective,
     runtime_of,
 )
 from placewright.io.machine import memory_bytes
@@ -283,7 +283,7 @@ def _machine(
         UnknownNameError: there is no such device, also where a limit or a pin names it.
     """
     require_known_runtime(request.runtime)
-    require_training_runtime(request.runtime, request.reads_for)
+    require_objective(request.runtime, request.reads_for)
     model = request.model if isinstance(request.model, str) else ""
     name = request.runtime or otherwise or default_runtime_name(request.reads_for, model)
     runtime = runtime_named(name)

@@ -1,8 +1,8 @@
 """Streams of samples through plans: requirements, results of measuring, better candidates.
 
-Max-load is the rate of an ideal pipeline. If loads are nearly equal, hand-overs and waiting decide
-between placements. So the search's placement is improved on the played stream,
-and the best candidates are measured.
+Max-load is the seconds per sample of an ideal pipeline. If loads are nearly equal, hand-overs and
+waiting decide between placements. So the search's placement is improved on the played stream, and
+the best candidates are measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PERIODS = 3  # of full pipelines, to compare memory
 _OTHERS = ("ideal-dp", "pipedream", "even-split")
 _SETTINGS = {"ideal-dp": {"max_ideals": "20000"}}  # an exact program with more takes too long
 _SECONDS = 3.0  # of each other placer, if seconds limit the search
-_MOVED_UNITS = 60_000  # simulated while improving, so that larger models take no longer
+_MOVED_UNITS = 60_000  # simulated while improving, unless the least evaluations take more
 _LEAST_EVALUATIONS, _MOST_EVALUATIONS = 50, 300  # of improving
 _MEASURED = 3  # candidates
 _ROUNDS = 7
@@ -64,7 +64,7 @@ def require_streamable(plan: Plan) -> None:
     """Refuse a plan that cannot be streamed, before its model is loaded.
 
     Raises:
-        InputError: they cannot; the message says why.
+        InputError: the plan has no stream; the message gives the reason.
     """
     problem = plan.problem
     if problem.objective == "training":
@@ -160,7 +160,7 @@ class StreamResult:
 
     @property
     def is_close(self) -> bool:
-        """True if the simplest contender that could be as fast has a much longer median."""
+        """True if a simpler contender could be as fast, but has a median that is too long."""
         return self._verdict(math.inf).recommendation != self.verdict.recommendation
 
     def _verdict(self, most_loss: float) -> Verdict:
@@ -260,7 +260,7 @@ def candidates(
     If none can be played, the plan's own is the only one.
 
     Args:
-        plan: of the search, whose placement is among them.
+        plan: of the search; its placement is among them if its stream can be played.
         is_counted: no clock limits the search, so that every machine has the same candidates.
         deadline: nothing new starts after it.
     """
@@ -290,7 +290,7 @@ def improved(
 ) -> tuple[float, Placement]:
     """Move units across the border between two devices if that shortens the played period.
 
-    The number of moves is limited, not the time, so that the generator alone decides the answer.
+    The number of moves is limited; without a deadline the generator alone decides the answer.
 
     Args:
         start: placement to improve.
@@ -359,17 +359,20 @@ def best_measured(
     is_counted: bool = False,
     deadline: Deadline = NEVER,
 ) -> Plan:
-    """Give a plan the candidate whose stream is fastest on the hardware, measured in turns.
+    """Give a plan the best candidate: of up to three splits, measured in turns, the fastest.
+
+    If there are fewer than two splits, or the time is over, it is the best one by prediction.
 
     Args:
         model: as the plan's runtime has read it.
         is_counted: no clock limits the search for candidates.
-        deadline: nothing new starts after it.
+        deadline: no candidate is searched for, and no measurement begins, after it.
     """
     problem = plan.problem
     listed = candidates(plan, rng, is_counted=is_counted, deadline=deadline)
     split = [c for c in listed if len(np.unique(c.device_of)) > 1][:_MEASURED]
-    chosen = listed[0] if len(split) < 2 else split[_fastest(problem, split, model)]
+    is_measured = len(split) >= 2 and not deadline.is_over
+    chosen = split[_fastest(problem, split, model)] if is_measured else listed[0]
     if np.array_equal(chosen.device_of, plan.placement.device_of):
         return plan
     value = Simulator(problem).value(chosen)

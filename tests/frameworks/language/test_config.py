@@ -191,6 +191,10 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
     "a billion layers": (with_("dense", num_hidden_layers=10**9), "'num_hidden_layers' is 1000"),
     "a billion experts": (with_("experts", num_experts=10**9), "'num_experts' is 1000000000"),
     "wide": (with_("dense", hidden_size=10**12), "'hidden_size' is 1000000000000; at most"),
+    "wide by a fraction": (with_("dense", hidden_size=1e300), "'hidden_size' is 1e+300; at most"),
+    "wide in a list": (
+        with_("dense", intermediate_size=[8, 1 << 62]), f"'intermediate_size' is {1 << 62}; at most"
+    ),
     "text for a size": (with_("dense", hidden_size="wide"), "transformers takes no such fields"),
     "no heads": (with_("dense", num_attention_heads=0), "'num_attention_heads' is 0; at least 1"),
     "negative": (with_("dense", intermediate_size=-5), "'intermediate_size' is -5; at least 0"),
@@ -337,6 +341,21 @@ def test_a_quantization_that_is_not_read_is_told_once(
         read_config(tmp_path, None)
     (line,) = caplog.messages
     assert "weights are counted as bf16; argument `weights` chooses" in line
+    caplog.clear()
+    folder_of(tmp_path, {**SMALL["dense"], "quantization_config": None})
+    read_config(tmp_path, None)
+    assert not caplog.messages
+
+
+def test_one_format_in_two_spellings_is_one(tmp_path: Path) -> None:
+    stated = {"dtype": "float16", "torch_dtype": "torch.float16"}
+    assert read_config(folder_of(tmp_path, {**SMALL["dense"], **stated}), None)[2] == "f16"
+
+
+def test_objects_in_lists_name_no_code_and_no_file(tmp_path: Path) -> None:
+    inner = {"auto_map": {"AutoConfig": "evil.Evil"}, "_name_or_path": "/etc", "kind": 1}
+    fields = {**SMALL["dense"], "own": [inner]}
+    assert ConfigFile(folder_of(tmp_path, fields)).fields["own"] == [{"kind": 1}]
 
 
 def test_experts_in_mxfp4_count_as_the_engine_stores_them(

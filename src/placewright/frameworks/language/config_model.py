@@ -76,7 +76,8 @@ class ConfigFile:
         name: of the file, as messages show it.
         model_type: as the library names the architecture.
         fields: what the library is given.
-        dtype: format of the stored weights, for example ``"bf16"``.
+        dtype: format of the stored weights, for example ``"bf16"``, which also stands for one that
+            is not stated or not known here.
         is_quantized: the stored weights have another format, which only their files show.
         sha256: of the text.
 
@@ -101,7 +102,8 @@ class ConfigFile:
         self.dtype = self._dtype(raw)
         own = raw.get("text_config")
         inner = own if isinstance(own, dict) else {}
-        quantized = [x["quantization_config"] for x in (raw, inner) if "quantization_config" in x]
+        stated = [x.get("quantization_config") for x in (raw, inner)]
+        quantized = [x for x in stated if x is not None]
         self.is_quantized = bool(quantized)
         if any(isinstance(x, dict) and x.get("quant_method") == "mxfp4" for x in quantized):
             self.dtype, self.is_quantized = "mxfp4_moe", False  # experts, as in llama.cpp's format
@@ -111,14 +113,15 @@ class ConfigFile:
         return FileFormatError(f"file '{self.name}': {text}")
 
     def _dtype(self, raw: Mapping[str, Any]) -> str:
-        found = {raw[key] for key in ("dtype", "torch_dtype") if isinstance(raw.get(key), str)}
+        stated = [raw[key] for key in ("dtype", "torch_dtype") if isinstance(raw.get(key), str)]
+        found = {text.removeprefix("torch.") for text in stated}
         if len(found) > 1:
             raise self.fault(f"it states two formats: dtype {raw['dtype']!r:.40} and torch_dtype "
                              f"{raw['torch_dtype']!r:.40}; remove one")  # fmt: skip
         inner = raw.get("text_config")
         if not found and isinstance(inner, dict):
             return self._dtype({**inner, "text_config": None})
-        return _FLOATS.get(str(next(iter(found), "")).removeprefix("torch."), "bf16")
+        return _FLOATS.get(next(iter(found), ""), "bf16")
 
     def _checked(self, raw: Mapping[str, Any], depth: int) -> dict[str, Any]:
         if depth > _DEEPEST:
@@ -127,19 +130,35 @@ class ConfigFile:
         for key, value in raw.items():
             if not key.isidentifier() or _LEFT_OUT.fullmatch(key):
                 continue
-            self._require_size(key, value)
-            found[key] = self._checked(value, depth + 1) if isinstance(value, dict) else value
+            found[key] = self._checked_value(key, value, depth)
+            self._require_least(key, value)
         return found
 
-    def _require_size(self, key: str, value: Any) -> None:
-        """Refuse numbers that would make the library count for hours."""
-        if isinstance(value, bool) or not isinstance(value, int):
+    def _checked_value(self, key: str, value: Any, depth: int) -> Any:
+        if isinstance(value, dict):
+            return value if _is_special_float(value) else self._checked(value, depth + 1)
+        if isinstance(value, list):
+            if depth > _DEEPEST:
+                raise self.fault(f"it nests more than {_DEEPEST} objects")
+            return [self._checked_value(key, part, depth + 1) for part in value]
+        self._require_most(key, value)
+        return value
+
+    def _require_most(self, key: str, value: Any) -> None:
+        """Refuse a number that would make the library count for hours."""
+        is_size = any(pattern.fullmatch(key) for pattern in (_COUNTS, _POSITIVE, _SIZED))
+        if isinstance(value, bool) or not isinstance(value, (int, float) if is_size else int):
             return
         most = _MOST
         if _COUNTS.fullmatch(key):
             most = next(most for part, most in _MOST_COUNTED.items() if part in key)
         if not -most <= value <= most:
             raise self.fault(f"'{shown_name(key)}' is {value}; at most {most} is read")
+
+    def _require_least(self, key: str, value: Any) -> None:
+        """Refuse a size of zero or less that no model has."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return
         least = 1 if _POSITIVE.fullmatch(key) else 0 if _SIZED.fullmatch(key) else value
         if value < least:
             raise self.fault(f"'{shown_name(key)}' is {value}; at least {least} is read")
@@ -248,13 +267,19 @@ def _defaults(file: ConfigFile, config: Any) -> dict[str, int]:
     return taken
 
 
+def _is_special_float(value: Mapping[str, Any]) -> bool:
+    """True for ``{"__float__": "Infinity"}`` and its like."""
+    special = ("Infinity", "-Infinity", "NaN")
+    return value.keys() == {"__float__"} and value["__float__"] in special
+
+
 def _numbers(value: Any) -> Any:
     """A field with numbers in place of ``{"__float__": "Infinity"}``, as transformers writes it."""
     if isinstance(value, list):
         return [_numbers(part) for part in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
+    if _is_special_float(value):
         return float(value["__float__"])
     return {key: _numbers(part) for key, part in value.items()}
 
@@ -296,7 +321,7 @@ def _module(config: Any) -> Any:
 
 
 def _with_head(model: Any, config: Any) -> Any:
-    """A decoder that the library has only in models that see, with the head that it has there."""
+    """A decoder that the library offers only inside vision models, with their output head."""
     import torch
 
     class Decoder(torch.nn.Module):

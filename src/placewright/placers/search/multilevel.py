@@ -57,7 +57,7 @@ class Multilevel(ForEveryProblem):
         batch: neighbours per call to the evaluator.
         patience: batches without improvement that end a coarse level; finer ones have up to four
             times as many.
-        kick: largest number of groups that a further cycle moves first.
+        kick: most moves that a further cycle begins with, each of a group or of a run of groups.
         temperature: relative excess over the best that is accepted with probability 1/e.
         restart: cycles without an improvement before sampling starts again.
         batches: calls to the evaluator if the budget has no limit.
@@ -291,7 +291,7 @@ def _valued(chosen: IntArray, level: Level) -> Generator[IntArray, FloatArray, F
 def _refined(
     level: Level, settings: Multilevel, current: IntArray, value: float, rng: np.random.Generator
 ) -> Batches:
-    """Batches of moves of groups: the best move, or all better ones together, until none is left.
+    """Batches of moves of groups: the best move, or all better ones together, until patience ends.
 
     Accepts ties, which do not reset patience.
     """
