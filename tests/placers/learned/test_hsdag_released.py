@@ -31,6 +31,7 @@ from placewright.placers.learned.hsdag.graph import CoarseGraph, GraphView
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links, dominant_communities
 from placewright.placers.learned.hsdag.placer import HsdagReleased
 from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.learning_scope import torch_scope
 from placewright.simulation.evaluator import Evaluator
 
 FILE = Path(__file__).parents[2] / "data" / "released_hsdag.npz"
@@ -121,12 +122,26 @@ def test_every_module_gives_what_the_released_one_gives(
     assert np.array_equal(parsed.cluster_of, theirs["layers/cluster_of"])
 
 
-def test_parsing_until_nothing_merges_makes_a_connected_graph_one_group(
+def test_parsing_without_dropout_makes_a_connected_graph_one_group(
     theirs: dict[str, NDArray[np.float64]],
 ) -> None:
-    """The authors' loop, in their own arrays: why `released` parses once here."""
+    """The authors' loop, in their own arrays, which were made without dropout."""
     assert np.all(theirs["layers/cluster_of"] == 0)
     assert theirs["layers/0/community_of"].max() + 1 == 10
+
+
+def test_parsing_with_dropout_leaves_several_groups_of_a_connected_graph() -> None:
+    """An edge scores differently in its two directions, and inner edges are not carried on."""
+    n = 40
+    links = Links.symmetric(np.array([range(n - 1), range(1, n)]), n, 1)
+    counts: dict[float, set[int]] = {0.0: set(), 0.2: set()}
+    with torch_scope(np.random.default_rng(0)):
+        for dropout, found in counts.items():
+            policy = HsdagPolicy(6, 2, 32, dropout, 0)
+            for _ in range(20):
+                found.add(int(policy(torch.randn(n, 6), links).cluster_of.max()) + 1)
+    assert counts[0.0] == {1}
+    assert max(counts[0.2]) > 1
 
 
 @pytest.mark.parametrize("case", range(3))

@@ -1,1 +1,1 @@
-"""HSDAG (Duan et al. 2024): placer, presets, graph, network, algorithm, training."""
+"""HSDAG (Duan et al. 2024): placer, graph, network, algorithm."""

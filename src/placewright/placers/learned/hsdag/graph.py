@@ -2,8 +2,9 @@
 
 *View.* HSDAG takes one node per ``<layer>`` of an OpenVINO file. Our graphs store constants as the
 weights of ops, so the view turns these, graph inputs and outputs into nodes: on the models of the
-zoo their number and their edges equal those of the file. Nodes are units, which a runtime cannot
-split; if every unit is one op, as with catalogue costs, the view is the file's own graph.
+zoo, except for moe, their number and their edges equal those of the file. Nodes are units, which a
+runtime cannot split; if every unit is one op, as with catalogue costs, the view is the file's own
+graph.
 
 *Coarsening.* The released ``merge_operations`` visits nodes in topological order. A node whose only
 predecessor has a group joins it; any other node opens a group, and takes in its only successor if
@@ -88,8 +89,8 @@ class GraphView:
     def visits(self) -> IntArray:
         """All nodes in topological order, generation by generation, shape (n_nodes,).
 
-        The order of NetworkX, in which the released code visits them: first nodes without
-        predecessors, then each node after the last of its predecessors.
+        The rule of NetworkX, by which the released code visits the layers of a file: first nodes
+        without predecessors, then each node after the last of its predecessors.
         """
         missing = np.bincount(self.edges[1], minlength=self.n_nodes).tolist()
         order = [node for node in range(self.n_nodes) if not missing[node]]
@@ -123,8 +124,8 @@ class CoarseGraph:
     # unit; -1 for a node that was left out
     node_of: IntArray
     edges: IntArray  # distinct and directed, without loops, shape (2, n_edges)
-    # of each node in the released code's list of groups, which is in the order of the last visit to
-    # a member, shape (n_nodes,)
+    # of each node in a list of groups in the order of the last visit to a member, as the released
+    # code has it by its own order of visits, shape (n_nodes,)
     position: IntArray
 
     @property

@@ -162,7 +162,7 @@ class HsdagPolicy(nn.Module):
     Args:
         n_features: width of a node's state; cluster embeddings have the same width.
         hidden: width.
-        dropout: probability, everywhere but in the classifier.
+        dropout: probability, everywhere but in the residual layers and the classifier.
         parse_rounds: rounds of grouping; 0 repeats until nothing merges; -1 does not group.
     """
 
@@ -183,7 +183,7 @@ class HsdagPolicy(nn.Module):
         )
 
     def forward(self, state: Tensor, links: Links) -> Parsed:
-        """Embed, group, classify.
+        """Embed, group, classify; ``gnn1`` serves edge scores alone, ``gnn2`` what is pooled.
 
         Args:
             state: node features, shape (n_nodes, n_features); those of one copy if all copies start

@@ -39,27 +39,39 @@ class Hsdag(LearningPlacer, SearchSettings):
 
     This is the text of the paper. `hsdag-released` is the public code, and `hsdag-corrected` is our
     mended form. The text differs from the code (github.com/hping666/HSDAG, commit 9d5caf77) in
-    three things: five kinds of features, homogeneous placements count, and each step is weighed by
-    its own reward times discount^step.
+    five things: five kinds of features, homogeneous placements count, each step is weighed by its
+    own reward times discount^step, with a discount of 0.99, and a pass groups once. One action is a
+    device for every group of a pass. Groups are not drawn: they follow from the scores of edges.
 
     Departures from the code, file by file, in all three:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
           layers of a file. They are the same where a unit is one op, but for conversions of
           half-precision weights and for constants that the file computes, which are one weight
           here: the ops of moe have the code's groups, and two groups of constants are missing.
+          Constants inside the body of a loop are a node here, and operators that the reader folds
+          are none. Nodes are visited in another order (weights first), which the index of a group
+          shows.
         * ``main.py``, ``merge_operations``: same groups; colocation classes stay together, and no
-          group may fill more than a quarter of every device that it may use.
+          group may fill more than a quarter of every device that it may use. Where memory is short,
+          units that share a weight stay together.
         * ``main.py``, ``pre_process``: the mean of kinds is over all members of a group. The code
           leaves out those that it meets after the group's last node.
         * ``main.py``, ``sim_runtime``: the evaluator times placements; homogeneous means that all
-          units share a device, wherever constants are.
-        * ``main.py``, ``train``: rewards are reference time / latency instead of 1 / seconds, which
-          Adam does not notice. Devices that a group may not use have probability 0, and a unit that
-          may not run on its group's device goes to its own fastest one. Episodes go on until the
-          budget ends, where the code has 25.
-        * ``model.py``, ``GPN.forward``: its loop parses until nothing merges, which makes any
-          connected graph one group, and so every placement homogeneous. `parse_rounds` bounds it,
-          1 by default as in the paper's text; 0 is the code's loop.
+          units share a device, wherever constants are, on any number of devices (the code has two).
+          If all placements fail, there is no answer; the code returns one of them.
+        * ``main.py``, ``train``: rewards are reference time / latency instead of 1 / seconds (the
+          reference time is the sum of all units' times, each on its fastest device). Adam does not
+          notice, but before the first placement that counts: failures then have gradients so small
+          that they teach less here. Probabilities are not clamped to 1.2e-7 from 0 and 1. Devices
+          that a group may not use have probability 0, and a unit that may not run on its group's
+          device goes with its class to that one's fastest. Episodes go on until the budget ends,
+          where the code has 25, and the last one may be shorter.
+        * ``model.py``, ``GPN.forward``: its loop parses until nothing merges; 0 rounds of
+          `parse_rounds` do that. The default is 1, as in the paper's text, also in
+          `hsdag-released`, which departs from the code by it. The loop makes a connected graph one
+          group only without dropout, where scores are alike in both directions of an edge; with the
+          code's dropout first policies end with one to eight groups. Graphs without edges, on which
+          the code fails, are taken.
         * ``layer.py``, ``pool.py``, ``layers/gcn_conv.py``: none; communities are found without
           the loop over them.
         * ``config.py``: the number of kinds is that of the graph, not 16.
@@ -95,7 +107,8 @@ class Hsdag(LearningPlacer, SearchSettings):
         homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
             and never returned.
         returns: the weight of a step: ``shared`` (one discounted sum for all), ``own`` (its reward
-            times discount^step) or ``following`` (its reward and the discounted later ones).
+            times discount^step) or ``following`` (its reward and the discounted later ones). In the
+            sum for all, the last reward counts whole, and each earlier one `discount` times less.
         discount: of rewards, in [0, 1].
         baseline: subtract the moving average of past returns.
         normalised_advantages: divide the advantages by their root mean square in the episode.
@@ -206,7 +219,8 @@ class HsdagReleased(Hsdag):
     """The public code of HSDAG: github.com/hping666/HSDAG, commit 9d5caf77.
 
     Its network gives the code's outputs from the code's weights, and its training gives the code's
-    updates (tests hold both to 1e-5). Homogeneous placements are failures, and it never returns
+    updates (tests hold both to 1e-5, without dropout and with the code's loop, `parse_rounds` 0).
+    Homogeneous placements are failures, and it never returns
     one. One discounted sum weighs all steps of an episode. Departures: those from the code that the
     docstring of `hsdag` lists, file by file. It changes these settings of `hsdag`:
         * `features` released: kinds and the raw group index;
