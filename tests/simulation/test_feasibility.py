@@ -132,7 +132,7 @@ def test_inputs_and_outputs_of_a_unit_that_takes_no_time_do_not_meet() -> None:
 def test_max_load_counts_samples_in_flight() -> None:
     """Two samples of 7 + 7 bytes beside 50: 78 of 60, 18 short; weights alone fit."""
     pipeline = chain([1, 50, 1], (40, 60), tensor=7, model="max-load", in_flight=2)
-    assert "needs 78 B" in proof(pipeline)
+    assert "op 'x1' with all that it keeps in memory needs 78 B" in proof(pipeline)
     assert "'b', is 18 B short" in proof(pipeline)
     assert prove_infeasible(pipeline.with_samples_in_flight(0)) is None
 

@@ -76,9 +76,9 @@ def test_dominant_edges_join_pairs() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_connected_graph_is_grouped_into_more_than_one(form: type[Hsdag]) -> None:
-    """The whole model, sampled as in a run: every pass has 1 < clusters < nodes."""
+    """The whole model, sampled as in a run with one round: every pass has 1 < clusters < nodes."""
     problem = toys.two_cluster_problem(12)
-    choices = form(hidden=16)
+    choices = form(hidden=16, parse_rounds=1)
     graph = HsdagGraph.of(problem, choices, vocabulary_of(problem))
     edges, n_nodes = graph.coarse.edges, graph.coarse.n_nodes
     torch.manual_seed(0)
@@ -148,8 +148,8 @@ def test_released_never_returns_a_homogeneous_placement(seed: int) -> None:
 
 
 def test_released_says_why_it_found_nothing_where_all_it_samples_is_homogeneous() -> None:
-    """The authors' loop merges a connected graph into one group, so no placement ever counts."""
-    settings = HsdagReleased(parse_rounds=0)
+    """The authors' loop merges a small graph into one cluster, so no placement ever counts."""
+    settings = HsdagReleased()
     problem = toys.two_cluster_problem()
     evaluator = toys.Evaluator(problem, toys.Budget(evaluations=40))
     solution = settings.place(problem, evaluator, np.random.default_rng(0))

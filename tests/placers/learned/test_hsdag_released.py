@@ -218,7 +218,7 @@ def test_three_episodes_learn_what_the_released_training_learns(
         return float(table[np.arange(n), placement.device_of].sum())
 
     evaluator = Evaluator(problem, Budget(evaluations=12), measure=measured)
-    settings = HsdagReleased(parse_rounds=0, steps=4, dropout=0.0)
+    settings = HsdagReleased(steps=4, dropout=0.0)
     solution = settings.place(problem, evaluator, np.random.default_rng(0))
     np.testing.assert_allclose(np.stack(states[:12]), theirs["train/x_of_steps"], atol=1e-5)
     np.testing.assert_allclose(sums, theirs["train/logp_of_steps"], atol=1e-5)

@@ -35,8 +35,9 @@ def prove_infeasible(problem: Problem) -> str | None:
        bytes resident, with inputs and outputs of one of them, than these devices hold;
     7. a lower bound on latency, energy or price is above its limit.
 
-    A problem without such a proof may still have no placement. Under `subgraph` and `subgraph-ip`
-    only weights count and there are no routes; under `placeto` nothing after 2. is tried.
+    A problem without such a proof may still have no placement. Inputs and outputs count under
+    `event`, of units that take time, and under `max-load` with samples in flight. Under `subgraph`
+    and `subgraph-ip` there are no routes; under `placeto` nothing between 2. and 7. is tried.
 
     Returns:
         One line that names the op, the device and how many bytes are missing.
@@ -155,8 +156,11 @@ def _unit_too_large(problem: Problem, working: FloatArray) -> str | None:
     unit, device, short = _shortest_of_memory(problem, needed, allowed)
     if short <= 0:
         return None
+    held = "all that it keeps in memory"
+    if working[unit, device] > 0:
+        held = "its weights, inputs and outputs"
     return (
-        f"{unit_text(problem.graph, problem.units, unit)} with its weights, inputs and outputs "
+        f"{unit_text(problem.graph, problem.units, unit)} with {held} "
         f"needs {format_bytes(needed[unit, device])}; the largest device that may run it, "
         f"'{problem.cluster.device_names[device]}', is {format_bytes(short)} short"
     )
@@ -166,10 +170,14 @@ def _class_too_large(problem: Problem, needed: FloatArray, too_large: IntArray) 
     allowed = problem.allowed_by_class
     row, device, short = _shortest_of_memory(problem, needed[too_large], allowed[too_large])
     units = problem.colocation.members.row(int(too_large[row]))
+    weights = float(problem.kept.bytes_by_label(problem.colocation.group_of)[too_large[row]])
+    most = float(needed[too_large[row], device])
+    held = "all that they keep in memory"
+    if most > weights:
+        held = "their weights and the inputs and outputs of one of them"
     return (
-        f"{_who_share_a_device(problem, units)} need "
-        f"{format_bytes(needed[too_large[row], device])} for their weights and the inputs and "
-        "outputs of one of them; the largest device that may run "
+        f"{_who_share_a_device(problem, units)} need {format_bytes(most)} for "
+        f"{held}; the largest device that may run "
         f"them, '{problem.cluster.device_names[device]}', is {format_bytes(short)} short"
     )
 

@@ -154,7 +154,7 @@ class EventModel:
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """Proofs count inputs and outputs of units that take time, and routes."""
+        """Prove that nothing fits; inputs and outputs of units that take time count, and routes."""
         return proof_of(problem, Proofs(working_sets=True))
 
     @staticmethod

@@ -53,7 +53,7 @@ def prepare(
     if not _load_units(tables, state, device_of):
         return False
     _set_devices(tables, state)
-    _set_queues(tables, state)
+    _set_queues(state)
     if len(order) > 0:
         _list_by_order(state, order)
     elif tables.scalars[DISPATCH] == IN_TURN:
@@ -163,7 +163,7 @@ def _set_devices(tables: EventTables, state: State) -> None:
 
 
 @uncounted
-def _set_queues(tables: EventTables, state: State) -> None:
+def _set_queues(state: State) -> None:
     """Assign each device its part of lists and heaps; `stop` holds the number of its units."""
     n_units, n_devices = U(len(state.units)), U(len(state.devices))
     first, place, block = ZERO, U(n_above(n_units, n_devices)) * U(PLACES), U(PLACES)

@@ -24,27 +24,31 @@ class GrouperPlacer(LearningPlacer, JointSettings):
     be had: a fully connected network groups the operations, each group gets a device, and measured
     running time is the reward of REINFORCE. The rest is an interpretation:
         * what chooses a group is a colocation class; where memory is short, units that share a
-          weight are in one. Its features are the kind embedding and output shapes of Mirhoseini et
-          al. 2017, shapes as log1p, and ten places each for readers and for what is read, as
-          relative positions;
+          weight are in one. Its features are the kind embedding of Mirhoseini et al. 2017 (kind
+          counts times a learned matrix, 32 columns), its output shapes (25 columns: the first five
+          tensors of five extents, as log(1 + extent), -1 pads), and ten places each for readers and
+          for what is read, as relative positions (difference of numbers / classes, 0 pads);
         * FC(64, ReLU) to a softmax over groups, from which each class draws by itself;
-        * LSTM encoder with attentional decoder over groups. A group's inputs are its rows of the
-          group adjacency in both directions, its kind counts and its output shapes, each row
-          divided by its maximum + 1, as in `hierarchical`;
+        * LSTM encoder over groups, and a decoder that reads the embedding of the device of the
+          group before ("go" at first), with attention v . tanh(W1 memory + W2 state). A linear
+          layer on [state; context] gives the logits. A group's inputs are its members' sums of kind
+          counts and shapes, and its edges to and from each group (kinds + 25 + 2 `groups` columns),
+          each row divided by its maximum + 1, as in `hierarchical`;
         * any group may choose any device; a unit that may not run there goes to its own fastest;
         * each sample has a grouping and a placement of its own, and is one query. Both networks
           take the same advantage: reward -sqrt(time) less a moving average, divided by the moving
-          root mean square of advantages;
+          root mean square of advantages. Both averages start at the first update's mean and have
+          decay 0.9;
         * Adam with a constant rate, gradient norm clipped at 1, entropy bonus on the placer;
-        * times are divided by the problem's reference time; an infeasible placement counts as ten,
-          and so does any slower one;
+        * times are divided by the problem's reference time: the sum of all units' times, each on
+          its fastest device. An infeasible placement counts as ten, and so does any slower one;
         * the homogeneous placements are evaluated first, and nothing is learned from them. The
           result is the best placement evaluated.
 
     `grouper-placer-mi` is our mended form of this reading.
 
     Attributes (besides those of `JointSettings`):
-        groups: number of groups.
+        groups: number of groups to choose from, at most that of colocation classes.
         grouper_hidden: width of the grouper's hidden layer.
         embedding: width of the kind embedding.
         hidden: width of the placer.

@@ -24,17 +24,23 @@ SHAPES = ("raw", "log")
 class Hierarchical(LearningPlacer, JointSettings):
     """A feed-forward grouper and a bidirectional sequence-to-sequence placer, one reward for both.
 
-    "A Hierarchical Model for Device Placement", ICLR 2018. Each op chooses a group by itself; each
-    group's inputs are its rows of the group adjacency in both directions, its kind counts and
-    output shapes, each row divided by its maximum + 1; the placer chooses a device per group. One
+    "A Hierarchical Model for Device Placement", ICLR 2018. Each op chooses a group by itself, by a
+    softmax over groups on one hidden layer of ReLUs. Its inputs are its kind, a column each; its
+    output shapes (25: the first five tensors of five extents, -1 pads); and its neighbours' places
+    (20). A group's inputs are its members' sum of kinds and shapes, and its edges to and from each
+    group (kinds + 25 + 2 `groups` columns), each row divided by its maximum + 1. The placer reads
+    them in the groups' order and chooses a device per group: an LSTM encoder of `hidden` / 2 in
+    each direction, an LSTM decoder of `hidden` that reads the device of the group before, attention
+    v . tanh(W1 memory + W2 state), a linear layer on [state; context], and C * tanh(u / T). One
     grouping and k = 4 placements are sampled per update; reward -sqrt(time); moving-average
-    baseline, decay 0.9; Adam with rate 0.1, gradient norm clipped at 1; C = 5, T = 10. The rate
-    and the raw shapes decide the policies after a few updates; `hierarchical-mi` is our mended
-    form. The result is the best placement evaluated.
+    baseline, decay 0.9; Adam with rate 0.1, gradient norm clipped at 1; C = 5, T = 10. No entropy
+    bonus and no division of advantages. The rate and the raw shapes decide the policies after a few
+    updates; `hierarchical-mi` is our mended form. The result is the best placement evaluated.
 
-    The defaults are those of TensorFlow's ``hierarchical_controller.py`` but for these departures,
-    all of that file except the last two, function by function (paper and code differ in C and T, 5
-    and 10 or 1 and 1, in k, 4 or 1, and in the grouper's non-linearity; ours are the paper's):
+    Where paper and code differ, the defaults are the paper's: C and T are 5 and 10 (code: 1 and 1),
+    k is 4 (code: 1), and the grouper has ReLUs. All else is TensorFlow's
+    ``hierarchical_controller.py`` but for these departures, all of that file except the last two,
+    function by function:
         * ``__init__``: 40 groups are the code's 20 x devices for two devices, on any number of them
           (the paper has 256, which can be set and takes several times as long). Weights are
           PyTorch's first ones; layers and LSTMs have biases, and no forget bias of 1;
@@ -55,9 +61,9 @@ class Hierarchical(LearningPlacer, JointSettings):
         * ``get_placements``: the code keeps the last devices of its groups after step 500, and goes
           on to draw groupings; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
-          time, and an infeasible placement counts as ten, as does any slower one (the code: 100 s).
-          The baseline starts at the first rewards; the code's at sqrt(100 s) would need dozens of
-          updates to forget;
+          time, the sum of all units' times, each on its fastest device. An infeasible placement
+          counts as ten, as does any slower one (the code: 100 s). The baseline starts at the mean
+          of the first rewards; the code's at sqrt(100 s) would need dozens of updates to forget;
         * ``_get_train_ops``: no decay by 0.95 every 50 steps after step 400;
         * ``controller.py``: all units are placed, and one that may not run on its group's device
           goes to its own fastest one. The code places "important" ops only, without those that a
@@ -66,9 +72,9 @@ class Hierarchical(LearningPlacer, JointSettings):
           timed; the homogeneous placements are evaluated, and nothing is learned from them.
 
     Attributes (besides those of `JointSettings`):
-        groups: number of groups.
+        groups: number of groups to choose from, at most that of colocation classes.
         grouper_hidden: width of the grouper's hidden layer.
-        hidden: width of the placer.
+        hidden: width of the placer's decoder; each direction of its encoder has half.
         shapes: output shapes enter ``raw``, as in the code, or as ``log`` (1 + extent).
         placements_per_update: k.
         learning_rate: of Adam.

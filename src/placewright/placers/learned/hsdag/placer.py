@@ -38,10 +38,13 @@ class Hsdag(LearningPlacer, SearchSettings):
     evaluations and 25 updates.
 
     This is the text of the paper. `hsdag-released` is the public code, and `hsdag-corrected` is our
-    mended form. The text differs from the code (github.com/hping666/HSDAG, commit 9d5caf77) in
-    five things: five kinds of features, homogeneous placements count, each step is weighed by its
-    own reward times discount^step, with a discount of 0.99, and a pass groups once. One action is a
-    device for every group of a pass. Groups are not drawn: they follow from the scores of edges.
+    mended form. The text differs from the code (github.com/hping666/HSDAG, commit 9d5caf77) in five
+    things: five kinds of features, homogeneous placements count, each step is weighed by its own
+    reward times discount^step, with a discount of 0.99, and a pass groups once, where the code
+    parses until nothing merges (`parse_rounds` 0). That makes a connected graph one cluster only
+    without dropout, where scores are alike in both directions of an edge; with the code's dropout
+    first policies end with one to eight. One action is a device for every cluster of a pass.
+    Clusters are not drawn: they follow from the scores of edges.
 
     Departures from the code, file by file, in all three:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
@@ -66,12 +69,7 @@ class Hsdag(LearningPlacer, SearchSettings):
           that a group may not use have probability 0, and a unit that may not run on its group's
           device goes with its class to that one's fastest. Episodes go on until the budget ends,
           where the code has 25, and the last one may be shorter.
-        * ``model.py``, ``GPN.forward``: its loop parses until nothing merges; 0 rounds of
-          `parse_rounds` do that. The default is 1, as in the paper's text, also in
-          `hsdag-released`, which departs from the code by it. The loop makes a connected graph one
-          group only without dropout, where scores are alike in both directions of an edge; with the
-          code's dropout first policies end with one to eight groups. Graphs without edges, on which
-          the code fails, are taken.
+        * ``model.py``, ``GPN.forward``: graphs without edges, on which the code fails, are taken.
         * ``layer.py``, ``pool.py``, ``layers/gcn_conv.py``: none; communities are found without
           the loop over them.
         * ``config.py``: the number of kinds is that of the graph, not 16.
@@ -92,18 +90,18 @@ class Hsdag(LearningPlacer, SearchSettings):
         dropout: while sampling and learning, in [0, 1).
         max_nodes: limit on nodes of the network; 0 sets none.
         weights_as_nodes: weights, inputs and outputs stay nodes after coarsening.
-        features: ``released`` (kinds, raw group index) or ``paper`` (kinds, degrees, fractal
-            dimension, sinusoidal index, output shape).
+        features: ``released`` (kinds, raw group index) or ``paper`` (kinds, one-hot degrees in 18
+            columns, fractal dimension, sinusoidal index in 16, output shape in 4).
         normalised_features: every feature with mean 0 and deviation 1; shapes as logarithms.
         without_output_shape: ablation.
         without_node_id: ablation, leaves the index out.
         without_degrees: ablation.
         without_fractal_dimension: ablation.
         without_grouping: ablation, each node of the coarse graph is placed on its own.
-        parse_rounds: rounds of grouping; 0 repeats until nothing merges.
+        parse_rounds: rounds of parsing into clusters; 0 repeats until nothing merges.
         steps: placements per episode, which has one update; a multiple of `draws`.
         draws: placements that are drawn from each pass through the network.
-        accumulate: nodes add their group's embedding to their state after each pass.
+        accumulate: nodes add their cluster's embedding to their state after each pass.
         homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
             and never returned.
         returns: the weight of a step: ``shared`` (one discounted sum for all), ``own`` (its reward
@@ -113,7 +111,7 @@ class Hsdag(LearningPlacer, SearchSettings):
         baseline: subtract the moving average of past returns.
         normalised_advantages: divide the advantages by their root mean square in the episode.
         baseline_decay: of the moving average.
-        entropy_weight: of the mean entropy of a group's device, in the loss.
+        entropy_weight: of the mean entropy of a cluster's device, in the loss.
         learning_rate: of Adam.
         clip_norm: largest global norm of a gradient; 0 sets no limit.
         policy: file of a trained policy to start from; "" starts from scratch.
@@ -219,11 +217,11 @@ class HsdagReleased(Hsdag):
     """The public code of HSDAG: github.com/hping666/HSDAG, commit 9d5caf77.
 
     Its network gives the code's outputs from the code's weights, and its training gives the code's
-    updates (tests hold both to 1e-5, without dropout and with the code's loop, `parse_rounds` 0).
-    Homogeneous placements are failures, and it never returns
-    one. One discounted sum weighs all steps of an episode. Departures: those from the code that the
-    docstring of `hsdag` lists, file by file. It changes these settings of `hsdag`:
+    updates (tests hold both to 1e-5, without dropout). Homogeneous placements are failures, and it
+    never returns one. One discounted sum weighs all steps of an episode. Departures: those from the
+    code that the docstring of `hsdag` lists, file by file. It changes these settings of `hsdag`:
         * `features` released: kinds and the raw group index;
+        * `parse_rounds` 0: a pass parses until nothing merges;
         * `homogeneous` and `homogeneous_starts` false;
         * `returns` shared with `discount` 0.95.
     """
@@ -231,6 +229,7 @@ class HsdagReleased(Hsdag):
     name: ClassVar[str] = "hsdag-released"
 
     features: str = "released"
+    parse_rounds: int = 0
     homogeneous: bool = False
     homogeneous_starts: bool = False
     returns: str = "shared"

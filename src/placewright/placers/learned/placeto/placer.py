@@ -42,6 +42,11 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     discount 1; every intermediate time is a query and is counted. REINFORCE with an entropy bonus.
     The result is the best placement evaluated, the intermediate ones included.
 
+    A node's row has d = 4 + 2 n_devices columns: its seconds on each device, divided by the largest
+    of all nodes and devices (0 where it cannot run); its output bytes, divided by the largest;
+    whether it is done; whether it is the current one; its start time, less the current one's and
+    divided by the largest; and the one-hot device that it has now.
+
     As in the code, file by file:
         * ``nn_primitives.py``, ``mp_progressive_nn.py``: node transform; 8 rounds of messages
           in each direction (its ``radial_mp``; without that it passes messages once, in topological
@@ -60,8 +65,10 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           evaluations (`normalised=false` and `entropy_weight=1` bring it back);
         * at most 64 groups: co-location groups, then neighbours merged (the code merges too, to a
           number that its users give, in a file that is not public). Here they are the fixpoint of
-          Mirhoseini et al. 2017, or chains of units where it leaves fewer than 16; then the
-          cheapest group joins the neighbour that it shares most bytes with. No merge may leave a
+          Mirhoseini et al. 2017 (a group joins the one group that reads it, until none has a single
+          reader), or, where it leaves fewer than 16, chains (a unit joins its only reader if that
+          reads nothing else). Then the group with the smallest mean time over devices joins the
+          neighbour that it shares most bytes with. No merge may leave a
           group without a common device, or fill more than a quarter of every device that it may
           use. Where memory is short, units that share a weight stay together. The code sorts its
           groups and fails on a cycle, so a merge that would close one is refused here, and groups
@@ -72,8 +79,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           of groups before any merge. The backward ops of a group, with its update, are a node of
           their own there, which has the group's device and is not visited. If edges still close a
           cycle, those against the order (forward, then backward reversed) are left out;
-        * times are divided by the problem's reference time; run time has a column per device, since
-          costs are a matrix here: d = 4 + 2 n_devices;
+        * times are divided by the problem's reference time: the sum of all units' times, each on
+          its fastest device. Run time has a column per device, since costs are a matrix here;
         * the entropy weight falls linearly to 0. The code can do so, and by default keeps
           the weight. Episodes over which it and the learning rate fall follow from the budget;
         * each episode has an update. The code sums gradients over 4 to 8 workers, each with a first
@@ -92,8 +99,9 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           the group is named after;
         * ablations: `embedding=partition` is the code's ``no_msg_passing``, whose aggregations read
           the features themselves; here they read the transformed ones, twice side by side.
-          `embedding=sum` is the paper's aggregator of all nodes; the code's ``agg_msgs`` adds them
-          up after the messages, and leaves out the current node's own row. `reward=terminal` is
+          `embedding=sum` is the paper's aggregator of all nodes: all but the current one in one
+          sum, without messages. The code's ``agg_msgs`` adds them up after the messages, and leaves
+          out the current node's own row. `reward=terminal` is
           ``one_shot_episodic_rew``, which times the last placement only and starts with all nodes
           on the first device; here every placement is timed and the start is the random one;
         * `aggregation=mean` averages messages and nodes: `placeto-mean` has it. The code's

@@ -39,14 +39,17 @@ class Post(LearningPlacer, SearchSettings):
           that the paper is recalled to use, ten steps on a ratio over all groups lead 1,680 nats
           away (median of 45 runs), and every group is deterministic after the first update;
         * beta doubles above 1.5 x the target and halves below it / 1.5 (adaptive-KL PPO);
-        * groups: the co-location fixpoint of Mirhoseini et al. 2017, or chains of units where it
-          leaves fewer than 16; then the cheapest group joins the neighbour that it shares most
+        * groups: the co-location fixpoint of Mirhoseini et al. 2017 (a group joins the one group
+          that reads it, until none has a single reader). Where that leaves fewer than 16 groups,
+          chains of units instead (a unit joins its only reader if that reads nothing else). Then
+          the group with the smallest mean time over devices joins the neighbour that it shares most
           bytes with, to at most `groups`. No merge may leave a group without a common device, or
           fill more than a quarter of every device that it may use. Where memory is short, units
           that share a weight stay together. A unit that may not run on its group's device goes to
           its own fastest one;
-        * times are divided by the problem's reference time, so that learning rates have a scale;
-          an infeasible placement counts as ten of these, and so does any slower one;
+        * times are divided by the problem's reference time, so that learning rates have a scale:
+          the sum of all units' times, each on its fastest device. An infeasible placement counts as
+          ten of these, and so does any slower one;
         * one process, and a placement is one query: no training steps are timed and dropped;
         * epsilon falls linearly to 0 over the evaluation budget (over `horizon` without one);
         * u = 0 gives each group's allowed devices equal probability; forbidden ones have none; no
@@ -55,7 +58,7 @@ class Post(LearningPlacer, SearchSettings):
         * N, K, the rates and the KL target are from memory: we had no copy of the paper to check.
 
     Attributes (besides those of `SearchSettings`):
-        groups: largest number of groups M.
+        groups: largest number of groups M; there are as many as fewer merges leave.
         ppo_every: K.
         ce_every: N.
         elite: share of the last N samples that the cross-entropy step keeps, with all that tie.

@@ -24,27 +24,33 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
     """LSTM encoder and attentional LSTM decoder over co-located groups, learned by REINFORCE.
 
     "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972.
-    Ops are grouped to the published fixpoint. A group's inputs are the sum of its ops' kind
-    embeddings, its output shapes, and which groups read it and which it reads. The decoder takes
-    one group a step, in topological order; it reads the device of the group before, and attends to
-    all encoder states by v . tanh(W1 memory + W2 state). Reward -sqrt(time), moving-average
-    baseline, Adam with the constant rate 0.1, gradient norm clipped at 1. At this rate the policy
-    is decided after a few updates; `seq2seq-entropy` is the form with a smaller rate and an entropy
-    bonus. The result is the best placement evaluated.
+    Ops are grouped to the published fixpoint: a group joins the one group that reads it, until none
+    has a single reader. A group's inputs are the sum of its ops' kind embeddings (`embedding`
+    columns), its output shapes (25: five tensors of five extents), and which groups read it and
+    which it reads (0 or 1, two columns per group). The decoder takes one group a step, in
+    topological order. It reads the embedding of the device of the group before ("go" at first), and
+    attends to all encoder states by v . tanh(W1 memory + W2 state). A linear layer on [state;
+    context] gives a score u per device, and C * tanh(u / T) its logit. Reward -sqrt(time), moving-
+    average baseline, Adam with the constant rate 0.1, gradient norm clipped at 1. At this rate the
+    policy is decided after a few updates; `seq2seq-entropy` is the form with a smaller rate and an
+    entropy bonus. The result is the best placement evaluated.
 
     The paper has no public code. Departures from it, and what it leaves open:
-        * hidden 64 (the width is not stated), embedding 32, 10 samples per update, decay 0.9;
-        * times are divided by the problem's reference time; an infeasible placement counts as ten,
-          and so does any slower one;
-        * output shapes are one row of a group, kinds are counted and embedded as their sum; shapes
-          enter as log1p;
+        * hidden 64 (the width is not stated), embedding 32, 10 samples per update. The baseline
+          starts as the mean of the first rewards, and has decay 0.9;
+        * times are divided by the problem's reference time: the sum of all units' times, each on
+          its fastest device. An infeasible placement counts as ten, and so does any slower one;
+        * output shapes are one row of a group, of the first five tensors that leave it, as
+          log(1 + extent), padded with -1; kinds are counted and embedded as their sum;
         * the rules by hand for LSTM steps and ConvNet branches are left out;
         * forward graphs with one output would collapse to one group: if the fixpoint leaves fewer
-          than 16, chains are merged only, which keeps branches (`grouping.colocation_grouping`);
+          than 16, chains are merged only, which keeps branches (a unit joins its only reader if
+          that reads nothing else);
         * at most 128 groups (the paper's models have 83 to 280), since attention needs memory with
-          their square: the cheapest joins the neighbour that it shares most bytes with. No merge
-          may leave a group without a common device, or fill more than a quarter of every device
-          that it may use. Where memory is short, units that share a weight stay together;
+          their square: the group with the smallest mean time over devices joins the neighbour that
+          it shares most bytes with. No merge may leave a group without a common device, or fill
+          more than a quarter of every device that it may use. Where memory is short, units that
+          share a weight stay together;
         * devices that a group may not use have probability 0, and a unit that may not run on its
           group's device goes to its own fastest one;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;

@@ -38,7 +38,7 @@ class SearchSettings:
     Attributes:
         homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
         updates: False samples from the untrained policy only: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never.
+        patience: stop after so many evaluations without improvement; 0 never stops early.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
