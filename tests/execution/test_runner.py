@@ -87,6 +87,34 @@ def test_an_error_in_a_worker_names_the_segment() -> None:
             use()
 
 
+def test_an_input_that_cannot_be_sent_fails_its_request_only() -> None:
+    """Such as a card whose memory is full for a while: the runner serves the next request."""
+
+    class Card(Adding):
+        is_full = True
+
+        def has_own_memory(self, device: Device) -> bool:
+            return True
+
+        def move(self, tensor: Any, source: Device | None, destination: Device | None) -> Any:
+            if self.is_full:
+                raise MemoryError("out of memory")
+            return tensor
+
+        def arrived(self, tensor: Any) -> None:
+            pass
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Card(graph)
+    with ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES) as runner:
+        with pytest.raises(RuntimeFailure, match="input could not be sent to its device: out of"):
+            runner.run([np.float64(0)])
+        failed, *_ = runner.outcomes([[np.float64(0)]])
+        assert isinstance(failed, RuntimeFailure)
+        model.is_full = False
+        assert [float(v) for v in runner.run([np.float64(1)]).outputs] == expected(graph, 1.0)
+
+
 def test_many_threads_call_one_runner() -> None:
     """As many requests are under way as may be in flight, and every caller gets its own answer."""
     graph = layered([(0, 1), (0, 2), (1, 3), (2, 3)], 4)

@@ -352,7 +352,14 @@ class ConcurrentRunner:
             draw=draw,
         )
         self._under_way[request.number] = request
-        self._tensors.send_inputs(request)
+        try:
+            self._tensors.send_inputs(request)
+        except Exception as cause:  # such as a card without free memory; libraries raise any type
+            error = RuntimeFailure(f"an input could not be sent to its device: {cause}")
+            error.__cause__ = cause
+            request.fail(error, running=False)
+            finished.put(request)
+            return request
         for device, turns in enumerate(self._turns):
             if turns and self._needs[turns[0]] == 0:
                 self._queues[self._members.serving(device, request.number)].put(request)
