@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 from cli.runner import InProcess
+from pydantic import BaseModel
 from support.comparisons import DENSE, SPARSE, SPLIT, comparison, device, part
 
 from placewright.core.placement import Placement
 from placewright.errors import FileFormatError
 from placewright.profiling.catalogue import speed_interval
 from placewright.simulation.model import Simulator
+from placewright.suites.llm_ab import documents
 from placewright.suites.llm_ab.costs import (
     Constants,
     NotExpressible,
@@ -23,6 +26,9 @@ from placewright.suites.llm_ab.costs import (
     seconds_of,
 )
 from placewright.suites.llm_ab.documents import (
+    Heads,
+    Latent,
+    Linear,
     PublishedComparison,
     Shapes,
     language_model,
@@ -260,3 +266,30 @@ def test_ranges_of_the_catalogue_are_those_of_the_results() -> None:
         assert (low, high) == (round(own["low"], 3), round(own["high"], 3))
         assert own["held_out"] >= 0.9 * own["options"]
     assert speed_interval("vllm", "decode") is None
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "published-comparisons.md"
+
+
+def test_the_file_of_the_page_is_predicted_as_a_whole(tmp_path: Path, cli: InProcess) -> None:
+    """Half of the layers on the card are faster than none."""
+    example = PAGE.read_text().partition("```json\n")[2].partition("```")[0]
+    (tmp_path / "rows.json").write_text(example)
+    answer = cli("bench", "llm-ab", "--data", "rows.json", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    (row,) = json.loads((tmp_path / "llm-ab.json").read_text())["rows"]
+    assert row["winner"] == "B"
+
+
+def test_the_page_names_every_key() -> None:
+    """In the example or in a table; sizes of other kinds of attention are those of their papers."""
+    page, models = PAGE.read_text(), vars(documents).values()
+    read = [each for each in models if inspect.isclass(each) and issubclass(each, BaseModel)]
+    fields = [
+        field.alias or name
+        for each in read
+        if each not in (Latent, Heads, Linear)
+        for name, field in each.model_fields.items()
+    ]
+    assert {"engine", "graph_splits", "from"} <= set(fields)
+    assert [key for key in fields if f'"{key}"' not in page and f"`{key}`" not in page] == []

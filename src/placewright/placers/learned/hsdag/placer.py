@@ -37,14 +37,23 @@ class Hsdag(LearningPlacer, SearchSettings):
     device per group; policy gradient (`algorithm`). 25 episodes of 20 steps in the paper: 500
     evaluations and 25 updates.
 
-    This is the text of the paper. `hsdag-released` is the public code, and `hsdag-corrected` is our
-    mended form. The text differs from the code (github.com/hping666/HSDAG, commit 9d5caf77) in five
-    things: five kinds of features, homogeneous placements count, each step is weighed by its own
-    reward times discount^step, with a discount of 0.99, and a pass groups once, where the code
-    parses until nothing merges (`parse_rounds` 0). That makes a connected graph one cluster only
-    without dropout, where scores are alike in both directions of an edge; with the code's dropout
-    first policies end with one to eight. One action is a device for every cluster of a pass.
-    Clusters are not drawn: they follow from the scores of edges.
+    `hsdag` follows the paper's text, which we know from summaries. `hsdag-released` is the public
+    code (github.com/hping666/HSDAG, commit 9d5caf77), and `hsdag-corrected` our mended form. The
+    text differs from the code in five things:
+        * features: it has five kinds, the code two;
+        * homogeneous placements count; in the code they are failures;
+        * the weight of a step is its own reward times discount^step, in the code one sum for all;
+        * the discount is 0.99, ``gamma`` of ``config.py``, which the code does not use: it has
+          0.95;
+        * a pass parses once, the code until nothing merges. The code's way gives one cluster per
+          connected graph if there is no dropout: scores are alike then in both directions of an
+          edge. With its dropout, untrained policies give one to eight.
+
+    A group is what coarsening makes of nodes; a cluster is groups that a pass merges. One action is
+    a device for every cluster. Clusters are not drawn: they follow from the scores of edges, which
+    learn since they scale the cluster's embedding. A node's row has its members' shares of each
+    kind, one-hot degrees in 18 columns, fractal dimension, index in 16 and shape in 4; or kinds and
+    index for the code. The result is the best placement evaluated.
 
     Departures from the code, file by file, in all three:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
@@ -52,23 +61,27 @@ class Hsdag(LearningPlacer, SearchSettings):
           half-precision weights and for constants that the file computes, which are one weight
           here: the ops of moe have the code's groups, and two groups of constants are missing.
           Constants inside the body of a loop are a node here, and operators that the reader folds
-          are none. Nodes are visited in another order (weights first), which the index of a group
-          shows.
-        * ``main.py``, ``merge_operations``: same groups; colocation classes stay together, and no
-          group may fill more than a quarter of every device that it may use. Where memory is short,
-          units that share a weight stay together.
+          have no node. Nodes are visited in another order (weights first), which the index of a
+          group shows.
+        * ``main.py``, ``merge_operations``: same groups; colocation classes stay together, and a
+          group needs a device that all its units may use, and a quarter of which holds its weights.
+          Clusters have no such limit. If some device cannot keep all weights, units that share a
+          weight stay together, where a device can hold them.
         * ``main.py``, ``pre_process``: the mean of kinds is over all members of a group. The code
           leaves out those that it meets after the group's last node.
         * ``main.py``, ``sim_runtime``: the evaluator times placements; homogeneous means that all
           units share a device, wherever constants are, on any number of devices (the code has two).
-          If all placements fail, there is no answer; the code returns one of them.
+          The device of a cluster of constants has no effect, but its log-probability counts. A
+          failure has latency 1e10, as in the code. If all placements fail, there is no answer; the
+          code returns one of them.
         * ``main.py``, ``train``: rewards are reference time / latency instead of 1 / seconds (the
-          reference time is the sum of all units' times, each on its fastest device). Adam does not
-          notice, but before the first placement that counts: failures then have gradients so small
-          that they teach less here. Probabilities are not clamped to 1.2e-7 from 0 and 1. Devices
-          that a group may not use have probability 0, and a unit that may not run on its group's
-          device goes with its class to that one's fastest. Episodes go on until the budget ends,
-          where the code has 25, and the last one may be shorter.
+          reference time is the sum of all units' times, each on its fastest device). Adam's steps
+          do not depend on this scale, except until a first placement counts: gradients are so small
+          then that Adam's epsilon outweighs them, here more than in the code. Probabilities are not
+          clamped to 1.2e-7 from 0 and 1. Devices that a cluster may not use have probability 0. If
+          its groups have no common device, it may choose those of any; units that cannot run there
+          go, with their colocation class, to the class's fastest device. Episodes go on until the
+          budget ends, where the code has 25; the last one may be shorter, and still has an update.
         * ``model.py``, ``GPN.forward``: graphs without edges, on which the code fails, are taken.
         * ``layer.py``, ``pool.py``, ``layers/gcn_conv.py``: none; communities are found without
           the loop over them.
@@ -76,22 +89,24 @@ class Hsdag(LearningPlacer, SearchSettings):
 
     Departures from the text, and what it leaves open:
         * ``nfd.py`` of the code gives the fractal dimension, which the released ``main.py`` leaves
-          unused. It takes nodes that cannot be reached for one more radius, of 1.8e308 steps; here
-          they are left out;
-        * a group's output shape is that of its largest output, padded to four extents (a line of
-          ``main.py`` that is commented out has that of one member); the index has 16 sinusoids;
-        * weights have no shape in our graphs, so their output shape is their number of bytes;
-        * the paper does not say how degrees beyond 8 are encoded: as 8;
-        * equations were read in summaries only; the discount of 0.99 is ``config.py``'s ``gamma``;
-        * the homogeneous placements are evaluated first, and nothing is learned from them.
+          unused. It counts nodes along the directed edges of the coarse graph, without the node
+          itself. In the code, nodes that cannot be reached are 1.8e308 steps away; here they are
+          left out;
+        * a group's output shape is that of its largest output, padded to four extents, as raw
+          numbers (a line of ``main.py`` that is commented out has that of one member);
+        * weights have no shape in our graphs, so their output shape is their number of bytes, and
+          they count as outputs of so many elements;
+        * the paper does not say how degrees beyond 8 are encoded: here they count as 8;
+        * the homogeneous placements are evaluated first (not in `hsdag-released`). They count as
+          queries, and nothing is learned from them.
 
     Attributes (besides those of `SearchSettings`):
         hidden: width of the network.
         dropout: while sampling and learning, in [0, 1).
         max_nodes: limit on nodes of the network; 0 sets none.
         weights_as_nodes: weights, inputs and outputs stay nodes after coarsening.
-        features: ``released`` (kinds, raw group index) or ``paper`` (kinds, one-hot degrees in 18
-            columns, fractal dimension, sinusoidal index in 16, output shape in 4).
+        features: ``released`` (kinds, raw group index) or ``paper`` (kinds, degrees, fractal
+            dimension, sinusoidal index, output shape).
         normalised_features: every feature with mean 0 and deviation 1; shapes as logarithms.
         without_output_shape: ablation.
         without_node_id: ablation, leaves the index out.
@@ -101,17 +116,19 @@ class Hsdag(LearningPlacer, SearchSettings):
         parse_rounds: rounds of parsing into clusters; 0 repeats until nothing merges.
         steps: placements per episode, which has one update; a multiple of `draws`.
         draws: placements that are drawn from each pass through the network.
-        accumulate: nodes add their cluster's embedding to their state after each pass.
+        accumulate: nodes add their cluster's embedding to their state after each pass; an episode
+            starts from the features again.
         homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
             and never returned.
         returns: the weight of a step: ``shared`` (one discounted sum for all), ``own`` (its reward
             times discount^step) or ``following`` (its reward and the discounted later ones). In the
             sum for all, the last reward counts whole, and each earlier one `discount` times less.
         discount: of rewards, in [0, 1].
-        baseline: subtract the moving average of past returns.
+        baseline: subtract the moving average of past episodes' mean returns (in the first one, of
+            its own mean).
         normalised_advantages: divide the advantages by their root mean square in the episode.
         baseline_decay: of the moving average.
-        entropy_weight: of the mean entropy of a cluster's device, in the loss.
+        entropy_weight: of the mean entropy of a cluster's device, summed over steps, in the loss.
         learning_rate: of Adam.
         clip_norm: largest global norm of a gradient; 0 sets no limit.
         policy: file of a trained policy to start from; "" starts from scratch.
@@ -244,7 +261,7 @@ class HsdagCorrected(Hsdag):
     `baseline`, and a step's own reward as its weight (`returns` following with `discount` 0). No
     other change makes a difference there, and none harms. It changes these settings of `hsdag`:
         * `baseline`, `normalised_advantages`, `returns` following with `discount` 0;
-        * `normalised_features`; `accumulate` false: all episodes start from the features;
+        * `normalised_features`; `accumulate` false: all passes start from the features;
         * `steps` 10 with 5 `draws` from each pass; `entropy_weight` 0.03; `clip_norm` 1;
         * `max_nodes` 1,024. If coarsening leaves more, nodes without units are left out, and then
           the cheapest groups join the neighbours that they share most bytes with.

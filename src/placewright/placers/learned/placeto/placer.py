@@ -34,67 +34,74 @@ from placewright.placers.shared_weights import with_shared_weights_tied
 
 @dataclass(frozen=True, kw_only=True)
 class PlacetoPlacer(LearningPlacer, SearchSettings):
-    """Visit each node once an episode and choose its device; the reward is the time saved.
+    """Visit each group once an episode and choose its device; the reward is the time saved.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",
-    NeurIPS 2019, and its code (aravic/generalizable-device-placement). State: the graph with the
-    whole current placement and a pointer to one node. Reward r_t = time(s_t) - time(s_{t+1}),
-    discount 1; every intermediate time is a query and is counted. REINFORCE with an entropy bonus.
-    The result is the best placement evaluated, the intermediate ones included.
+    NeurIPS 2019, and its code (aravic/generalizable-device-placement). State: the graph of groups
+    with the whole current placement and a pointer to one node. Reward r_t = time(s_t) -
+    time(s_{t+1}), discount 1. REINFORCE with an entropy bonus. An episode takes a query for its
+    first placement, in each episode again, and one for each group. The result is the best placement
+    evaluated, the intermediate ones included.
 
-    A node's row has d = 4 + 2 n_devices columns: its seconds on each device, divided by the largest
-    of all nodes and devices (0 where it cannot run); its output bytes, divided by the largest;
-    whether it is done; whether it is the current one; its start time, less the current one's and
-    divided by the largest; and the one-hot device that it has now.
+    A node is a group; in a training step it is a group's forward ops or the others (below). Its row
+    has d = 4 + 2 n_devices columns: its seconds on each device, divided by the largest of all nodes
+    and devices (0 where it cannot run); the bytes of all tensors that its units make, divided by
+    the largest; whether it is done; whether it is the current one; its start time, less the current
+    one's, then divided by the largest (earlier nodes may be below -1); and the one-hot device that
+    it has now. Start times come from the simulator and are no queries. Outside the execution model
+    ``event``, and for infeasible placements, they are longest paths.
 
     As in the code, file by file:
-        * ``nn_primitives.py``, ``mp_progressive_nn.py``: node transform; 8 rounds of messages
-          in each direction (its ``radial_mp``; without that it passes messages once, in topological
-          order); aggregators with a hidden layer and a ReLU behind every layer, over ancestors,
-          descendants and the rest (its ``tri_agg``); classifier [16 d, 8 d]; Glorot weights, zero
-          biases;
-        * ``progressive_placer.py``: all episodes start from one random placement; the baseline
-          is the mean return at the same step over the last 10 episodes, the current one included;
-        * ``rl_agent.py``, ``hyperparameters.txt``: Adam from 1e-3 linearly to 1e-4, gradient norm
-          at most 1.25.
+        * ``nn_primitives.py``, ``mp_progressive_nn.py``: node transform; 8 rounds of messages in
+          each direction, with the same weights in each round (its ``radial_mp``; without that it
+          passes messages once, in topological order); aggregators with a hidden layer and a ReLU
+          behind every layer, over ancestors, descendants and the rest (its ``tri_agg``); classifier
+          [16 d, 8 d]; Glorot weights, zero biases;
+        * ``progressive_placer.py``: all episodes start from one random placement, which may break a
+          memory limit; the baseline is the mean return at the same step over the last 10 episodes
+          (``hyperparameters.txt``; the code's default is 1,000), the current one included. So the
+          first episode has advantage 0, and only the entropy bonus acts;
+        * ``rl_agent.py``, ``hyperparameters.txt``: Adam from 1e-3 linearly to 1e-4 (the code's
+          default is constant), gradient norm at most 1.25.
 
     Departures:
-        * advantages are divided by their root mean square over the remembered episodes, and the
-          first entropy weight is 0.3. The code has 1.0 beside returns in seconds. Beside returns in
-          relative time that weight keeps the policy uniform: 1.0972 nats of 1.0986 after 5,000
-          evaluations (`normalised=false` and `entropy_weight=1` bring it back);
-        * at most 64 groups: co-location groups, then neighbours merged (the code merges too, to a
-          number that its users give, in a file that is not public). Here they are the fixpoint of
-          Mirhoseini et al. 2017 (a group joins the one group that reads it, until none has a single
-          reader), or, where it leaves fewer than 16, chains (a unit joins its only reader if that
-          reads nothing else). Then the group with the smallest mean time over devices joins the
-          neighbour that it shares most bytes with. No merge may leave a
-          group without a common device, or fill more than a quarter of every device that it may
-          use. Where memory is short, units that share a weight stay together. The code sorts its
-          groups and fails on a cycle, so a merge that would close one is refused here, and groups
-          are visited in topological order;
-        * devices that a group may not use have probability 0, and a unit that may not run on its
-          group's device goes to its own fastest one. The code has no such constraints;
-        * a training step's backward ops keep the device of their forward ops, which closes cycles
-          of groups before any merge. The backward ops of a group, with its update, are a node of
-          their own there, which has the group's device and is not visited. If edges still close a
-          cycle, those against the order (forward, then backward reversed) are left out;
+        * advantages are divided by the root mean square of the remembered returns' deviations from
+          the baseline, over all steps, and the first entropy weight is 0.3. The code uses 1.0 with
+          returns in seconds. With returns in relative time, 1.0 keeps the policy uniform: 1.0972
+          nats of 1.0986 after 5,000 evaluations (`normalised=false` and `entropy_weight=1` bring
+          it back);
+        * groups merge until there are 64: co-location groups, then neighbours merged (the code
+          merges too, to a number that its users give, in a file that is not public). Here they are
+          the fixpoint of Mirhoseini et al. 2017 (a group joins the one group that reads it, until
+          none has a single reader), or, where it leaves fewer than 16, chains (a unit joins its
+          only reader if that reads no other unit). Then the group with the smallest mean time over
+          devices joins the neighbour that it shares most bytes with, or the next one if that is
+          refused. A merged group needs a device that all its units may use, and a quarter of which
+          holds its weights. If some device cannot keep all weights, units that share a weight stay
+          together, where a device can hold them. The code sorts its groups and fails on a cycle, so
+          a merge that would close one is refused here, and groups are visited in topological order;
+        * devices that a group may not use have probability 0. The code has no such constraints;
+        * in a training step, the backward ops of a group and its update are a node of their own. It
+          has the group's device and is not visited: backward ops keep the device of their forward
+          ops, which closes cycles of groups before any merge. If edges still close a cycle, those
+          against the order (forward nodes, then the others in reverse) are left out;
         * times are divided by the problem's reference time: the sum of all units' times, each on
           its fastest device. Run time has a column per device, since costs are a matrix here;
         * the entropy weight falls linearly to 0. The code can do so, and by default keeps
           the weight. Episodes over which it and the learning rate fall follow from the budget;
-        * each episode has an update. The code sums gradients over 4 to 8 workers, each with a first
-          placement of its own, and averages their baselines; a budget of 500 evaluations is only
-          some eight episodes of 64 nodes;
-        * the loss is divided by the steps of an episode. The largest gradient norm is 1.25 then
-          for long and short episodes alike; Adam's steps do not depend on the factor;
+        * each whole episode has an update; in a training over graphs with workers, eight have one
+          together. The code sums gradients over 4 to 8 workers, each with a first placement of its
+          own, and averages their baselines; a budget of 500 evaluations is only seven episodes of
+          64 groups;
+        * the loss is divided by the steps of an episode, so that the limit of 1.25 does not depend
+          on its length; Adam's steps do not depend on the factor;
         * the entropy is exact (the code adds 1e-3 to probabilities inside the logarithm);
         * infeasible placements take ten reference times, and so does any slower one, in place of
           2 s per GB above the limit and at most 10 s in all; memory is no feature;
-        * no episode is drawn by argmax for evaluation; only a policy from a file first places by
-          argmax, which is one query, from the random placement of its episodes;
+        * no episode is drawn by argmax for evaluation, but a policy from a file first places once
+          by argmax, from the random placement of its episodes: one query;
         * rewards are the paper's. The code's branch for them stops with a type error, and its
-          switch ``use_min_runtime`` makes a step's return the fall to the best time after it;
+          switch ``use_min_runtime`` makes a step's return the fall to the best later time;
         * the start time of a group is that of its first unit; the code's is that of the one op that
           the group is named after;
         * ablations: `embedding=partition` is the code's ``no_msg_passing``, whose aggregations read
@@ -107,17 +114,17 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         * `aggregation=mean` averages messages and nodes: `placeto-mean` has it. The code's
           ``normalize_aggs`` averages the nodes of each relation and adds up messages. The default
           is the published sum;
-        * outside the execution model ``event``, and for infeasible placements, start times are
-          longest paths;
-        * the homogeneous placements are evaluated first, and nothing is learned from them.
+        * the homogeneous placements are evaluated first. They count as queries, and nothing is
+          learned from them.
 
     Attributes (besides those of `SearchSettings`):
-        groups: largest number of groups.
+        groups: number of groups at which merging stops. There are fewer if the graph has fewer,
+            and more if the rest may not merge.
         rounds: of message passing.
         reward: ``intermediate`` pays each step the fall in time; ``terminal`` pays every step the
-            fall over the episode (ablation; as many placements are timed as else).
+            fall over the episode (ablation; no fewer placements are timed).
         embedding: ``messages`` passes messages; ``partition`` adds up ancestors, descendants and
-            the rest without them, ``sum`` all nodes alike (ablations).
+            the rest without them, ``sum`` all other nodes in one sum (ablations).
         aggregation: ``sum`` adds up messages and the nodes of each relation, as published; ``mean``
             divides by how many they are, so that what a policy sees does not grow with the graph.
         learning_rate: first of Adam.

@@ -30,46 +30,52 @@ class Post(LearningPlacer, SearchSettings):
     ascent on the PPO objective (Eq. 11) over the last K; if n mod N = 0, the closed form of the
     cross-entropy minimum over the best `elite` of the last N (Eq. 10), then every group is mixed
     with the uniform distribution, f <- (1 - epsilon) f + epsilon / D. The advantage of a sample is
-    b - T, where b is the mean of all times so far. The result is the best placement evaluated.
+    b - T, where b is the mean of the times of all samples so far, those of this update included. A
+    placement that is drawn again is a query again. The result is the best placement evaluated.
 
-    The paper's code could not be had. Departures from the paper, and what it leaves open:
+    The paper's code and text could not be had. From reviews: the structure of Algorithm 1, an elite
+    of a tenth, ten gradient steps, 2,400 samples. From memory: N, K, the learning rate, epsilon and
+    its fall, beta, the KL target, Eq. 10 and 11. Ours: 128 groups. Departures, and what is open:
         * every PPO update keeps KL(old || new) of the joint distribution at or below
-          2 x `kl_target`. Its gradient steps are taken again with half the learning rate until they
-          do, and the rate may double again after an update that held at once. With the rate of 1
-          that the paper is recalled to use, ten steps on a ratio over all groups lead 1,680 nats
-          away (median of 45 runs), and every group is deterministic after the first update;
+          2 x `kl_target`. If an update would go further, its gradient steps are repeated with half
+          the rate, and the rate may double again after an update that held at once. With the rate
+          of 1, ten steps on a ratio over all groups lead 1,680 nats away (median of 45 runs), and
+          every group is deterministic after the first update. An update that no rate holds is left
+          out;
         * beta doubles above 1.5 x the target and halves below it / 1.5 (adaptive-KL PPO);
         * groups: the co-location fixpoint of Mirhoseini et al. 2017 (a group joins the one group
           that reads it, until none has a single reader). Where that leaves fewer than 16 groups,
-          chains of units instead (a unit joins its only reader if that reads nothing else). Then
+          chains of units instead (a unit joins its only reader if that reads no other unit). Then
           the group with the smallest mean time over devices joins the neighbour that it shares most
-          bytes with, to at most `groups`. No merge may leave a group without a common device, or
-          fill more than a quarter of every device that it may use. Where memory is short, units
-          that share a weight stay together. A unit that may not run on its group's device goes to
-          its own fastest one;
+          bytes with, or the next one if that is refused. A merged group needs a device that all its
+          units may use, and a quarter of which holds its weights. If some device cannot keep all
+          weights, units that share a weight stay together, where a device can hold them;
         * times are divided by the problem's reference time, so that learning rates have a scale:
           the sum of all units' times, each on its fastest device. An infeasible placement counts as
           ten of these, and so does any slower one;
-        * one process, and a placement is one query: no training steps are timed and dropped;
+        * one process. The paper times a few training steps of a placement and drops the first; here
+          a query gives one time;
         * epsilon falls linearly to 0 over the evaluation budget (over `horizon` without one);
         * u = 0 gives each group's allowed devices equal probability; forbidden ones have none; no
           allowed device falls below a probability of 1e-12;
-        * the first placements evaluated are the homogeneous ones, from which nothing is learned;
-        * N, K, the rates and the KL target are from memory: we had no copy of the paper to check.
+        * the homogeneous placements are evaluated first. They count as queries, and nothing is
+          learned from them.
 
     Attributes (besides those of `SearchSettings`):
-        groups: largest number of groups M; there are as many as fewer merges leave.
+        groups: number of groups M at which merging stops. There are fewer if the graph has fewer,
+            and more if the rest may not merge.
         ppo_every: K.
         ce_every: N.
         elite: share of the last N samples that the cross-entropy step keeps, with all that tie.
         sga_steps: gradient steps per PPO update.
-        learning_rate: of gradient ascent, at most; the KL target lowers it.
+        learning_rate: largest rate of gradient ascent.
         epsilon: first weight of the uniform distribution after a cross-entropy step.
         beta: first weight of the KL penalty.
-        kl_target: KL(old || new) of the joint distribution, in nats, that beta is adapted to;
-            no update goes beyond twice this.
+        kl_target: KL(old || new) of the joint distribution, in nats, that beta is adapted to.
+            No PPO update goes beyond twice this; cross-entropy steps have no limit.
         horizon: samples over which epsilon falls if the budget has no evaluation limit.
-        ablation: "", ``ce_only`` or ``ppo_only``.
+        ablation: "" for none. ``ce_only`` has no PPO steps; ``ppo_only`` has one every K samples,
+            and no cross-entropy step and no mixing.
     """
 
     name: ClassVar[str] = "post"

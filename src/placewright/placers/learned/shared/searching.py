@@ -36,9 +36,11 @@ class SearchSettings:
     """Hyperparameters of every search.
 
     Attributes:
-        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing. There is
+            one query for each device; what it cannot run goes to the first device that can.
         updates: False samples from the untrained policy only: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never stops early.
+        patience: stop after so many evaluations without improvement, looked at between updates; 0
+            never stops early.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
