@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from execution.adding import DEVICES, Adding, expected, layered, plans
+from execution.adding import DEVICES, Adding, AddingSegment, expected, layered, plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -241,6 +241,32 @@ def test_a_segment_that_never_returns_is_named() -> None:
             runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
         with runner, pytest.raises(TimedOut, match=r"segment 1 on 'b' \[op 1\] has not returned"):
             runner.run([np.float64(0)])
+    finally:
+        released.set()
+
+
+def test_the_first_run_of_a_segment_may_compile() -> None:
+    """The limit is longer until a request has ended, and as it was from then on."""
+
+    class Slow(AddingSegment):
+        first_run_seconds = 30.0
+
+    class Compiling(Adding):
+        def compile(self, segments: Any, devices: Any) -> list[Any]:
+            return [Slow(self, segment) for segment in segments]
+
+    graph, released = layered([(0, 1)], 2), threading.Event()
+    waits: Iterator[float | None] = iter([0.6, 0.0, None])
+    hook = {0: lambda: released.wait(next(waits)), 1: lambda: None}
+    model: Any = Compiling(graph, hook=lambda op: hook[op]())
+    try:
+        with time_limit(0.2):
+            runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
+        with runner:
+            for _ in range(2):
+                assert [float(v) for v in runner.run([np.float64(0)]).outputs] == expected(graph, 0)
+            with pytest.raises(TimedOut, match=r"has not returned after 0\.2 s"):
+                runner.run([np.float64(0)])
     finally:
         released.set()
 

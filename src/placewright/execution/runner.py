@@ -46,6 +46,7 @@ from placewright.execution.runtime import (
     ChangesCallers,
     ChangesState,
     CompiledSegment,
+    CompilesAtFirstRun,
     HostArray,
     LoadedModel,
     NativeTensor,
@@ -111,6 +112,10 @@ class ConcurrentRunner:
         ]
         self._numbers, self._draws = itertools.count(), request_numbers()
         self._limit, self._is_stuck = current_limit(), False
+        self._first_run_seconds = max(
+            segment.first_run_seconds if isinstance(segment, CompilesAtFirstRun) else 0.0
+            for segment in itertools.chain([None], *self._compiled)
+        )  # that are allowed until a request has ended
         self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
         self._last_spans: tuple[tuple[float, float], ...] = ()
@@ -296,7 +301,7 @@ class ConcurrentRunner:
         """
         begin, done = time.monotonic(), None
         while done is None:
-            left = self._limit - (time.monotonic() - begin)
+            left = self._limit + self._first_run_seconds - (time.monotonic() - begin)
             try:
                 done = finished.get(timeout=min(_CHECK_SECONDS, max(left, 0.0)))
             except Empty:
@@ -305,6 +310,7 @@ class ConcurrentRunner:
         if self._changes_callers is not None and not self._under_way:
             self._changes_callers.restore_caller()
         if done.error is None:
+            self._first_run_seconds = 0.0
             self._tensors.settle(done)
         return done
 
@@ -325,7 +331,8 @@ class ConcurrentRunner:
             for index in list(request.running)
         ]
         what = " and ".join(running[:2]) or "a transfer between devices"
-        raise TimedOut(f"{what} has not returned after {self._limit:.3g} s; is the device alive?")
+        limit = self._limit + self._first_run_seconds
+        raise TimedOut(f"{what} has not returned after {limit:.3g} s; is the device alive?")
 
     def _values(self, inputs: Sequence[HostArray]) -> list[NativeTensor]:
         """Values of all graph inputs, ascending, as the runtime's own tensors."""

@@ -248,6 +248,16 @@ class ChangesCallers(Protocol):
 
 
 @runtime_checkable
+class CompilesAtFirstRun(Protocol):
+    """A compiled segment whose library makes code at the first run, which may take minutes."""
+
+    @property
+    def first_run_seconds(self) -> float:
+        """Seconds that the first run may take beyond others; 0 if no code is made then."""
+        ...
+
+
+@runtime_checkable
 class ChangesState(Protocol):
     """A compiled segment that changes parameters or other state as it runs."""
 

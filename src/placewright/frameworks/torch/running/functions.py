@@ -44,9 +44,11 @@ class SegmentFunction(Protocol):
     Attributes:
         is_random: some of its operators draw random numbers. The state that `state_box` returns
             then has an attribute `number`, of the request that runs next.
+        first_run_seconds: see `execution.runtime.CompilesAtFirstRun`.
     """
 
     is_random: bool
+    first_run_seconds: float
 
     def state_box(self, tensors: Sequence[torch.Tensor], draws: Draws | None = None) -> Any:
         """Convert state, once, to the form that `run` takes."""
@@ -89,6 +91,7 @@ class ScriptedFunction:
     """
 
     is_random = False
+    first_run_seconds = 0.0
 
     def __init__(self, segment: SegmentModule) -> None:
         self._function = compiled_script(script_text(segment.module, segment.n_inputs))
@@ -120,6 +123,8 @@ class SteppedFunction:
     their own name and the number of the request or step. So their numbers depend neither on the
     order of the devices, nor on the split, nor on how many requests are in flight.
     """
+
+    first_run_seconds = 0.0
 
     def __init__(self, segment: SegmentModule) -> None:
         graph = segment.module.graph
@@ -175,6 +180,7 @@ class CompiledFunction:
     """
 
     is_random = False
+    first_run_seconds = 1800.0
 
     def __init__(self, segment: SegmentModule) -> None:
         compiler = os.environ.get("CXX", "")

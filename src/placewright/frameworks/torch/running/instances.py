@@ -107,6 +107,11 @@ class TorchSegment:
             )
         return TorchInstance(self) if self.lane is None else QueuedInstance(self, self.lane)
 
+    @property
+    def first_run_seconds(self) -> float:
+        """See `execution.runtime.CompilesAtFirstRun`."""
+        return self.function.first_run_seconds
+
     def state_values(self) -> Mapping[str, HostArray]:
         """Name -> present value of the state that this segment changes."""
         names = [name for _, name, _ in self.writes.inside] + list(self.writes.after)
