@@ -139,7 +139,7 @@ def batch_loss(
     """REINFORCE loss of grouper and placer, and the mean entropy of the placer.
 
     Args:
-        advantage: of the first samples of the batch, which alone count, shape (n,).
+        advantage: of the samples that were timed, shape (n,); the budget may cut the last batch.
     """
     n, anywhere = len(advantage), policy.placer.anywhere(batch.actions.shape[1])
     scored = policy.placer.score_actions(batch.encoded.first(n), anywhere, batch.actions[:n], PLAIN)

@@ -23,35 +23,43 @@ class GrouperPlacer(LearningPlacer, JointSettings):
     "An Effective Method for Operations Placement in TensorFlow", HP3C 2019. Only the abstract could
     be had: a fully connected network groups the operations, each group gets a device, and measured
     running time is the reward of REINFORCE. The rest is an interpretation:
-        * what chooses a group is a colocation class; where memory is short, units that share a
-          weight are in one. Its features are the kind embedding of Mirhoseini et al. 2017 (kind
-          counts times a learned matrix, 32 columns), its output shapes (25 columns: the first five
-          tensors of five extents, as log(1 + extent), -1 pads), and ten places each for readers and
-          for what is read, as relative positions (difference of numbers / classes, 0 pads);
-        * FC(64, ReLU) to a softmax over groups, from which each class draws by itself;
-        * LSTM encoder over groups, and a decoder that reads the embedding of the device of the
-          group before ("go" at first), with attention v . tanh(W1 memory + W2 state). A linear
-          layer on [state; context] gives the logits. A group's inputs are its members' sums of kind
-          counts and shapes, and its edges to and from each group (kinds + 25 + 2 `groups` columns),
-          each row divided by its maximum + 1, as in `hierarchical`;
-        * any group may choose any device; a unit that may not run there goes to its own fastest;
-        * each sample has a grouping and a placement of its own, and is one query. Both networks
-          take the same advantage: reward -sqrt(time) less a moving average, divided by the moving
-          root mean square of advantages. Both averages start at the first update's mean and have
-          decay 0.9;
-        * Adam with a constant rate, gradient norm clipped at 1, entropy bonus on the placer;
+        * what chooses a group is a colocation class. If some device cannot keep all weights, units
+          that share a weight are in one, where a device can hold them;
+        * inputs of a class: the kind embedding of Mirhoseini et al. 2017 (kind counts times a
+          learned matrix, 32 columns). Its output shapes (25 columns: the first five tensors of five
+          extents, that leave it or are outputs of the model, as log(1 + extent), -1 pads). Ten
+          places each for readers and for what is read (difference of class numbers / classes, 0
+          pads);
+        * a hidden layer of 64 ReLUs, then a softmax over groups. Each class draws its own;
+        * LSTM encoder over groups in the order of their numbers, which means nothing. A decoder
+          starts from its last state and reads the embedding of the device of the group before ("go"
+          at first), with attention v . tanh(W1 memory + W2 state). A linear layer on [state;
+          context] gives the logits, without tanh or noise;
+        * inputs of a group: its members' sums of kind counts and of log(1 + extent) (pads count 0),
+          and its edges to and from each group, itself included (kinds + 25 + 2 `groups` columns),
+          each row divided by its maximum + 1. An empty group is a row of zeros, and gets a device,
+          too;
+        * any group may choose any device; a unit that may not run there goes to the fastest one of
+          its colocation class;
+        * each of 20 samples has a grouping and a placement of its own, and is one query. Both
+          networks take the same advantage: reward -sqrt(time) less a moving average, divided by the
+          moving root mean square of advantages. Both averages start at the first update's mean and
+          have decay 0.9. The first holds earlier updates only, the second this one, too;
+        * Adam with a constant rate, gradient norm clipped at 1, entropy bonus on the placer (0.3 x
+          nats per group);
         * times are divided by the problem's reference time: the sum of all units' times, each on
-          its fastest device. An infeasible placement counts as ten, and so does any slower one;
-        * the homogeneous placements are evaluated first, and nothing is learned from them. The
-          result is the best placement evaluated.
+          its fastest device. An infeasible placement is given ten of these, as is any slower one,
+          and always teaches;
+        * the homogeneous placements are evaluated first. They count as queries, and nothing is
+          learned from them. The result is the best placement evaluated.
 
-    `grouper-placer-mi` is our mended form of this reading.
+    `grouper-placer-mi` is our corrected form.
 
     Attributes (besides those of `JointSettings`):
         groups: number of groups to choose from, at most that of colocation classes.
         grouper_hidden: width of the grouper's hidden layer.
         embedding: width of the kind embedding.
-        hidden: width of the placer.
+        hidden: width of encoder, decoder and device embedding.
         samples_per_update: samples of (grouping, placement) per update.
         learning_rate: of Adam.
     """
@@ -86,14 +94,14 @@ class GrouperPlacerMi(GrouperPlacer):
 
     The reading of the paper has two weaknesses. The content of a group changes from sample to
     sample, and attention by content finds it only by counting steps: the placer learns one device
-    for all, and then no grouping is better than another. The grouper begins with all ops alike, and
-    either stays there or puts all into one group, which cuts nothing. This form changes these
+    for all, and then no grouping is better than another. The grouper begins with all ops alike:
+    then either all stay undecided, or all go to one group, so that nothing is cut. This form changes these
     settings of `grouper-placer`, and nothing else:
         * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
         * `grouper_scale` 6: ops begin with different groups;
         * `usage_entropy_weight` 1: the groups are used evenly by all ops together, while each op
-          may be sure of its own. This is mutual information of op and group without the part that
-          makes each op sure (`grouper_entropy_weight` 0);
+          may be sure of its own. Mutual information of op and group is H(use) - H(op); only H(use)
+          is rewarded here (`grouper_entropy_weight` 0);
         * `entropy_weight` 1: the placer does not settle before the grouper.
     """
 

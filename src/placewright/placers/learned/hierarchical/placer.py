@@ -24,52 +24,59 @@ SHAPES = ("raw", "log")
 class Hierarchical(LearningPlacer, JointSettings):
     """A feed-forward grouper and a bidirectional sequence-to-sequence placer, one reward for both.
 
-    "A Hierarchical Model for Device Placement", ICLR 2018. Each op chooses a group by itself, by a
-    softmax over groups on one hidden layer of ReLUs. Its inputs are its kind, a column each; its
-    output shapes (25: the first five tensors of five extents, -1 pads); and its neighbours' places
-    (20). A group's inputs are its members' sum of kinds and shapes, and its edges to and from each
-    group (kinds + 25 + 2 `groups` columns), each row divided by its maximum + 1. The placer reads
-    them in the groups' order and chooses a device per group: an LSTM encoder of `hidden` / 2 in
-    each direction, an LSTM decoder of `hidden` that reads the device of the group before, attention
-    v . tanh(W1 memory + W2 state), a linear layer on [state; context], and C * tanh(u / T). One
-    grouping and k = 4 placements are sampled per update; reward -sqrt(time); moving-average
+    "A Hierarchical Model for Device Placement", ICLR 2018. Each colocation class chooses a group by
+    itself, by a softmax over groups on one hidden layer of ReLUs. Its inputs are kind counts; its
+    output shapes (25: the first five tensors of five extents, that leave it or are outputs of the
+    model; -1 pads); and its neighbours' places (20). A group's inputs are its members' sums of kind
+    counts and shapes (pads count 0), and its edges to and from each group, itself included (kinds +
+    25 + 2 `groups` columns), each row divided by its maximum + 1. An empty group is a row of zeros,
+    and gets a device, too. The placer reads groups in the order of their numbers and chooses a
+    device for each: an LSTM encoder of `hidden` / 2 in each direction; an LSTM decoder of `hidden`
+    that starts from both last states and reads the embedding of the device of the group before
+    ("go" at first); attention v . tanh(W1 memory + W2 state); a linear layer on [state; context];
+    and C * tanh(u / T), with noise at first. One grouping and k = 4 placements are sampled per
+    update, and the grouper learns from their mean advantage; reward -sqrt(time); moving-average
     baseline, decay 0.9; Adam with rate 0.1, gradient norm clipped at 1; C = 5, T = 10. No entropy
     bonus and no division of advantages. The rate and the raw shapes decide the policies after a few
-    updates; `hierarchical-mi` is our mended form. The result is the best placement evaluated.
+    updates; `hierarchical-mi` is our corrected form. The result is the best placement evaluated.
 
-    Where paper and code differ, the defaults are the paper's: C and T are 5 and 10 (code: 1 and 1),
-    k is 4 (code: 1), and the grouper has ReLUs. All else is TensorFlow's
-    ``hierarchical_controller.py`` but for these departures, all of that file except the last two,
-    function by function:
-        * ``__init__``: 40 groups are the code's 20 x devices for two devices, on any number of them
-          (the paper has 256, which can be set and takes several times as long). Weights are
-          PyTorch's first ones; layers and LSTMs have biases, and no forget bias of 1;
+    C, T, k and the ReLUs are the paper's (code: 1, 1, 1 and none). All else, the widths and the
+    noise included, follows TensorFlow's ``hierarchical_controller.py``. These are the departures,
+    function by function; the last two are from other files:
+        * ``__init__``: 40 groups for any number of devices, or as many as there are classes (code:
+          20 x devices, at most 256; paper: 256, several times as slow). Initial weights are
+          PyTorch's. LSTMs, grouper and output layer have biases, attention has none, and there is
+          no forget bias of 1;
         * ``create_op_embeddings``: what chooses a group is a colocation class, not an op, and where
           memory is short, units that share a weight are in one; kinds are counted, a column each,
           where the code has the number of an op's kind; adjacency has ten places for readers and
-          ten for what is read, as relative positions. The code has ten for both, as indices, and
-          forgets earlier ones where an op is met again;
+          ten for what is read, as difference of class numbers / classes, 0 pads. The code has ten
+          for both, as indices, and forgets earlier ones where an op is met again. Class numbers
+          follow the graph's order of units, the code's its topological order;
         * ``make_grouping_predictions``: no noise on the grouper's logits;
         * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns,
           and counts each input of an op; here edges between two classes count once;
-        * ``encode``, ``decode``: attention sums the encoder's states, the code's its projections.
-          Memory of group i joins both directions' states of i; the code's joins the forward one of
-          i and the backward one of the i-th group from the end. The scale of the noise has no
-          gradient here;
+        * ``encode``, ``decode``: the context is a sum of encoder states; in the code, of their
+          projections W1 memory. Memory of group i joins both directions' states of i; the code's
+          joins the forward one of i and the backward one of the i-th group from the end. No
+          gradient flows through the scale of the noise;
         * ``process_reward``: the loss is of the placement that was timed. The code draws groups and
           devices again when it computes the loss, from group inputs that are all zero by then;
         * ``get_placements``: the code keeps the last devices of its groups after step 500, and goes
           on to draw groupings; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
           time, the sum of all units' times, each on its fastest device. An infeasible placement
-          counts as ten, as does any slower one (the code: 100 s). The baseline starts at the mean
-          of the first rewards; the code's at sqrt(100 s) would need dozens of updates to forget;
+          is given ten of these, as is any slower one (the code: 100 s). An update without a
+          placement that teaches is skipped (the code: a step with gradient 0). The baseline starts
+          at the mean of the first rewards; the code's, at the reward of 100 s, would need dozens of
+          updates to forget;
         * ``_get_train_ops``: no decay by 0.95 every 50 steps after step 400;
         * ``controller.py``: all units are placed, and one that may not run on its group's device
-          goes to its own fastest one. The code places "important" ops only, without those that a
-          single device supports;
+          goes to the fastest one of its colocation class. The code places "important" ops only,
+          without those that a single device supports;
         * ``graph_placer.py``: the graph is not rewritten first, the model's own placement is not
-          timed; the homogeneous placements are evaluated, and nothing is learned from them.
+          timed; the homogeneous placements are evaluated first. They count as queries, and nothing
+          is learned from them. The search ends with its budget; the code's after an hour.
 
     Attributes (besides those of `JointSettings`):
         groups: number of groups to choose from, at most that of colocation classes.
@@ -80,10 +87,10 @@ class Hierarchical(LearningPlacer, JointSettings):
         learning_rate: of Adam.
         tanh_constant: C of C * tanh(u / T).
         temperature: T of C * tanh(u / T).
-        noise: standard deviation of the noise on the placer's logits, in units of their root mean
-            square.
+        noise: standard deviation of the noise on the placer's logits, in units of the root mean
+            square of that group's logits.
         noise_updates: updates with that noise.
-        feasible_only_after: updates after which placements that count as ten no longer teach.
+        feasible_only_after: updates after which placements that are given ten no longer teach.
     """
 
     name: ClassVar[str] = "hierarchical"

@@ -24,52 +24,59 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
     """LSTM encoder and attentional LSTM decoder over co-located groups, learned by REINFORCE.
 
     "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972.
-    Ops are grouped to the published fixpoint: a group joins the one group that reads it, until none
-    has a single reader. A group's inputs are the sum of its ops' kind embeddings (`embedding`
-    columns), its output shapes (25: five tensors of five extents), and which groups read it and
-    which it reads (0 or 1, two columns per group). The decoder takes one group a step, in
-    topological order. It reads the embedding of the device of the group before ("go" at first), and
-    attends to all encoder states by v . tanh(W1 memory + W2 state). A linear layer on [state;
-    context] gives a score u per device, and C * tanh(u / T) its logit. Reward -sqrt(time), moving-
-    average baseline, Adam with the constant rate 0.1, gradient norm clipped at 1. At this rate the
-    policy is decided after a few updates; `seq2seq-entropy` is the form with a smaller rate and an
-    entropy bonus. The result is the best placement evaluated.
+    Groups begin as colocation classes. A group joins the one group that reads it, until no such
+    merge is left that is allowed (below). A group's inputs are the sum of its units' kind
+    embeddings (`embedding` columns), its output shapes (25: five tensors of five extents), and
+    which other groups read it and which it reads (0 or 1, two columns per group). The decoder takes
+    one group a step, in the order of their first units in topological order. It starts from the
+    encoder's last state, and reads the embedding (`hidden` wide) of the device of the group before
+    ("go" at first). It attends to all encoder states by v . tanh(W1 memory + W2 state). A linear
+    layer on [state; context] gives a score u per device, and C * tanh(u / T) its logit. Reward
+    -sqrt(time), moving-average baseline, Adam with the constant rate 0.1, gradient norm clipped at
+    1. At this rate the policy is decided after a few updates; `seq2seq-entropy` is the form with a
+    smaller rate and an entropy bonus. The result is the best placement evaluated.
 
     The paper has no public code. Departures from it, and what it leaves open:
         * hidden 64 (the width is not stated), embedding 32, 10 samples per update. The baseline
-          starts as the mean of the first rewards, and has decay 0.9;
+          starts as the mean of the first rewards, and is then 0.9 of itself and 0.1 of the mean of
+          each update;
         * times are divided by the problem's reference time: the sum of all units' times, each on
-          its fastest device. An infeasible placement counts as ten, and so does any slower one;
-        * output shapes are one row of a group, of the first five tensors that leave it, as
-          log(1 + extent), padded with -1; kinds are counted and embedded as their sum;
+          its fastest device. An infeasible placement is given ten of these, and so is any slower
+          one;
+        * output shapes are those of the first five tensors, by number, that leave a group or are
+          outputs of the model, as log(1 + extent), padded with -1;
         * the rules by hand for LSTM steps and ConvNet branches are left out;
-        * forward graphs with one output would collapse to one group: if the fixpoint leaves fewer
-          than 16, chains are merged only, which keeps branches (a unit joins its only reader if
-          that reads nothing else);
-        * at most 128 groups (the paper's models have 83 to 280), since attention needs memory with
-          their square: the group with the smallest mean time over devices joins the neighbour that
-          it shares most bytes with. No merge may leave a group without a common device, or fill
-          more than a quarter of every device that it may use. Where memory is short, units that
-          share a weight stay together;
-        * devices that a group may not use have probability 0, and a unit that may not run on its
-          group's device goes to its own fastest one;
+        * on a forward graph with one output the fixpoint would be one group. So where it leaves
+          fewer than 16, only chains merge: a unit joins its only reader if that reads no other
+          unit. Branches stay apart;
+        * merged towards 128 groups (the paper's models have 83 to 280), since the memory of
+          attention grows with the square of their number: the group with the smallest mean time
+          over devices joins the neighbour that it shares most bytes with, or the next one if that
+          is refused. A group without neighbours joins one of the cheapest. A merged group
+          needs a device that all its units may use, and a quarter of which holds its weights.
+          If some device cannot keep all weights, units that share a weight stay together, where a
+          device can hold them;
+        * devices that a group may not use have probability 0;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;
         * a measured placement is one query, not ten steps of which the first is dropped;
-        * the homogeneous placements are evaluated first, and nothing is learned from them.
+        * the homogeneous placements are evaluated first. They count as queries, and nothing is
+          learned from them.
 
     Attributes (besides those of `ReinforceSettings`):
-        groups: largest number of groups.
+        groups: number of groups at which merging stops. There are fewer if the graph has fewer,
+            and more if the rest may not merge.
         hidden: width of encoder and decoder; 0 is five times the width of their inputs.
         cell: ``lstm`` or ``gru``.
         embedding: width of the kind embedding.
         learning_rate: of Adam.
         samples_per_update: placements per gradient step.
-        tanh_constant: C of C * tanh(u / T); 0 leaves the scores u / T.
+        tanh_constant: C of C * tanh(u / T); 0 makes u / T the logit.
         temperature: T of C * tanh(u / T).
         warm_up: first updates in which T is five times as large.
         baseline: subtract the moving average of past rewards.
         entropy_weight: of the mean entropy of a group's device, in the loss.
-        feasible_only_after: updates after which placements that count as ten no longer teach.
+        feasible_only_after: updates after which placements that are given ten no longer teach; an
+            update with none else is skipped.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -97,7 +104,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
         self.check_reinforce(self.name)
 
     def actions(self, problem: Problem) -> ActionSpace:
-        """Colocation groups, merged to at most `groups`, and their devices."""
+        """Groups as described above, and their devices."""
         return merged_space(with_shared_weights_tied(problem), self.groups)
 
 

@@ -104,7 +104,7 @@ class AttentionalDecoder(nn.Module):
     def anywhere(self, n_groups: int) -> Tensor:
         """Every group on every device, shape (groups, devices).
 
-        Units that cannot run on their group's device go to their own fastest device.
+        Units that cannot run on their group's device go to another, see `ActionSpace.expand`.
         """
         return torch.ones((n_groups, self.n_devices), dtype=torch.bool)
 

@@ -31,7 +31,7 @@ class NodeRows:
     def of(cls, problem: Problem, nodes: Grouping, *, logarithmic: bool = True) -> NodeRows:
         """Features of the nodes that `nodes` groups a problem's units into.
 
-        Shapes are as `features.output_shapes` returns them.
+        Shapes are as `output_shapes` returns them.
         """
         edges, _ = group_edges(problem, nodes)
         slots = np.zeros((nodes.n_groups, 2, ADJACENCY_SLOTS))
@@ -60,8 +60,8 @@ class NodeRows:
     def for_placer(self, group_of: IntArray, n_groups: int) -> FloatArray:
         """Rows of sampled groups, shape (n_groups, n_kinds + 25 + 2 * n_groups).
 
-        Kind counts, summed output shapes, and edges to and from each other group; each row divided
-        by its maximum + 1.
+        Edges to and from each group, itself included, kind counts, and summed output shapes (pads
+        count 0); each row divided by its maximum + 1.
         """
         n_nodes = len(group_of)
         entries = (np.ones(n_nodes), (group_of, np.arange(n_nodes)))

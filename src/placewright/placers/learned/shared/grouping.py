@@ -69,8 +69,8 @@ class ActionSpace:
     def expand(self, devices_of_groups: IntArray) -> IntArray:
         """Devices of groups -> devices of units, shape (..., n_groups) -> (..., n_units).
 
-        A unit that cannot run on its group's device goes to its own fastest device: TensorFlow's
-        soft placement, which the published systems rely on.
+        A unit that cannot run on its group's device goes to the fastest one of its colocation class
+        (`home`): TensorFlow's soft placement, which the published systems rely on.
         """
         return self.expand_with(self.grouping.group_of, devices_of_groups)
 
@@ -163,7 +163,8 @@ def fixpoint_grouping(problem: Problem) -> Grouping:
     """Mirhoseini et al. 2017: X joins Y if Y alone reads X's output; groups as ops, to fixpoint.
 
     A training graph keeps many groups, since backward ops read the activations too. The forward
-    graph of a model with a single output always ends as one group: see `colocation_grouping`.
+    graph of a model with a single output ends as one group, unless merges are refused: see
+    `colocation_grouping`.
     """
     merger = Merger(problem)
     merge_to_fixpoint(problem, merger)
