@@ -95,8 +95,8 @@ class GrouperPlacerMi(GrouperPlacer):
     The reading of the paper has two weaknesses. The content of a group changes from sample to
     sample, and attention by content finds it only by counting steps: the placer learns one device
     for all, and then no grouping is better than another. The grouper begins with all ops alike:
-    then either all stay undecided, or all go to one group, so that nothing is cut. This form changes these
-    settings of `grouper-placer`, and nothing else:
+    then either all stay undecided, or all go to one group, so that nothing is cut. This form
+    changes these settings of `grouper-placer`, and nothing else:
         * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
         * `grouper_scale` 6: ops begin with different groups;
         * `usage_entropy_weight` 1: the groups are used evenly by all ops together, while each op

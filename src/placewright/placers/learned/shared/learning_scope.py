@@ -115,9 +115,9 @@ def clipped_step(policy: nn.Module, optimiser: torch.optim.Optimizer, clip_norm:
 def joint_bonus(settings: JointSettings, placer_entropy: Tensor, log_groups: Tensor) -> Tensor:
     """Entropy bonus, to be subtracted from the loss of a grouper and a placer; a scalar.
 
-    With weights u of `usage_entropy` and -g of the mean entropy of a node, u >= g, it is
-    g I + (u - g) H, the mutual information I of node and group and the entropy H of usage: nodes
-    are drawn to groups of their own and each to one.
+    With weights u of `usage_entropy` and -g of the mean entropy of a node, u >= g, the last two
+    terms are g I + (u - g) H, with the mutual information I of node and group and the entropy H of
+    usage: nodes are drawn to groups of their own and each to one.
 
     Args:
         placer_entropy: of the placer, mean over groups and samples; a scalar.
