@@ -236,7 +236,7 @@ def test_the_explanation_of_fewest_ops_is_chosen() -> None:
     problem = replace(problem, pins={0: 0, 2: 0, 3: 1})
     assert "op 'x2' and op 'x3' must share a device" in proof(problem)
     problem = replace(problem, pins={0: 0})
-    assert "op 'x0' with its weights" in proof(problem)
+    assert "op 'x0' with all that it keeps in memory needs 90 B" in proof(problem)
     assert "'a', is 30 B short" in proof(problem)
     problem = _with_memory(problem, (95, 95))
     assert "op 'x2' and op 'x3', which must share a device, need" in proof(problem)
@@ -303,4 +303,30 @@ def test_shares_of_pools_that_add_up_roughly_are_a_whole(shares: tuple[float, fl
     costs = CostTable(frozen_floats(np.array([[INF, 1.0]])))
     problem = Problem(builder.build(), cluster, costs, Grouping.identity(1), objective="latency")
     assert brute_force(problem) == 1.0
+    assert prove_infeasible(problem) is None
+
+
+def test_an_exact_fit_is_not_infeasible() -> None:
+    """0.2 resident, 0.3 in and 0.1 out fit into 0.6 as the simulator adds them, and not otherwise."""
+    builder = GraphBuilder()
+    read = builder.add_input(0.3)
+    op = builder.add_op("x", "Op", inputs=[read], weights=[builder.add_weight(0.2)])
+    builder.add_tensor(op, 0.1, is_output=True)
+    links = (Link("a", "host", bandwidth=1.0), Link("host", "a", bandwidth=1.0))
+    problem = Problem(
+        builder.build(),
+        Cluster((Device("a", memory_bytes=0.6),), links, host="host"),
+        CostTable(frozen_floats([[1.0]])),
+        Grouping.identity(1),
+    )
+    assert 0.2 + (0.3 + 0.1) > 0.6
+    assert math.isfinite(brute_force(problem))
+    assert prove_infeasible(problem) is None
+
+
+def test_a_unit_whose_time_vanishes_in_rounding_has_no_instant() -> None:
+    """It starts at 1e6 s and lasts 1e-11 s, so that its tensors never count together."""
+    seconds = [[1e6], [1e-11], [1.0]]
+    problem = chain([0, 0, 0], (60,), tensor=40, seconds=seconds, links=())
+    assert math.isfinite(brute_force(problem))
     assert prove_infeasible(problem) is None

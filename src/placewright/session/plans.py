@@ -207,7 +207,7 @@ def predicted_plan(plan: Plan) -> Plan:
 def with_placement(plan: Plan, placement: Placement) -> Plan:
     """Give a plan another placement, and keep the searched one beside it."""
     value = Simulator(plan.problem).value(placement)
-    is_best = plan.status == "optimal" and value <= plan.value * (1.0 + CLOSED)
+    is_best = plan.status == "optimal" and value <= plan.lower_bound * (1.0 + CLOSED)
     solution = Solution(
         placement,
         value,

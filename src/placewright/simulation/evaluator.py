@@ -361,7 +361,13 @@ class Evaluator:
         return is_met and not self.is_measured
 
     def offer_bound(self, lower_bound: float, method: str = "") -> None:
-        """Keep the largest proven lower bound, and which method proved it."""
+        """Keep the largest proven lower bound, and which method proved it.
+
+        A bound that is not finite has come about by rounding, and is passed over: feasibility is
+        proven elsewhere.
+        """
+        if not math.isfinite(lower_bound):
+            return
         with self._known.lock:
             self._known.bounded_by.add(method)
             if lower_bound > self._known.lower_bound:

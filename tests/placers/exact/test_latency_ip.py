@@ -11,11 +11,13 @@ import pytest
 from support.pipelines import pipeline_problem, random_pipeline
 
 from placewright.core.execution_models import Subgraph, SubgraphIP
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.exact.subgraphs.bound import all_in_turn
 from placewright.placers.pipelines.greedy import Greedy, filled
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -211,3 +213,45 @@ def test_an_accelerator_without_memory_takes_nothing_with_weights(
     best = min(simulator.value(placement_of(device_of)) for device_of in every)
     assert best <= found.value < math.inf
     assert found.lower_bound <= best * (1.0 + 1e-9)
+
+
+def test_every_placement_takes_at_most_all_in_turn() -> None:
+    """A tensor enters a piece each time that the chain comes back to the accelerator."""
+    n, far = 12, math.inf
+    seconds = [[far, 0.01]] + [[0.01, far] if op % 2 else [far, 0.01] for op in range(1, n)]
+    edges = [(op, op + 1) for op in range(1, n - 1)] + [(0, op) for op in range(1, n, 2)]
+    problem = pipeline_problem(
+        seconds, edges, [1.0] + [0.0] * (n - 1), n_cpus=1,
+        objective="latency", execution_model=SubgraphIP(6),
+    )  # fmt: skip
+    device_of = [1 - op % 2 for op in range(n)]
+    value = Simulator(problem).value(Placement.of(device_of))
+    assert value == pytest.approx(6.12)
+    assert value <= all_in_turn(latency_arrays(problem))
+
+
+@pytest.mark.parametrize("model", [Subgraph(), SubgraphIP(2)])
+def test_bounds_hold_if_another_search_has_found_the_incumbent(
+    model: Subgraph | SubgraphIP,
+) -> None:
+    """A CPU that takes a million seconds must not make milliseconds vanish in tolerances."""
+    rng = np.random.default_rng(3)
+    n = 7
+    fast = rng.integers(1, 9, n) * 1e-3
+    edges = [pair for pair in itertools.combinations(range(n), 2) if rng.random() < 0.4]
+    problem = pipeline_problem(
+        [[value, value * 2, 1e6] for value in fast.tolist()], edges, [1e-3] * n, n_cpus=1,
+        sizes=[1.0] * n, memory=4.0, objective="latency", execution_model=model,
+    )  # fmt: skip
+    simulator = Simulator(problem)
+    values = {
+        chosen: simulator.value(Placement.of(chosen))
+        for chosen in itertools.product(range(2), repeat=n)
+    }
+    start, best = min(values, key=values.__getitem__), min(values.values())
+    assert math.isfinite(best)
+    evaluator = Evaluator(problem, Budget(evaluations=400))
+    evaluator.evaluate(list(start))
+    solution = QUICK.place(problem, evaluator, np.random.default_rng(0))
+    assert solution.lower_bound <= best * (1 + 1e-9)
+    assert solution.value == pytest.approx(best)

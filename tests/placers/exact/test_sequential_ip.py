@@ -172,3 +172,20 @@ def test_a_chain_of_alike_layers_pays_for_its_way_there_and_back() -> None:
     found = solved(problem)
     assert found.value == pytest.approx(12 * 1.0 + 8 * 2.0 + 2 * 3.0)
     assert found.status == "optimal"
+
+
+def test_values_below_the_solvers_tolerances_are_not_proven_by_them() -> None:
+    """On a both ops take no time and one fits; on b they take 0.3 and 0.1 microseconds."""
+    builder = GraphBuilder()
+    for name in "xy":
+        builder.add_op(name, "Op", weights=[builder.add_weight(1.0)])
+    problem = Problem(
+        builder.build(),
+        Cluster((Device("a", memory_bytes=1.0), Device("b")), (Link("a", "b"), Link("b", "a"))),
+        CostTable(frozen_floats([[0.0, 3e-7], [0.0, 1e-7]])),
+        Grouping.identity(2),
+        execution_model=Sequential(),
+    )
+    found = solved(problem)
+    assert found.lower_bound <= 1e-7 * (1 + 1e-9)
+    assert (found.value, found.status) == (1e-7, "optimal")

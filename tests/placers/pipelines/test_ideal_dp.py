@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -23,6 +24,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad, Subgraph
 from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
@@ -36,6 +38,7 @@ from placewright.placers.pipelines.ideals.items import (
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import ContiguousProgram
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 
 
 def solve_exactly(problem: Problem) -> tuple[float, list[int] | None]:
@@ -199,3 +202,38 @@ def test_ideals_are_looked_for_as_far_as_time_lets() -> None:
     assert (lattice.n_ideals, looked_for) == (128, 10_000)
     lattice, looked_for = enumerate_in_time(Csr.from_rows([[]] * 7), 100, lambda: np.inf)
     assert (lattice, looked_for) == (None, 100)
+
+
+def test_an_idle_host_carries_the_outputs_that_others_send_it() -> None:
+    """A (h or g) -> C (g) -> D (k); A and D send 3 s of outputs to the host h, which pays as well.
+
+    A on g carries 0.25 s there, but then h is idle and still receives 3 + 3. A on h: 1 + 3.
+    """
+    builder = GraphBuilder()
+    before: list[int] = []
+    for name in "ACD":
+        op = builder.add_op(name, "Op", inputs=before)
+        before = [builder.add_tensor(op, 0.0)] if name != "D" else []
+        if name != "C":
+            builder.add_tensor(op, 3.0, is_output=True)
+    names = ("h", "g", "k")
+    links = tuple(Link(a, b, bandwidth=1.0) for a in names for b in names if a != b)
+    problem = Problem(
+        builder.build(),
+        Cluster(tuple(Device(name) for name in names), links, host="h"),
+        CostTable(
+            frozen_floats([[1, 0.25, math.inf], [math.inf, 0.5, math.inf], [math.inf, math.inf, 1]])
+        ),
+        Grouping.identity(3),
+        objective="throughput",
+        execution_model=MaxLoad(0),
+    )
+    value, device_of = solve_exactly(problem)
+    assert value == best_by_simulator(problem) == 4.0
+    assert device_of == [0, 1, 2]
+
+
+def best_by_simulator(problem: Problem) -> float:
+    simulator = Simulator(problem)
+    every = itertools.product(range(problem.n_devices), repeat=problem.n_units)
+    return min(simulator.value(Placement.of(chosen)) for chosen in every)

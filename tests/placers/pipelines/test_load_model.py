@@ -17,8 +17,13 @@ from support.pipelines import (
     pipeline_problem,
 )
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import BACKWARD, FORWARD
+from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -163,3 +168,38 @@ def test_groups_of_replicas_count_them_too() -> None:
     found = replicated(problem)
     assert found.device_of is not None
     assert Simulator(found.problem).values(found.device_of[None])[0] == 4  # 8 / 2 and 2 / 1
+
+
+def test_an_exact_fit_is_no_proof_of_optimality() -> None:
+    """0.2 + 0.3 + 0.1 bytes fit into 0.6; in another order the sum is one ulp above it.
+
+    The class must not count as allowed nowhere, whose bound would be infinite.
+    """
+    builder = GraphBuilder()
+    shared = builder.add_weight(0.3)
+    first, last = builder.add_weight(0.2), builder.add_weight(0.1)
+    builder.add_op("x", "Op", weights=[first, shared, last])
+    builder.add_op("y", "Op", weights=[shared])
+    devices = tuple(Device(name, memory_bytes=0.6) for name in "ab")
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, (Link("a", "b"), Link("b", "a")), host="a"),
+        CostTable(frozen_floats([[1.0, 1.0], [1.0, 1.0]])),
+        Grouping.identity(2),
+        objective="throughput",
+        execution_model=MaxLoad(0),
+    )
+    assert load_model_of(problem, problem.colocation).area_bound == pytest.approx(1.0)
+    evaluator = Evaluator(problem)
+    assert evaluator.evaluate([0, 0]) == 2.0
+    solution = Dpl().place(problem, evaluator, np.random.default_rng(0))
+    assert (solution.value, solution.status) == (1.0, "optimal")
+
+
+def test_a_bound_that_is_not_finite_proves_nothing() -> None:
+    evaluator = Evaluator(pipeline_problem([[1.0, 2.0]], [], [0.0]))
+    evaluator.evaluate([1])
+    for value in (math.inf, math.nan):
+        evaluator.offer_bound(value, "rounding")
+    assert not evaluator.is_closed
+    assert evaluator.lower_bound == 0.0

@@ -30,6 +30,9 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
 
 _NOTHING = 1e-11  # of the largest cost: a bound below it is the solver's rounding of 0
+# HiGHS leaves out what could undercut its incumbent by less than 1e-6, and then gives the
+# incumbent's value as the bound.
+_CUT_OFF = 2e-6
 
 
 @dataclass
@@ -87,6 +90,18 @@ class IntegerProgram:
         return len(self.upper)
 
 
+def scale_for(bound: float, incumbent: float, largest: float) -> float:
+    """A factor on seconds that makes values of a program about 1000: its tolerances are absolute.
+
+    Args:
+        bound: a lower bound, >= 0.
+        incumbent: value of a known solution; inf without one.
+        largest: the largest finite entry of the program, for programs without both.
+    """
+    size = max(bound, incumbent / 1000.0 if math.isfinite(incumbent) else 0.0) or largest
+    return 1000.0 / size if size > 0 else 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class MipResult:
     """The result of a run of the solver."""
@@ -136,7 +151,8 @@ def solve(
         solver.setOptionValue("mip_max_nodes", max_nodes)
     if not presolve:
         solver.setOptionValue("presolve", "off")
-    solver.passModel(_model(highspy, program))
+    if solver.passModel(_model(highspy, program)) == highspy.HighsStatus.kError:
+        return MipResult(None, -math.inf, False)  # a coefficient is too large
     if start is not None:
         known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
         solver.setSolution(len(known), known, start[known])
@@ -178,6 +194,9 @@ def _result(highspy: Any, solver: Any, cost: FloatArray) -> MipResult:
     bound = float(info.mip_dual_bound)
     if abs(bound) < _NOTHING * np.abs(cost).max(initial=0.0):
         bound = 0.0
+    bound -= _CUT_OFF
+    if np.all(cost >= 0.0):  # and columns are
+        bound = max(bound, 0.0)
     status = solver.getModelStatus()
     infeasible = status == highspy.HighsModelStatus.kInfeasible
     is_feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible

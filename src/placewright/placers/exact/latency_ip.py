@@ -113,6 +113,8 @@ class LatencyIp:
             return evaluator.solution()
         if best is not None:
             best = self._annealed(problem, arrays, best, evaluator, rng)
+        elif evaluator.best is not None:  # another search has found it
+            best = evaluator.best.device_of
         if evaluator.is_closed:
             return evaluator.solution()
         best = self._bounded(problem, arrays, best, evaluator)

@@ -19,17 +19,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import Csr, IntArray
+from placewright.core.arrays import IntArray
 from placewright.core.execution_models import splits_phases
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.bases import anytime, found_none
-from placewright.placers.exact.integer_program import MipResult, solve
+from placewright.placers.exact.integer_program import MipResult, scale_for, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, max_load_program, relabelled
-from placewright.placers.pipelines.ideals.items import has_backward_to_forward_edge, items_of
+from placewright.placers.pipelines.ideals.items import (
+    Items,
+    has_backward_to_forward_edge,
+    items_of,
+)
 from placewright.placers.pipelines.ideals.load_model import (
     LoadModel,
     load_model_of,
@@ -95,15 +99,13 @@ class MaxloadIp:
         """DPL's split, annealing, then the integer program with what is left of the budget."""
         classes = load_model_of(problem, problem.colocation)
         evaluator.offer_bound(classes.area_bound, "balanced load")
-        grouping, successors = problem.colocation, None
-        if self.contiguous:
-            items = items_of(problem)
-            grouping, successors = items.grouping, items.successors
-        model = classes if successors is None else load_model_of(problem, grouping)
+        items = items_of(problem) if self.contiguous else None
+        grouping = problem.colocation if items is None else items.grouping
+        model = classes if items is None else load_model_of(problem, grouping)
         start = self._linear_start(problem, grouping, evaluator)
-        if not self.contiguous:
+        if items is None:
             start = self._annealed(problem, model, start, evaluator, rng)
-        return self._solved(problem, grouping, model, successors, start, evaluator)
+        return self._solved(problem, items, model, start, evaluator)
 
     def _linear_start(
         self, problem: Problem, grouping: Grouping, evaluator: Evaluator
@@ -167,17 +169,19 @@ class MaxloadIp:
     def _solved(
         self,
         problem: Problem,
-        grouping: Grouping,
+        items: Items | None,
         model: LoadModel,
-        successors: Csr | None,
         start: IntArray | None,
         evaluator: Evaluator,
     ) -> Solution:
-        """Solve the program and return its result as a solution."""
-        scale = 1000.0 / max(model.area_bound, 1e-300) if model.area_bound > 0 else 1.0
+        """Solve the program and return its result as a solution; with items, a contiguous one."""
+        grouping = problem.colocation if items is None else items.grouping
+        entries = np.concatenate([model.seconds, model.receive, model.send], axis=1)
+        largest = float(entries[np.isfinite(entries)].max(initial=0.0))
+        scale = scale_for(model.area_bound, evaluator.best_value, largest)
         program = max_load_program(
             _scaled(model, scale),
-            successors=successors,
+            successors=None if items is None else items.successors,
             split_phases=splits_phases(problem.execution_model),
             may_be=first_devices(model),
         )
@@ -199,31 +203,34 @@ class MaxloadIp:
             presolve=len(program.program.rows.values) <= _PRESOLVED_PER_SECOND * seconds,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
-        if math.isfinite(bound) and not self.contiguous:
+        if math.isfinite(bound) and items is None:
             evaluator.offer_bound(bound, "integer program")
         if result.columns is not None:
             values = np.where(program.placed >= 0, result.columns[program.placed], -1.0)
             placement = grouping.expand(values.argmax(axis=1))
             if not evaluator.is_spent:
                 evaluator.evaluate(placement)
-        return self._verdict(evaluator, result, bound, model)
+        return self._verdict(evaluator, result, bound, model, items)
 
     def _verdict(
-        self, evaluator: Evaluator, result: MipResult, bound: float, model: LoadModel
+        self,
+        evaluator: Evaluator,
+        result: MipResult,
+        bound: float,
+        model: LoadModel,
+        items: Items | None,
     ) -> Solution:
         """Status and message of the solution."""
-        if result.is_infeasible and not self.contiguous:
+        if result.is_infeasible and items is None:
             return evaluator.solution(message=found_none(_that_fits(model)))
-        if result.is_infeasible:
-            what = "contiguous placement that keeps memory, support and limits"
+        if items is not None and result.is_infeasible:
+            what = f"contiguous placement{items.restriction} within memory, support and limits"
             return evaluator.solution(message=found_none(what))
         if result.is_out_of_time:
             return evaluator.cut_short()
         proven = evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
-        if self.contiguous:
-            return evaluator.solution(
-                message="optimal among contiguous placements" if proven else ""
-            )
+        if items is not None and proven:
+            return evaluator.solution(message=items.optimal_text)
         return evaluator.solution()
 
 

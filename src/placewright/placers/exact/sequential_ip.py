@@ -46,12 +46,17 @@ from placewright.placers.exact.counted import (
     constructed,
     symmetry_of,
 )
-from placewright.placers.exact.integer_program import IntegerProgram, MipResult, Rows, solve
+from placewright.placers.exact.integer_program import (
+    IntegerProgram,
+    MipResult,
+    Rows,
+    scale_for,
+    solve,
+)
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.sequential import cheapest_units_bound
 
 _METHOD = "counted integer program"
-_SCALE = 1000.0  # of the bound without messages: tolerances of the solver are absolute
 _TOLERANCE = 1e-6  # of the solver, relative
 _SLACK = 1e-5  # of memory, if a solution of the program is over a limit by its tolerance
 _SHARE = 0.5  # of the seconds that are left, for the solver
@@ -94,7 +99,9 @@ class SequentialIp:
         symmetry = symmetry_of(problem)
         least = cheapest_units_bound(problem)
         evaluator.offer_bound(least, "cheapest units")
-        scale = _SCALE / least if least > 0 else 1.0
+        seconds = problem.costs.seconds
+        largest = float(seconds[np.isfinite(seconds)].max(initial=0.0))
+        scale = scale_for(least, evaluator.best_value, largest)
         counted = counted_program(problem, symmetry, scale)
         result = self._solved(counted, evaluator)
         bound = result.lower_bound / scale * (1.0 - _TOLERANCE)

@@ -105,9 +105,5 @@ class IdealDp:
 
 def _verdict(items: Items, *, found: bool) -> str:
     if not found:
-        return "no contiguous split fits the devices' memory and support"
-    if items.absorbed_memory:
-        return (
-            "optimal among contiguous placements that keep ops without run time at their neighbour"
-        )
-    return "optimal among contiguous placements"
+        return f"no contiguous split{items.restriction} fits the devices' memory and support"
+    return items.optimal_text

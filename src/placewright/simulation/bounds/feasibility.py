@@ -16,7 +16,10 @@ from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
 from placewright.simulation.layout import NO_ROUTE, once_per_problem, routes
 
-_SHARES = 2e-9  # relative error of room, since shares of pools add up to 1 within 1e-9
+# Relative error of sums of bytes: another order of terms rounds otherwise, and shares of pools add
+# up to 1 within 1e-9.
+MEMORY_ROUNDING = 2e-9
+_VANISHING = 1e-12  # seconds over those of all units; adding them may change nothing
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
@@ -83,7 +86,7 @@ def proof_of(problem: Problem, proofs: Proofs) -> str | None:
     if too_large_unit := _unit_too_large(problem, working):
         return too_large_unit
     needed = _needed(problem, working)
-    fits = allowed & (needed <= problem.cluster.memory_bytes)
+    fits = allowed & (needed <= problem.cluster.memory_bytes * (1.0 + MEMORY_ROUNDING))
     too_large = np.flatnonzero(~fits.any(axis=1))
     if len(too_large):
         return _class_too_large(problem, needed, too_large)
@@ -113,11 +116,13 @@ def _working_sets(problem: Problem, *, counts: bool) -> FloatArray:
 
     Under `event` a unit that takes no time has no instant at which both are there.
     """
+    seconds = problem.costs.seconds
+    most = np.where(np.isfinite(seconds), seconds, 0.0).max(axis=1).sum()
     graph = problem.unit_graph
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
         np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
-    return np.where(counts & (problem.costs.seconds > 0), own[:, None], 0.0)
+    return np.where(counts & (seconds > _VANISHING * most), own[:, None], 0.0)
 
 
 def _needed(problem: Problem, working: FloatArray) -> FloatArray:
@@ -154,7 +159,7 @@ def _unit_too_large(problem: Problem, working: FloatArray) -> str | None:
     needed = resident[:, None] + working
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     unit, device, short = _shortest_of_memory(problem, needed, allowed)
-    if short <= 0:
+    if short <= MEMORY_ROUNDING * needed[unit, device]:
         return None
     held = "all that it keeps in memory"
     if working[unit, device] > 0:
@@ -236,7 +241,7 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatA
         held = np.unique(kept.of_units.indices[units[kept.of_units.row_of_each()]])
         resident, widest = float(kept.sizes[held].sum()), float(least[units].max(initial=0.0))
         short = resident + widest - room
-        if short > _SHARES * room:
+        if short > MEMORY_ROUNDING * room:
             working_set = (
                 f", and one of them needs {format_bytes(widest)} more for its inputs and outputs"
                 if widest > 0

@@ -394,6 +394,11 @@ def subgraph_limits(
 
 
 def all_in_turn(arrays: LatencyArrays) -> float:
-    """An upper bound on every placement: all units at their slowest, all tensors sent."""
+    """An upper bound on every placement: slowest units, and each tensor sent to each reader.
+
+    A tensor leaves the piece that makes it once, and enters at most as many others as it has
+    readers.
+    """
     slowest = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1)
-    return float(slowest.sum() + 2.0 * len(arrays.is_atomic) * arrays.transfer.sum())
+    readers = np.diff(arrays.consumer_ptr)
+    return float(slowest.sum() + ((1.0 + readers) * arrays.transfer).sum())

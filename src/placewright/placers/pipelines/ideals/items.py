@@ -38,6 +38,17 @@ class Items:
         """Number of items."""
         return self.grouping.n_groups
 
+    @property
+    def restriction(self) -> str:
+        """Words for a message that no split exists; empty if items are whole classes."""
+        return " that keeps ops without run time at their neighbour" if self.absorbed_memory else ""
+
+    @property
+    def optimal_text(self) -> str:
+        """The message of a placement that is proven to be the best contiguous one."""
+        kept = " that keep ops without run time at their neighbour" if self.absorbed_memory else ""
+        return f"optimal among contiguous placements{kept}"
+
 
 def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
     """Items of a problem.

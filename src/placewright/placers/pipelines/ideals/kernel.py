@@ -158,15 +158,21 @@ def remaining_work(indptr, added, reached, work) -> FloatArray:  # type: ignore[
 
 
 @compiled
-def _open_states(value, n_used, step, capacity, left, bound, alive) -> bool:  # type: ignore[no-untyped-def]
-    """Mark the states of an ideal that may still lead below `bound`; True if any."""
+def _open_states(  # type: ignore[no-untyped-def]
+    value, n_used, step, capacity, idle_load, left, bound, alive
+) -> bool:
+    """Mark the states of an ideal that may still lead below `bound`; True if any.
+
+    A state that is not better than one with fewer devices is left out, unless a device that only
+    it uses would carry a load when idle.
+    """
     n_states, n_pools = n_used.shape
     least = np.empty(n_states)  # over all states with no more devices of any pool
     is_any_alive = False
     for s in range(n_states):
         fewer = np.inf
         for p in range(n_pools):
-            if n_used[s, p] > 0:
+            if n_used[s, p] > 0 and idle_load[s - step[p]] <= idle_load[s]:
                 fewer = min(fewer, least[s - step[p]])
         least[s] = min(fewer, value[s])
         too_much = left > capacity[s] * bound  # False without a bound (0 * inf)
@@ -308,7 +314,7 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> int:
     while origin < len(left) - 1 and total < quota:
         if _open_states(
             states.value[origin], states.n_used, states.step, states.capacity,
-            left[origin], bound, alive,
+            states.idle_load, left[origin], bound, alive,
         ):  # fmt: skip
             for k in range(len(usable)):
                 usable[k] = np.any(alive & states.has_room[:, k])

@@ -25,6 +25,7 @@ from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 
 FROM_HOST = -1  # producer of a tensor that every reader receives and no device sends
@@ -223,7 +224,8 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
     weights, weight_bytes = grouped_entries(problem, grouping)
     sizes = weight_bytes[weights.indices]
     kept = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
-    return allowed & (kept[:, None] <= problem.cluster.memory_bytes[None, :])
+    room = problem.cluster.memory_bytes * (1.0 + MEMORY_ROUNDING)
+    return allowed & (kept[:, None] <= room[None, :])
 
 
 def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:

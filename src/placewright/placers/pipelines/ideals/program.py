@@ -387,7 +387,8 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
         proven = _verdict(items) if is_complete else "the budget ended before the proof"
         program = exact if exact.found else program
     if program is None:
-        return Replicated(problem, None, "no contiguous split fits, with replicas or without")
+        which = f"no contiguous split{items.restriction}"
+        return Replicated(problem, None, f"{which} fits, with replicas or without")
     groups, group_of = _groups(program, pools)
     return Replicated(grouped(problem, groups), items.grouping.expand(group_of), proven)
 

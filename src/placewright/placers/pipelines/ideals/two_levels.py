@@ -368,9 +368,8 @@ class GroupSplitter:
         if not self._run(lattice):
             return self._evaluator.solution(message="the budget ended before the proof")
         if self._evaluator.best is None:
-            return self._evaluator.solution(
-                message="no split with contiguous groups fits the devices' memory and support"
-            )
+            which = f"no split with contiguous groups{self._items.restriction}"
+            return self._evaluator.solution(message=f"{which} fits the devices' memory and support")
         absorbed = " and keep ops without run time at their neighbour"
         return self._evaluator.solution(
             message="optimal among placements whose devices and groups are contiguous"
