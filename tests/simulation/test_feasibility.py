@@ -307,7 +307,7 @@ def test_shares_of_pools_that_add_up_roughly_are_a_whole(shares: tuple[float, fl
 
 
 def test_an_exact_fit_is_not_infeasible() -> None:
-    """0.2 resident, 0.3 in and 0.1 out fit into 0.6 as the simulator adds them, and not otherwise."""
+    """0.2 resident, 0.3 in and 0.1 out fit into 0.6 as the simulator adds them."""
     builder = GraphBuilder()
     read = builder.add_input(0.3)
     op = builder.add_op("x", "Op", inputs=[read], weights=[builder.add_weight(0.2)])

@@ -22,16 +22,18 @@ class GrouperPlacer(LearningPlacer, JointSettings):
 
     "An Effective Method for Operations Placement in TensorFlow", HP3C 2019. Only the abstract could
     be had: a fully connected network groups the operations, each group gets a device, and measured
-    running time is the reward of REINFORCE. The rest is an interpretation:
+    running time is the reward of REINFORCE. The rest is an interpretation, and all numbers are
+    ours; rows of groups, five tensors of five extents and the places of neighbours follow
+    `hierarchical`:
         * what chooses a group is a colocation class. If some device cannot keep all weights, units
           that share a weight are in one, where a device can hold them;
         * inputs of a class: the kind embedding of Mirhoseini et al. 2017 (kind counts times a
           learned matrix, 32 columns). Its output shapes (25 columns: the first five tensors of five
           extents, that leave it or are outputs of the model, as log(1 + extent), -1 pads). Ten
-          places each for readers and for what is read (difference of class numbers / classes, 0
-          pads);
+          places each for readers and for what is read, lowest class number first (difference of
+          class numbers / classes, 0 pads);
         * a hidden layer of 64 ReLUs, then a softmax over groups. Each class draws its own;
-        * LSTM encoder over groups in the order of their numbers, which means nothing. A decoder
+        * LSTM encoder over groups in the order of their numbers, which is arbitrary. A decoder
           starts from its last state and reads the embedding of the device of the group before ("go"
           at first), with attention v . tanh(W1 memory + W2 state). A linear layer on [state;
           context] gives the logits, without tanh or noise;
@@ -39,12 +41,12 @@ class GrouperPlacer(LearningPlacer, JointSettings):
           and its edges to and from each group, itself included (kinds + 25 + 2 `groups` columns),
           each row divided by its maximum + 1. An empty group is a row of zeros, and gets a device,
           too;
-        * any group may choose any device; a unit that may not run there goes to the fastest one of
-          its colocation class;
+        * any group may choose any device; a class that may not run there goes to the device where
+          it is fastest;
         * each of 20 samples has a grouping and a placement of its own, and is one query. Both
           networks take the same advantage: reward -sqrt(time) less a moving average, divided by the
-          moving root mean square of advantages. Both averages start at the first update's mean and
-          have decay 0.9. The first holds earlier updates only, the second this one, too;
+          moving root mean square of advantages. The average is of earlier updates (the first is
+          compared with its own mean), the mean square includes this one; both have decay 0.9;
         * Adam with a constant rate, gradient norm clipped at 1, entropy bonus on the placer (0.3 x
           nats per group);
         * times are divided by the problem's reference time: the sum of all units' times, each on
@@ -84,7 +86,7 @@ class GrouperPlacer(LearningPlacer, JointSettings):
         self.check_reinforce(self.name)
 
     def actions(self, problem: Problem) -> JointSpace:
-        """Groups of all ops and devices of all groups: the choices of the policies."""
+        """Groups of all classes and devices of all groups: the choices of the policies."""
         return JointSpace.of(with_shared_weights_tied(problem), self.groups)
 
 
@@ -98,10 +100,11 @@ class GrouperPlacerMi(GrouperPlacer):
     then either all stay undecided, or all go to one group, so that nothing is cut. This form
     changes these settings of `grouper-placer`, and nothing else:
         * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
-        * `grouper_scale` 6: ops begin with different groups;
+        * `grouper_scale` 6 times the first weights of the grouper's last layer: ops begin with
+          different groups;
         * `usage_entropy_weight` 1: the groups are used evenly by all ops together, while each op
-          may be sure of its own. Mutual information of op and group is H(use) - H(op); only H(use)
-          is rewarded here (`grouper_entropy_weight` 0);
+          may be sure of its own. Mutual information of op and group is H(use) less the mean entropy
+          of an op's group; only H(use) is rewarded here (`grouper_entropy_weight` 0);
         * `entropy_weight` 1: the placer does not settle before the grouper.
     """
 

@@ -32,27 +32,30 @@ class Hierarchical(LearningPlacer, JointSettings):
     25 + 2 `groups` columns), each row divided by its maximum + 1. An empty group is a row of zeros,
     and gets a device, too. The placer reads groups in the order of their numbers and chooses a
     device for each: an LSTM encoder of `hidden` / 2 in each direction; an LSTM decoder of `hidden`
-    that starts from both last states and reads the embedding of the device of the group before
-    ("go" at first); attention v . tanh(W1 memory + W2 state); a linear layer on [state; context];
-    and C * tanh(u / T), with noise at first. One grouping and k = 4 placements are sampled per
-    update, and the grouper learns from their mean advantage; reward -sqrt(time); moving-average
-    baseline, decay 0.9; Adam with rate 0.1, gradient norm clipped at 1; C = 5, T = 10. No entropy
-    bonus and no division of advantages. The rate and the raw shapes decide the policies after a few
-    updates; `hierarchical-mi` is our corrected form. The result is the best placement evaluated.
+    that starts from both last states and reads the embedding (`hidden` wide) of the device of the
+    group before ("go" at first); attention v . tanh(W1 memory + W2 state); a linear layer on
+    [state; context]; and C * tanh(u / T), with noise at first. One grouping and k = 4 placements
+    are sampled per update, each one query, and the grouper learns from their mean advantage; reward
+    -sqrt(time); moving-average baseline, decay 0.9; Adam with rate 0.1, gradient norm clipped at 1;
+    C = 5, T = 10. No entropy bonus and no division of advantages. The rate and the raw shapes
+    decide the policies after a few updates; `hierarchical-mi` is our corrected form. The result is
+    the best placement evaluated.
 
-    C, T, k and the ReLUs are the paper's (code: 1, 1, 1 and none). All else, the widths and the
+    C, T, k, the ReLUs and the constant rate are the paper's (code: 1, 1, 1, none, and a decay by
+    0.95 every 50 steps after step 400). All else, the widths and the
     noise included, follows TensorFlow's ``hierarchical_controller.py``. These are the departures,
     function by function; the last two are from other files:
         * ``__init__``: 40 groups for any number of devices, or as many as there are classes (code:
           20 x devices, at most 256; paper: 256, several times as slow). Initial weights are
           PyTorch's. LSTMs, grouper and output layer have biases, attention has none, and there is
           no forget bias of 1;
-        * ``create_op_embeddings``: what chooses a group is a colocation class, not an op, and where
-          memory is short, units that share a weight are in one; kinds are counted, a column each,
-          where the code has the number of an op's kind; adjacency has ten places for readers and
-          ten for what is read, as difference of class numbers / classes, 0 pads. The code has ten
-          for both, as indices, and forgets earlier ones where an op is met again. Class numbers
-          follow the graph's order of units, the code's its topological order;
+        * ``create_op_embeddings``: what chooses a group is a colocation class, not an op, and if
+          some device cannot keep all weights, units that share one are in one class, where a device
+          can hold them; kinds are counted, a column each, where the code has the number of an op's
+          kind; adjacency has ten places for readers and ten for what is read, lowest class number
+          first, as difference of class numbers / classes, 0 pads. The code has ten for both, as
+          indices, and forgets earlier ones where an op is met again. Class numbers follow the
+          graph's order of units, the code's its topological order;
         * ``make_grouping_predictions``: no noise on the grouper's logits;
         * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns,
           and counts each input of an op; here edges between two classes count once;
@@ -66,13 +69,13 @@ class Hierarchical(LearningPlacer, JointSettings):
           on to draw groupings; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
           time, the sum of all units' times, each on its fastest device. An infeasible placement
-          is given ten of these, as is any slower one (the code: 100 s). An update without a
+          is given ten of these, as is any slower one (the code: 100 s, and slower ones
+          their own time). An update without a
           placement that teaches is skipped (the code: a step with gradient 0). The baseline starts
           at the mean of the first rewards; the code's, at the reward of 100 s, would need dozens of
           updates to forget;
-        * ``_get_train_ops``: no decay by 0.95 every 50 steps after step 400;
-        * ``controller.py``: all units are placed, and one that may not run on its group's device
-          goes to the fastest one of its colocation class. The code places "important" ops only,
+        * ``controller.py``: all units are placed, and a class that may not run on its group's
+          device goes to the device where it is fastest. The code places "important" ops only,
           without those that a single device supports;
         * ``graph_placer.py``: the graph is not rewritten first, the model's own placement is not
           timed; the homogeneous placements are evaluated first. They count as queries, and nothing
@@ -118,7 +121,7 @@ class Hierarchical(LearningPlacer, JointSettings):
         self.check_reinforce(self.name)
 
     def actions(self, problem: Problem) -> JointSpace:
-        """Groups of all ops and devices of all groups: the choices of the policies."""
+        """Groups of all classes and devices of all groups: the choices of the policies."""
         tied = with_shared_weights_tied(problem)
         return JointSpace.of(tied, self.groups, logarithmic=self.shapes == "log")
 
@@ -134,7 +137,8 @@ class HierarchicalMi(Hierarchical):
     (`learning_scope.joint_bonus`). It changes these settings of `hierarchical`, and nothing else:
         * `usage_entropy_weight` u = 2 and `grouper_entropy_weight` -g = -1.2: ops use all groups,
           and each is sure of one;
-        * `grouper_scale` 6: ops begin with different groups;
+        * `grouper_scale` 6 times the first weights of the grouper's last layer: ops begin with
+          different groups;
         * `entropy_weight` 0.1: the placer does not settle before the grouper;
         * `hidden` 64 and `learning_rate` 0.005;
         * `shapes` log: batch 1 and 2,048 channels have one scale.

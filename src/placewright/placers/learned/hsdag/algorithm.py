@@ -79,7 +79,7 @@ def learn(
     if settings.policy:
         settings, vocabulary, start = trained_start(settings, problem)
     stop, baseline = EarlyStop(settings.patience), baseline_of(settings)
-    if settings.homogeneous_starts:
+    if settings.homogeneous_starts and settings.homogeneous:
         evaluate_homogeneous(problem, evaluator)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, report):
         graph = HsdagGraph.of(problem, settings, vocabulary)
@@ -158,8 +158,8 @@ def run_episode(
 ) -> EpisodeSteps:
     """Sample `steps` placements.
 
-    If the state evolves, it gains each node's cluster embedding between two steps; else the steps
-    differ in dropout and samples only, and pass as one graph of `steps` copies.
+    If the state evolves, it gains each node's cluster embedding between two passes; else all passes
+    are copies in one graph. They differ in dropout, and draws of one pass in samples only.
     """
     state, parts = graph.features, []
     for _ in range(settings.passes if settings.accumulate else 1):

@@ -29,12 +29,12 @@ RETURNS = ("shared", "own", "following")
 
 @dataclass(frozen=True, kw_only=True)
 class Hsdag(LearningPlacer, SearchSettings):
-    """Embed the graph, parse it into groups, place each group: all learned together.
+    """Embed the graph, parse it into clusters, place each cluster: all learned together.
 
     "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024, arXiv 2405.14185. Five steps: the graph with constants as nodes; co-location coarsening
     and features (`graph`); node embedding and grouping by a graph parsing network (`network`); a
-    device per group; policy gradient (`algorithm`). 25 episodes of 20 steps in the paper: 500
+    device per cluster; policy gradient (`algorithm`). 25 episodes of 20 steps in the paper: 500
     evaluations and 25 updates.
 
     `hsdag` follows the paper's text, which we know from summaries. `hsdag-released` is the public
@@ -43,17 +43,18 @@ class Hsdag(LearningPlacer, SearchSettings):
         * features: it has five kinds, the code two;
         * homogeneous placements count; in the code they are failures;
         * the weight of a step is its own reward times discount^step, in the code one sum for all;
-        * the discount is 0.99, ``gamma`` of ``config.py``, which the code does not use: it has
-          0.95;
+        * the discount is 0.99 (``gamma`` of ``config.py``, unused there); ``main.py`` has 0.95;
         * a pass parses once, the code until nothing merges. The code's way gives one cluster per
           connected graph if there is no dropout: scores are alike then in both directions of an
           edge. With its dropout, untrained policies give one to eight.
+    Widths, dropout and learning rate are those of ``config.py``. Numbers that only
+    `hsdag-corrected` changes are ours.
 
     A group is what coarsening makes of nodes; a cluster is groups that a pass merges. One action is
-    a device for every cluster. Clusters are not drawn: they follow from the scores of edges, which
-    learn since they scale the cluster's embedding. A node's row has its members' shares of each
-    kind, one-hot degrees in 18 columns, fractal dimension, index in 16 and shape in 4; or kinds and
-    index for the code. The result is the best placement evaluated.
+    a device for every cluster. Clusters are not drawn: they follow from the scores of edges under
+    the pass's dropout. Scores learn since they scale the cluster's embedding. A node's row has its
+    members' shares of each kind, one-hot degrees in 18 columns, fractal dimension, index in 16 and
+    shape in 4; or kinds and index for the code. The result is the best placement evaluated.
 
     Departures from the code, file by file, in all three:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
@@ -108,10 +109,10 @@ class Hsdag(LearningPlacer, SearchSettings):
         features: ``released`` (kinds, raw group index) or ``paper`` (kinds, degrees, fractal
             dimension, sinusoidal index, output shape).
         normalised_features: every feature with mean 0 and deviation 1; shapes as logarithms.
-        without_output_shape: ablation.
+        without_output_shape: ablation of `features` paper.
         without_node_id: ablation, leaves the index out.
-        without_degrees: ablation.
-        without_fractal_dimension: ablation.
+        without_degrees: ablation of `features` paper.
+        without_fractal_dimension: ablation of `features` paper.
         without_grouping: ablation, each node of the coarse graph is placed on its own.
         parse_rounds: rounds of parsing into clusters; 0 repeats until nothing merges.
         steps: placements per episode, which has one update; a multiple of `draws`.
@@ -119,14 +120,15 @@ class Hsdag(LearningPlacer, SearchSettings):
         accumulate: nodes add their cluster's embedding to their state after each pass; an episode
             starts from the features again.
         homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
-            and never returned.
+            and never returned; no homogeneous starts are evaluated then.
         returns: the weight of a step: ``shared`` (one discounted sum for all), ``own`` (its reward
             times discount^step) or ``following`` (its reward and the discounted later ones). In the
             sum for all, the last reward counts whole, and each earlier one `discount` times less.
         discount: of rewards, in [0, 1].
         baseline: subtract the moving average of past episodes' mean returns (in the first one, of
             its own mean).
-        normalised_advantages: divide the advantages by their root mean square in the episode.
+        normalised_advantages: divide the advantages by their root mean square in the episode; only
+            with `baseline`.
         baseline_decay: of the moving average.
         entropy_weight: of the mean entropy of a cluster's device, summed over steps, in the loss.
         learning_rate: of Adam.
@@ -258,8 +260,9 @@ class HsdagCorrected(Hsdag):
     """`hsdag` with our corrections, so that it learns.
 
     An ablation of one change at a time on thirteen problems shows which are needed: a moving
-    `baseline`, and a step's own reward as its weight (`returns` following with `discount` 0). No
-    other change makes a difference there, and none harms. It changes these settings of `hsdag`:
+    `baseline`, and no shared or later rewards in a step's weight (`returns` following with
+    `discount` 0; `hsdag` has none either). No other change makes a difference there, and none
+    harms. It changes these settings of `hsdag`:
         * `baseline`, `normalised_advantages`, `returns` following with `discount` 0;
         * `normalised_features`; `accumulate` false: all passes start from the features;
         * `steps` 10 with 5 `draws` from each pass; `entropy_weight` 0.03; `clip_norm` 1;

@@ -51,40 +51,45 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     it has now. Start times come from the simulator and are no queries. Outside the execution model
     ``event``, and for infeasible placements, they are longest paths.
 
-    As in the code, file by file:
+    As in the code, file by file. These are options of the code and values of its
+    ``hyperparameters.txt``, where its defaults are others; no number below is from the paper's
+    text:
         * ``nn_primitives.py``, ``mp_progressive_nn.py``: node transform; 8 rounds of messages in
-          each direction, with the same weights in each round (its ``radial_mp``; without that it
-          passes messages once, in topological order); aggregators with a hidden layer and a ReLU
-          behind every layer, over ancestors, descendants and the rest (its ``tri_agg``); classifier
-          [16 d, 8 d]; Glorot weights, zero biases;
+          each direction, with the same weights in each round (its ``radial_mp``; its default, once
+          in topological order, calls a method that is not public); aggregators with a hidden layer
+          and a ReLU behind every layer, over ancestors, descendants and the rest (its ``tri_agg``);
+          classifier [16 d, 8 d]; Glorot weights, zero biases;
         * ``progressive_placer.py``: all episodes start from one random placement, which may break a
           memory limit; the baseline is the mean return at the same step over the last 10 episodes
           (``hyperparameters.txt``; the code's default is 1,000), the current one included. So the
-          first episode has advantage 0, and only the entropy bonus acts;
+          first episode has advantage 0, and only the entropy bonus acts (with one worker);
         * ``rl_agent.py``, ``hyperparameters.txt``: Adam from 1e-3 linearly to 1e-4 (the code's
           default is constant), gradient norm at most 1.25.
 
     Departures:
         * advantages are divided by the root mean square of the remembered returns' deviations from
           the baseline, over all steps, and the first entropy weight is 0.3. The code uses 1.0 with
-          returns in seconds. With returns in relative time, 1.0 keeps the policy uniform: 1.0972
-          nats of 1.0986 after 5,000 evaluations (`normalised=false` and `entropy_weight=1` bring
-          it back);
-        * groups merge until there are 64: co-location groups, then neighbours merged (the code
-          merges too, to a number that its users give, in a file that is not public). Here they are
-          the fixpoint of Mirhoseini et al. 2017 (a group joins the one group that reads it, until
-          none has a single reader), or, where it leaves fewer than 16, chains (a unit joins its
-          only reader if that reads no other unit). Then the group with the smallest mean time over
-          devices joins the neighbour that it shares most bytes with, or the next one if that is
-          refused. A merged group needs a device that all its units may use, and a quarter of which
-          holds its weights. If some device cannot keep all weights, units that share a weight stay
-          together, where a device can hold them. The code sorts its groups and fails on a cycle, so
-          a merge that would close one is refused here, and groups are visited in topological order;
+          returns in seconds. With
+          returns in relative time, 1.0 keeps the policy uniform. `normalised=false` and
+          `entropy_weight=1` give plain advantages and a first weight of 1; it still falls to 0, and
+          times stay relative;
+        * groups merge until there are 64 (ours): co-location groups, then neighbours merged (the
+          code merges too, to a number that its users give, in a file that is not public). Here they
+          are the fixpoint of Mirhoseini et al. 2017 (a group joins the one group that reads it,
+          until none has a single reader), or, where it leaves fewer than 16, chains (a unit joins
+          its only reader if that reads no other unit). Then the group with the smallest mean time
+          over devices joins the neighbour that it shares most bytes with, or the next one if that
+          is refused (without a neighbour, one of the eight cheapest groups). A merged group needs a
+          device that all its units may use, and a quarter of which holds its weights. If some
+          device cannot keep all weights, units that share a weight stay together, where a device
+          can hold them. By default the code sorts its groups and fails on a cycle, so a merge that
+          would close one is refused here, and groups are visited in topological order;
         * devices that a group may not use have probability 0. The code has no such constraints;
         * in a training step, the backward ops of a group and its update are a node of their own. It
-          has the group's device and is not visited: backward ops keep the device of their forward
-          ops, which closes cycles of groups before any merge. If edges still close a cycle, those
-          against the order (forward nodes, then the others in reverse) are left out;
+          has the group's device and is not visited, unless the group has no forward op: backward
+          ops keep the device of their forward ops, which closes cycles of groups before any merge.
+          If edges still close a cycle, those against the order (forward nodes, then the others in
+          reverse) are left out;
         * times are divided by the problem's reference time: the sum of all units' times, each on
           its fastest device. Run time has a column per device, since costs are a matrix here;
         * the entropy weight falls linearly to 0. The code can do so, and by default keeps
@@ -94,12 +99,14 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           own, and averages their baselines; a budget of 500 evaluations is only seven episodes of
           64 groups;
         * the loss is divided by the steps of an episode, so that the limit of 1.25 does not depend
-          on its length; Adam's steps do not depend on the factor;
+          on its length. The code limits the sum, so that its limit acts more often;
         * the entropy is exact (the code adds 1e-3 to probabilities inside the logarithm);
-        * infeasible placements take ten reference times, and so does any slower one, in place of
-          2 s per GB above the limit and at most 10 s in all; memory is no feature;
-        * no episode is drawn by argmax for evaluation, but a policy from a file first places once
-          by argmax, from the random placement of its episodes: one query;
+        * infeasible placements take ten reference times, and so does any slower one; the code adds
+          2 s per GB above the limit, to at most 10 s in all (``hyperparameters.txt``; nothing by
+          default). Memory is no feature; in the code it is an option;
+        * no episode is drawn by argmax for evaluation, but a policy from a file places once by
+          argmax before its first episode: one query. The code's such episode times all its
+          placements. Adam starts anew here; the code restores its moments;
         * rewards are the paper's. The code's branch for them stops with a type error, and its
           switch ``use_min_runtime`` makes a step's return the fall to the best later time;
         * the start time of a group is that of its first unit; the code's is that of the one op that
@@ -107,8 +114,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         * ablations: `embedding=partition` is the code's ``no_msg_passing``, whose aggregations read
           the features themselves; here they read the transformed ones, twice side by side.
           `embedding=sum` is the paper's aggregator of all nodes: all but the current one in one
-          sum, without messages. The code's ``agg_msgs`` adds them up after the messages, and leaves
-          out the current node's own row. `reward=terminal` is
+          sum, without messages. The code's ``agg_msgs`` adds up all nodes after the messages, the
+          current one too, and gives the classifier nothing else. `reward=terminal` is
           ``one_shot_episodic_rew``, which times the last placement only and starts with all nodes
           on the first device; here every placement is timed and the start is the random one;
         * `aggregation=mean` averages messages and nodes: `placeto-mean` has it. The code's
@@ -130,10 +137,10 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         learning_rate: first of Adam.
         last_learning_rate: it falls linearly to this.
         entropy_weight: first weight of the entropy bonus; falls linearly to 0.
-        normalised: divide advantages by their root mean square over the remembered episodes.
+        normalised: divide advantages by the deviation of the remembered returns.
         clip_norm: largest global gradient norm; 0 sets no limit.
         baseline_window: episodes that the per-step baseline remembers.
-        horizon: episodes over which rates fall if the budget has no evaluation limit.
+        horizon: episodes over which rates fall if the budget has no evaluation limit (100: ours).
         policy: file of a trained policy to start from; "" starts from scratch.
     """
 
@@ -183,10 +190,9 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
 class PlacetoMean(PlacetoPlacer):
     """`placeto` with means in place of sums, which we tried and do not recommend.
 
-    Messages and the nodes of each relation are averaged, not added up. It was made when groups had
-    cycles, whose sums grow in eight rounds; without cycles the published sums do better. It changes
-    one setting of `placeto`, `aggregation` mean, and nothing else.
-    """
+    Messages and the nodes of each relation are averaged, not added up. Sums over a cycle of groups
+    grow with each round, and an earlier grouping of ours had cycles. Without them the published
+    sums do better. It changes one setting of `placeto`, `aggregation` mean, and nothing else."""
 
     name: ClassVar[str] = "placeto-mean"
     paper: ClassVar[str] = "ours, after Addanki et al., NeurIPS 2019"

@@ -29,35 +29,39 @@ class Post(LearningPlacer, SearchSettings):
     softmax(u_m)[d_m]. At sample n: if n mod K = 0 and n mod N != 0, `sga_steps` steps of gradient
     ascent on the PPO objective (Eq. 11) over the last K; if n mod N = 0, the closed form of the
     cross-entropy minimum over the best `elite` of the last N (Eq. 10), then every group is mixed
-    with the uniform distribution, f <- (1 - epsilon) f + epsilon / D. The advantage of a sample is
+    with the uniform distribution, f <- (1 - epsilon) f + epsilon / D over its D allowed
+    devices. The advantage of a sample is
     b - T, where b is the mean of the times of all samples so far, those of this update included. A
     placement that is drawn again is a query again. The result is the best placement evaluated.
 
     The paper's code and text could not be had. From reviews: the structure of Algorithm 1, an elite
     of a tenth, ten gradient steps, 2,400 samples. From memory: N, K, the learning rate, epsilon and
     its fall, beta, the KL target, Eq. 10 and 11. Ours: 128 groups. Departures, and what is open:
-        * every PPO update keeps KL(old || new) of the joint distribution at or below
-          2 x `kl_target`. If an update would go further, its gradient steps are repeated with half
-          the rate, and the rate may double again after an update that held at once. With the rate
-          of 1, ten steps on a ratio over all groups lead 1,680 nats away (median of 45 runs), and
-          every group is deterministic after the first update. An update that no rate holds is left
-          out;
+        * every PPO update keeps KL(old || new) of the joint distribution at or below 2 x
+          `kl_target`. If an update would go further, its gradient steps are repeated with half the
+          rate, and the rate may double again after an update that held at once. Without this limit,
+          ten steps at the rate of 1 on a ratio over all groups lead 1,680 nats away (median of 45
+          runs), so that every group would be deterministic after the first update. An update that
+          no rate holds is left out;
         * beta doubles above 1.5 x the target and halves below it / 1.5 (adaptive-KL PPO);
         * groups: the co-location fixpoint of Mirhoseini et al. 2017 (a group joins the one group
           that reads it, until none has a single reader). Where that leaves fewer than 16 groups,
           chains of units instead (a unit joins its only reader if that reads no other unit). Then
           the group with the smallest mean time over devices joins the neighbour that it shares most
-          bytes with, or the next one if that is refused. A merged group needs a device that all its
-          units may use, and a quarter of which holds its weights. If some device cannot keep all
-          weights, units that share a weight stay together, where a device can hold them;
+          bytes with, or the next one if that is refused (without a neighbour, one of the eight
+          cheapest groups). A merged group needs a device that all its units may use, and a quarter
+          of which holds its weights. If some device cannot keep all weights, units that share a
+          weight stay together, where a device can hold them;
         * times are divided by the problem's reference time, so that learning rates have a scale:
           the sum of all units' times, each on its fastest device. An infeasible placement counts as
           ten of these, and so does any slower one;
         * one process. The paper times a few training steps of a placement and drops the first; here
           a query gives one time;
-        * epsilon falls linearly to 0 over the evaluation budget (over `horizon` without one);
-        * u = 0 gives each group's allowed devices equal probability; forbidden ones have none; no
-          allowed device falls below a probability of 1e-12;
+        * epsilon falls linearly to 0 with the samples, over the evaluation budget (over `horizon`
+          without one);
+        * a group may use the devices that all its units may use; memory forbids none, and a
+          placement that breaks it is infeasible. u = 0 gives these devices equal probability, the
+          others have none, and none of them falls below a probability of 1e-12;
         * the homogeneous placements are evaluated first. They count as queries, and nothing is
           learned from them.
 
@@ -113,5 +117,5 @@ class Post(LearningPlacer, SearchSettings):
         return "ppo" if self.ablation == "ppo_only" or n % self.ce_every else ""
 
     def actions(self, problem: Problem) -> ActionSpace:
-        """Colocation groups, merged to at most `groups`, and their devices."""
+        """Colocation groups, merged down to `groups` if constraints allow, and their devices."""
         return merged_space(with_shared_weights_tied(problem), self.groups)

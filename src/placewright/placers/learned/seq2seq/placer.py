@@ -37,9 +37,11 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
     smaller rate and an entropy bonus. The result is the best placement evaluated.
 
     The paper has no public code. Departures from it, and what it leaves open:
+        * C = 5, T = 10, the rate, the norm and 5,000 updates are recalled from the paper; five
+          tensors of five extents are those of the code of 2018;
         * hidden 64 (the width is not stated), embedding 32, 10 samples per update. The baseline
           starts as the mean of the first rewards, and is then 0.9 of itself and 0.1 of the mean of
-          each update;
+          each update. An update is compared with the average before it, the first with its own;
         * times are divided by the problem's reference time: the sum of all units' times, each on
           its fastest device. An infeasible placement is given ten of these, and so is any slower
           one;
@@ -48,7 +50,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
         * the rules by hand for LSTM steps and ConvNet branches are left out;
         * on a forward graph with one output the fixpoint would be one group. So where it leaves
           fewer than 16, only chains merge: a unit joins its only reader if that reads no other
-          unit. Branches stay apart;
+          unit. Branches stay apart in this step;
         * merged towards 128 groups (the paper's models have 83 to 280), since the memory of
           attention grows with the square of their number: the group with the smallest mean time
           over devices joins the neighbour that it shares most bytes with, or the next one if that
@@ -56,7 +58,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
           needs a device that all its units may use, and a quarter of which holds its weights.
           If some device cannot keep all weights, units that share a weight stay together, where a
           device can hold them;
-        * devices that a group may not use have probability 0;
+        * devices that some unit of a group may not use have probability 0; memory masks none;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;
         * a measured placement is one query, not ten steps of which the first is dropped;
         * the homogeneous placements are evaluated first. They count as queries, and nothing is
@@ -65,7 +67,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
     Attributes (besides those of `ReinforceSettings`):
         groups: number of groups at which merging stops. There are fewer if the graph has fewer,
             and more if the rest may not merge.
-        hidden: width of encoder and decoder; 0 is five times the width of their inputs.
+        hidden: width of encoder and decoder; 0 is five times that of the encoder's inputs.
         cell: ``lstm`` or ``gru``.
         embedding: width of the kind embedding.
         learning_rate: of Adam.
@@ -74,7 +76,7 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
         temperature: T of C * tanh(u / T).
         warm_up: first updates in which T is five times as large.
         baseline: subtract the moving average of past rewards.
-        entropy_weight: of the mean entropy of a group's device, in the loss.
+        entropy_weight: of the mean entropy of a group's device, which is subtracted from the loss.
         feasible_only_after: updates after which placements that are given ten no longer teach; an
             update with none else is skipped.
     """
@@ -131,8 +133,8 @@ class Seq2SeqHsdagRnn(Seq2Seq):
     """The RNN baseline of HSDAG's notebooks, in the groups of `seq2seq`.
 
     A GRU of five times the width of its inputs, kind embedding 64, Adam with rate 0.01, one sample
-    an update, logits divided by 5 in the first 20 updates, and the reward -sqrt(latency) without a
-    baseline. From github.com/hping666/HSDAG, commit 9d5caf77.
+    an update, no tanh, logits divided by 5 in the first 20 updates, and the reward -sqrt(latency)
+    without a baseline. From github.com/hping666/HSDAG, commit 9d5caf77.
 
     Departures from the notebooks:
         * they minimise ``-(log p * sqrt(latency))``, which makes slow placements likelier; the

@@ -77,11 +77,12 @@ class JointSettings(ReinforceSettings):
     """Hyperparameters of a grouper and a placer that are trained together.
 
     Attributes:
-        entropy_weight: of the placer's mean entropy per group, in the loss.
-        grouper_entropy_weight: of the grouper's mean entropy per node, in the loss; below 0 it
+        entropy_weight: of the placer's mean entropy per group, in the bonus that is subtracted from
+            the loss.
+        grouper_entropy_weight: of the grouper's mean entropy per node, in that bonus; below 0 it
             penalises undecided nodes.
-        usage_entropy_weight: of the entropy of the group of a random node, in the loss; it rewards
-            even use of the groups.
+        usage_entropy_weight: of the entropy of the group of a random node, in that bonus; it
+            rewards even use of the groups.
         grouper_scale: factor on the initial weights of the grouper's last layer; above 1 nodes
             begin with different groups.
         aligned: the decoder's logits see the encoder's state of the group that is placed.
