@@ -108,10 +108,7 @@ def _hsdag(suite: PaperSuite, cells: Cells) -> dict[str, str]:
         for case in cases
         for form in _forms(suite)
     )
-    released = {
-        case.partition(" ")[0]: _value(cells, case, "hsdag-released", budget) for case in cases
-    }
-    slowest = max(released, key=lambda name: released[name])
+    released = [_value(cells, case, "hsdag-released", budget) for case in cases]
     return {
         "hsdag_saved": "\n".join(markdown_table(columns, table)),
         "hsdag_words": claim(
@@ -120,9 +117,9 @@ def _hsdag(suite: PaperSuite, cells: Cells) -> dict[str, str]:
             f"{len(cases)} models.",
         ),
         "hsdag_released": claim(
-            released[slowest] > 1.0,
-            f"The released code must not answer with one device: on {slowest} it takes "
-            f"{released[slowest]:.2f} times as long as the GPU alone.",
+            max(released) <= 1.0,
+            "The released code must not answer with one device. Its answers take "
+            f"{span(released)} times as long as the best device alone.",
         ),
     }
 

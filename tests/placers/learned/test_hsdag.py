@@ -148,6 +148,13 @@ def test_released_never_returns_a_homogeneous_placement(seed: int) -> None:
     assert evaluator.evaluations == 200
 
 
+def test_no_homogeneous_start_becomes_the_answer_where_these_are_failures() -> None:
+    settings = HsdagReleased(homogeneous_starts=True)
+    evaluator = toys.run(settings, toys.two_cluster_problem(), 20)
+    best = evaluator.best
+    assert best is None or len(np.unique(best.device_of)) == 2
+
+
 def test_released_says_why_it_found_nothing_where_all_it_samples_is_homogeneous() -> None:
     """The authors' loop merges a small graph into one cluster, so no placement ever counts."""
     settings = HsdagReleased()
