@@ -14,7 +14,11 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
-from placewright.profiling.machine_costs import keep_calibration, known_calibration
+from placewright.profiling.machine_costs import (
+    drop_calibration,
+    keep_calibration,
+    known_calibration,
+)
 from placewright.profiling.store import CostStore
 
 DEVICES = tuple(
@@ -120,3 +124,39 @@ def test_a_quick_fit_is_found_by_quick_requests_until_there_is_a_complete_one(
     assert found is not None
     assert found.left_out == ""
     assert found.problem.cluster.contention == {"cpu": (1.0, 1.5)}
+
+
+def test_a_complete_fit_that_has_drifted_hides_no_quick_one(tmp_path: Path) -> None:
+    """Each quick request calibrated again, because the complete fit was the only one it read."""
+    store, problem = CostStore(tmp_path / "store"), problem_on(Cluster(DEVICES, LINKS))
+    quick, now = calibrated_problem(), (1.8, 1.2, 1e-5)
+    keep_calibration(quick, store, "1", (1.0, 1.2, 1e-5))
+    keep_calibration(quick, store, "1", now, left_out="quick")
+    found = known_calibration(problem, store, "1", lambda: now, is_quick=True)
+    assert found is not None
+    assert found.left_out == "quick"
+    assert known_calibration(problem, store, "1", lambda: now) is None
+    other = (6.0, 1.2, 1e-5)  # neither holds
+    assert known_calibration(problem, store, "1", lambda: other, is_quick=True) is None
+
+
+def test_a_quick_fit_that_replaces_a_complete_one_is_taken(tmp_path: Path) -> None:
+    store, problem = CostStore(tmp_path / "store"), problem_on(Cluster(DEVICES, LINKS))
+    keep_calibration(calibrated_problem(), store, "1")
+    fresh = CostStore(tmp_path / "store", is_fresh=True)
+    drop_calibration(problem, fresh, "1")
+    assert known_calibration(problem, store, "1", is_quick=True) is None
+    keep_calibration(calibrated_problem(), fresh, "1", left_out="quick")
+    found = known_calibration(problem, store, "1", is_quick=True)
+    assert found is not None
+    assert found.left_out == "quick"
+    assert known_calibration(problem, store, "1") is None
+
+
+def test_a_complete_fit_removes_the_quick_one(tmp_path: Path) -> None:
+    """An earlier quick fit must not come back when the complete one no longer holds."""
+    store, problem = CostStore(tmp_path / "store"), problem_on(Cluster(DEVICES, LINKS))
+    keep_calibration(calibrated_problem(), store, "1", left_out="quick")
+    keep_calibration(calibrated_problem(), store, "1", (1.0, 1.2, 1e-5))
+    drifted = (1.8, 1.2, 1e-5)
+    assert known_calibration(problem, store, "1", lambda: drifted, is_quick=True) is None

@@ -198,6 +198,22 @@ def test_a_quick_measurement_is_finished_by_a_later_one(tmp_path: Path) -> None:
     assert run(measure.QUICK) == 0
 
 
+def test_a_quick_measurement_that_measures_again_replaces_complete_samples(tmp_path: Path) -> None:
+    """The next quick request took the samples that `--remeasure` was to replace."""
+    profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store")
+    now = {"fast": [0.004, 0.005, 0.006], "slow": [0.020, math.inf, 0.040]}
+
+    def quick(store: CostStore) -> Any:
+        return profile(
+            chain(3), SOURCE, CLUSTER, SyntheticRuntime(CLUSTER.devices),
+            measuring=Measuring(store, measure.QUICK), model=SyntheticModel(chain(3), now),
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    quick(CostStore(tmp_path / "store", is_fresh=True))
+    found = quick(CostStore(tmp_path / "store"))
+    np.testing.assert_array_equal(found.costs.seconds[:, 0], now["fast"])
+
+
 def test_a_limit_leaves_devices_to_others_of_their_kind(tmp_path: Path) -> None:
     """One round of each kind is measured all the same: nothing else tells of a kind."""
     seconds = {"fast": [0.001, 0.002], "slow": [0.010, 0.030], "gpu": [0.5, 0.25]}

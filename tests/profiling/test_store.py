@@ -81,3 +81,24 @@ def test_measuring_again_that_is_interrupted_loses_no_complete_samples(tmp_path:
     another.put_samples({"a": [3.0, 3.5]}, complete=True)
     assert another.samples(["a"]) == {"a": ([3.0, 3.5], True)}
     assert CostStore(tmp_path / "store").samples(["a"]) == {"a": ([3.0, 3.5], True)}
+
+
+def test_final_samples_of_a_fresh_store_replace_complete_ones(tmp_path: Path) -> None:
+    """A quick measurement that was to replace a disturbed one left it to the next request."""
+    path = tmp_path / "store"
+    CostStore(path).put_samples({"a": [9.0, 9.5]}, complete=True)
+    CostStore(path).put_samples({"a": [1.0]}, complete=False, is_final=True)  # not asked to replace
+    assert CostStore(path).samples(["a"]) == {"a": ([9.0, 9.5], True)}
+    fresh = CostStore(path, is_fresh=True)
+    fresh.put_samples({"a": [1.0]}, complete=False)
+    fresh.put_samples({"a": [1.0, 1.5]}, complete=False, is_final=True)
+    assert fresh.samples(["a"]) == {"a": ([1.0, 1.5], False)}
+    assert CostStore(path).samples(["a"]) == {"a": ([1.0, 1.5], False)}
+
+
+def test_a_removed_fact_is_gone(tmp_path: Path) -> None:
+    store = CostStore(tmp_path / "store")
+    store.put_fact("x", "1")
+    store.remove_fact("x")
+    store.remove_fact("never")
+    assert store.fact("x") is None

@@ -9,7 +9,7 @@ differ from the stored ones, the machine has changed.
 Fits are stored without the cluster itself: two clusters of the same devices may differ in memory
 limits, bandwidths and channels that the user wrote into a file. A fit belongs to the devices and
 the model, and holds for all such clusters. The fit of a quick calibration has a key of its own.
-Only quick requests use it, and only until there is a complete one.
+Only quick requests use it, and only while there is no complete one that still holds.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def known_calibration(
 
     Args:
         probe: examines the machine; None trusts the store.
-        is_quick: also take the fit of a quick calibration, if there is no complete one.
+        is_quick: also take the fit of a quick calibration, if no complete one holds.
     """
     fit = _stored_fit(store, _key_of(problem, version), probe, is_quick=is_quick)
     if fit is None:
@@ -262,15 +262,15 @@ def is_calibration_known(
 def _stored_fit(
     store: CostStore, key: str, probe: Probe | None, *, is_quick: bool
 ) -> dict[str, Any] | None:
-    text = store.fact(key)
-    if text is None and is_quick:
-        text = store.fact(f"{_QUICK}|{key}")
-    if text is None:
-        return None
-    fit: dict[str, Any] = json.loads(text)
-    if probe is not None and has_drifted(fit.get("probe", ()), probe):
-        return None
-    return fit
+    """The complete fit, else the quick one if it may be; each must hold by its own probe."""
+    for at in (key, f"{_QUICK}|{key}") if is_quick else (key,):
+        text = store.fact(at)
+        if text is None:
+            continue
+        fit: dict[str, Any] = json.loads(text)
+        if probe is None or not has_drifted(fit.get("probe", ()), probe):
+            return fit
+    return None
 
 
 def keep_calibration(
@@ -282,6 +282,8 @@ def keep_calibration(
     left_out: str = "",
 ) -> None:
     """Store the fit of a problem's cluster, with the result of a probe.
+
+    A complete fit takes the place of a quick one.
 
     Args:
         problem: with the fit.
@@ -300,6 +302,19 @@ def keep_calibration(
     }
     key = _key_of(problem, version)
     store.put_fact(f"{_QUICK}|{key}" if left_out else key, json.dumps(fit))
+    if not left_out:
+        store.remove_fact(f"{_QUICK}|{key}")
+
+
+def drop_calibration(problem: Problem, store: CostStore, version: str) -> None:
+    """Remove the fits of a problem's cluster, which a quick measurement is to replace.
+
+    Args:
+        problem, store, version: see `known_calibration`.
+    """
+    key = _key_of(problem, version)
+    store.remove_fact(key)
+    store.remove_fact(f"{_QUICK}|{key}")
 
 
 def _key_of(problem: Problem, version: str) -> str:

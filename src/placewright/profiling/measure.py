@@ -359,7 +359,7 @@ def _measure_in_turns(
             if limit.is_over:
                 break
             for session in [s for s in active if not s.needs_more(effort)]:
-                store.put_samples(session.samples, complete=effort.is_full)
+                store.put_samples(session.samples, complete=effort.is_full, is_final=True)
                 active.remove(session)
             reporter.after_round(sessions, active)
         reporter.report_ahead(sessions)

@@ -90,20 +90,28 @@ class CostStore:
                 known[key] = (json.loads(row[0]), bool(row[1]))
         return known
 
-    def put_samples(self, rows: Mapping[str, Sequence[float]], *, complete: bool) -> None:
+    def put_samples(
+        self, rows: Mapping[str, Sequence[float]], *, complete: bool, is_final: bool = False
+    ) -> None:
         """Write all samples of some keys in one transaction.
 
-        Incomplete samples do not replace complete ones.
+        Incomplete samples do not replace complete ones, unless a fresh store gets its final ones.
 
         Args:
             rows: key -> seconds of each run.
-            complete: nothing more will be measured.
+            complete: nothing more will be measured, now or later.
+            is_final: this process measures no more; a later one may add to incomplete samples.
         """
-        self._use(lambda connection: self._put(connection, rows, complete))
+        replaces = complete or (is_final and self._is_fresh)
+        self._use(lambda connection: self._put(connection, rows, complete, replaces))
         self._written.update(rows)
 
     def _put(
-        self, connection: sqlite3.Connection, rows: Mapping[str, Sequence[float]], complete: bool
+        self,
+        connection: sqlite3.Connection,
+        rows: Mapping[str, Sequence[float]],
+        complete: bool,
+        replaces: bool,
     ) -> None:
         for key, row in rows.items():
             text = json.dumps(list(row))
@@ -112,7 +120,7 @@ class CostStore:
             held = connection.execute(
                 "SELECT complete FROM samples WHERE key = ?", (key,)
             ).fetchone()
-            if held is not None and held[0] and not complete:
+            if held is not None and held[0] and not replaces:
                 connection.execute("INSERT OR REPLACE INTO unfinished VALUES (?, ?)", (key, text))
                 continue
             connection.execute(
@@ -133,6 +141,11 @@ class CostStore:
         self._written.add(key)
         insert = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
         self._use(lambda connection: connection.execute(insert, (key, value)))
+
+    def remove_fact(self, key: str) -> None:
+        """Remove the text stored under `key`, if there is one."""
+        delete = "DELETE FROM facts WHERE key = ?"
+        self._use(lambda connection: connection.execute(delete, (key,)))
 
     def _use(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Do something in one transaction; if the file cannot be written, in a copy of it.

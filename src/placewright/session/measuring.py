@@ -31,6 +31,7 @@ from placewright.profiling.evidence import (
 )
 from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline
 from placewright.profiling.machine_costs import (
+    drop_calibration,
     is_calibration_known,
     keep_calibration,
     known_calibration,
@@ -229,6 +230,7 @@ class _Measurement:
             what = counted(fit.placements, "placement")
             left_out = f"calibration: {what} measured, not {PLACEMENTS}; {others}"
             self.left_out.append(left_out)
+        self._drop_replaced(problem)
         is_kept = fit.is_complete and fit.problem is not problem  # something was fitted
         if is_kept and (machine is not None or not is_quick):
             self._keep(fit.problem, left_out)
@@ -247,6 +249,11 @@ class _Measurement:
             return None
         self.left_out += [known.left_out] * bool(known.left_out)
         return known.problem
+
+    def _drop_replaced(self, problem: Problem) -> None:
+        """Remove stored calibrations that a quick request measured again: they would hide it."""
+        if self.extent.is_quick and self.extent.remeasure:
+            drop_calibration(problem, self.store, self.runtime.version)
 
     def _keep(self, problem: Problem, left_out: str = "") -> None:
         probed = self._costs.probe()
@@ -274,7 +281,9 @@ class _Measurement:
         if known is not None:
             return known
         if self.extent.is_quick:
-            return self._streams_of_machine(problem, 0)
+            found = self._streams_of_machine(problem, 0)
+            self._drop_replaced(problem)
+            return found
         self._compile_kernels(problem.objective, problem.execution_model)
         fit = stream_calibration(
             problem,
