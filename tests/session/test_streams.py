@@ -17,20 +17,26 @@ from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.core.source import ModelSource
-from placewright.errors import InfeasibleError, InputError
+from placewright.errors import InfeasibleError, InputError, OutOfTime
 from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
-from placewright.profiling.hardware import NEVER
+from placewright.profiling.hardware import NEVER, Deadline, Stopwatch
 from placewright.profiling.stream_calibration import StreamRound
 from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
-from placewright.session import checking
-from placewright.session.checking import recommended_stream, within_latency
+from placewright.session import checking, streams
+from placewright.session.checking import StreamRounds, recommended_stream, within_latency
 from placewright.session.plans import plan_of, recommendation_lines, searched_plan
 from placewright.session.request import Request
 from placewright.session.running import _why_not
 from placewright.session.session import Session
-from placewright.session.streams import candidates, contender_to_run, improved, played_period
+from placewright.session.streams import (
+    best_measured,
+    candidates,
+    contender_to_run,
+    improved,
+    played_period,
+)
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
 from tests.session.stream_plans import result, two_stages
@@ -177,6 +183,98 @@ def test_rounds_are_added_until_the_verdict_is_clear(
     undecided = replace(result(two_stages(), {}, {"a": 1.0, PLAN: 1.0}), rounds=first)
     assert undecided.is_close
     assert not replace(undecided, rounds=both).is_close
+
+
+class Slow:
+    """A server each of whose samples takes 0.1 s of a clock that it moves itself."""
+
+    burst = 1
+
+    def __init__(self, now: list[float]) -> None:
+        self.now = now
+        self.streams: list[int] = []  # number of samples of each
+
+    def outcomes(self, samples: Any) -> Any:
+        self.streams.append(len(samples))
+        answers = []
+        for _ in samples:
+            answers.append(Execution((), {}, 0.1, ((0.0, 0.1),), self.now[0]))
+            self.now[0] += 0.1
+        return iter(answers)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock for everything, which only `Slow` moves."""
+    moved = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: moved[0])
+    return moved
+
+
+def stream_rounds(servers: dict[str, Slow], seconds: float, now: list[float]) -> StreamRounds:
+    deadline = Deadline.after(seconds, Stopwatch(lambda: now[0]))
+    some: Any = servers
+    return StreamRounds(some, [[np.zeros(1)]] * 200, 9, no_report, deadline)
+
+
+def test_streams_are_as_short_as_the_total_needs(now: list[float]) -> None:
+    """They were as long as a minute allows, however little of the total was left."""
+    slow = Slow(now)
+    found = stream_rounds({"a": slow}, 10.0, now).more({})
+    assert slow.streams == [3] + [10] * 9
+    assert [len(one.latencies) for one in found["a"]] == [10] * 9
+    assert now[0] <= 110.0
+
+
+def test_the_total_ends_streams_between_rounds(now: list[float]) -> None:
+    """The least samples of nine rounds took longer than all that was left."""
+    servers = {"a": Slow(now), "b": Slow(now)}
+    rounds = stream_rounds(servers, 7.7, now)  # 0.6 s to begin; then seven rounds of 1 s
+    found = rounds.more({})
+    assert {name: len(row) for name, row in found.items()} == {"a": 7, "b": 7}
+    before = now[0]
+    assert rounds.more(found) == found
+    assert now[0] == before
+
+
+def test_too_few_rounds_are_no_verdict(now: list[float]) -> None:
+    rounds = stream_rounds({"a": Slow(now), "b": Slow(now)}, 6.0, now)
+    with pytest.raises(OutOfTime, match="6 rounds of streams were measured"):
+        rounds.more({})
+    assert now[0] <= 107.0
+
+
+class SlowRunner(Slow):
+    """The same, as a runner of a candidate; it is its own model, too."""
+
+    def __enter__(self) -> SlowRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run_many(self, samples: Any) -> Any:
+        return list(self.outcomes(samples))
+
+    def random_inputs(self, rng: np.random.Generator) -> list[Any]:
+        return [np.zeros(1)]
+
+
+@pytest.mark.parametrize(("total", "measured"), [(1000.0, 7), (40.0, 5), (8.0, 1)])
+def test_measuring_candidates_leaves_half_of_the_total(
+    total: float, measured: int, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No look at the clock ended their rounds, of two candidates with 20 samples each."""
+    plan = two_stages()
+    splits = [Placement.of(np.array(one)) for one in ([1, 0], [0, 1])]
+    runner: Any = SlowRunner(now)
+    monkeypatch.setattr(streams, "candidates", lambda *_, **more: splits)
+    monkeypatch.setattr(streams, "stream_runner", lambda *_, **more: runner)
+    deadline = Deadline.after(total, Stopwatch(lambda: now[0]))
+    found = best_measured(plan, runner, np.random.default_rng(0), deadline=deadline)
+    assert found.placement.device_of.tolist() == [1, 0]
+    assert sum(length == 20 for length in runner.streams) // 2 == measured
+    assert now[0] <= 100.0 + max(total / 2 + 2.0, 8.0)
 
 
 class Silent:

@@ -314,6 +314,8 @@ def measure_streams(
     skipped: int,
     bursts: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
+    least: int = 0,
+    deadline: Deadline = NEVER,
 ) -> dict[str, list[StreamRound]]:
     """Run streams of all contenders in each round; the order in a round rotates.
 
@@ -325,12 +327,20 @@ def measure_streams(
         bursts: name -> samples after which a contender's pattern repeats, mostly those in flight;
             see `period_of`. It is 1 for other contenders.
         progress: called with the finished part, 0 to 1.
+        least: rounds that are enough if the deadline passes.
+        deadline: no stream starts after it.
+
+    Raises:
+        OutOfTime: the deadline passed before the least rounds.
     """
     names = list(contenders)
     streams: dict[str, list[StreamRound]] = {name: [] for name in names}
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            if deadline.is_over and number >= least:  # the finished rounds are enough
+                return {key: row[:number] for key, row in streams.items()}
+            deadline.require(f"{least} rounds of streams were measured")
             streams[name].append(
                 _round(contenders[name](samples), skipped, (bursts or {}).get(name, 1))
             )

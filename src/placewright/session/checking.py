@@ -33,7 +33,7 @@ from placewright.profiling.stream_calibration import (
     measure_streams,
     sample_error,
 )
-from placewright.profiling.verdict import DO_NOT_SPLIT, Verdict
+from placewright.profiling.verdict import DO_NOT_SPLIT, LEAST_FOR_INTERVAL, Verdict
 from placewright.report.comparison_table import ContenderTable, request_table
 from placewright.report.time_left import Report, no_report
 from placewright.report.verdict import predicted_gain
@@ -416,7 +416,7 @@ def execute_stream(
         StalePlanError: the devices have changed.
         InfeasibleError: so many samples do not fit into a device's memory.
         RuntimeFailure: a sample failed; the message names it and its segment.
-        OutOfTime: the deadline passed before all contenders had run.
+        OutOfTime: the deadline passed before all contenders had run, and often enough.
     """
     length = length or StreamLength()
     check_devices(plan.problem, plan.runtime)
@@ -508,7 +508,7 @@ class StreamRounds:
     ) -> None:
         self._streams = {name: _run_many(server) for name, server in servers.items()}
         self._bursts = {name: server.burst for name, server in servers.items()}
-        self._rounds, self._report = rounds, report
+        self._rounds, self._report, self._deadline = rounds, report, deadline
         self._skipped = min(max(self._bursts.values()), (len(inputs) - 2) // 3)
         took = 0.0
         for name, stream in self._streams.items():
@@ -516,13 +516,18 @@ class StreamRounds:
             start = time.perf_counter()
             stream(inputs[: self._skipped + 2])
             took += (time.perf_counter() - start) / (self._skipped + 2)
-        affordable = int(seconds / max(rounds * took, 1e-9))
+        affordable = int(min(seconds, deadline.seconds_left) / max(rounds * took, 1e-9))
         least = 3 * self._skipped + 2
         length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
         self._inputs = inputs[:length]
 
     def more(self, before: Mapping[str, Sequence[StreamRound]]) -> dict[str, list[StreamRound]]:
-        """Measure further rounds, and append them to those that were measured before."""
+        """Measure further rounds, and append them to those that were measured before.
+
+        Raises:
+            OutOfTime: the deadline passed before there were enough rounds for a verdict.
+        """
+        least = min(LEAST_FOR_INTERVAL, self._rounds)
         rounds = measure_streams(
             self._streams,
             self._inputs,
@@ -530,6 +535,8 @@ class StreamRounds:
             skipped=self._skipped,
             bursts=self._bursts,
             progress=lambda done: self._report(0.3 + 0.7 * done, "measuring streams"),
+            least=max(0, least - min(map(len, before.values()), default=0)),
+            deadline=self._deadline,
         )
         return {name: [*before.get(name, ()), *row] for name, row in rounds.items()}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from placewright.core.plan import (
 )
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.errors import InfeasibleError, InputError, PlacewrightError
+from placewright.errors import InfeasibleError, InputError, OutOfTime, PlacewrightError
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import NEVER, Deadline
@@ -56,7 +56,8 @@ _SECONDS = 3.0  # of each other placer, if seconds limit the search
 _MOVED_UNITS = 60_000  # simulated while improving, unless the least evaluations take more
 _LEAST_EVALUATIONS, _MOST_EVALUATIONS = 50, 300  # of improving
 _MEASURED = 3  # candidates
-_ROUNDS = 7
+_ROUNDS, _LEAST_ROUNDS = 7, 3
+_SHARE = 0.5  # of the time that is left, for measuring them
 _SAMPLES = 20
 
 
@@ -361,18 +362,20 @@ def best_measured(
 ) -> Plan:
     """Give a plan the best candidate: of up to three splits, measured in turns, the fastest.
 
-    If there are fewer than two splits, or the time is over, it is the best one by prediction.
+    If there are fewer than two splits, or their time is over, it is the best one by prediction.
 
     Args:
         model: as the plan's runtime has read it.
         is_counted: no clock limits the search for candidates.
-        deadline: no candidate is searched for, and no measurement begins, after it.
+        deadline: no candidate is searched for after it. Measuring gets half of what is left.
     """
     problem = plan.problem
     listed = candidates(plan, rng, is_counted=is_counted, deadline=deadline)
     split = [c for c in listed if len(np.unique(c.device_of)) > 1][:_MEASURED]
-    is_measured = len(split) >= 2 and not deadline.is_over
-    chosen = split[_fastest(problem, split, model)] if is_measured else listed[0]
+    chosen = listed[0]
+    if len(split) >= 2 and not deadline.is_over:
+        with suppress(OutOfTime):
+            chosen = split[_fastest(problem, split, model, deadline.part(_SHARE))]
     if np.array_equal(chosen.device_of, plan.placement.device_of):
         return plan
     value = Simulator(problem).value(chosen)
@@ -381,21 +384,38 @@ def best_measured(
     return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
 
 
-def _fastest(problem: Problem, split: Sequence[Placement], model: LoadedModel) -> int:
+def _fastest(
+    problem: Problem, split: Sequence[Placement], model: LoadedModel, deadline: Deadline
+) -> int:
+    """Number of the split that is fastest by its measured streams.
+
+    Raises:
+        OutOfTime: the deadline passed before there were enough rounds.
+    """
     with ExitStack() as stack:
         runners = {}
         most = 1
         for at, placement in enumerate(split):
+            deadline.require(f"candidate {at + 1} was compiled")
             in_flight = Simulator(problem).stream(placement, samples=STREAM_SAMPLES).in_flight
             runners[str(at)] = stack.enter_context(
                 stream_runner(problem, placement, model, in_flight=in_flight)
             )
             most = max(most, in_flight)
         samples = different_samples(model, max(_SAMPLES, 3 * most + 2))
-        for runner in runners.values():
+        for name, runner in runners.items():
+            deadline.require(f"candidate {int(name) + 1} had run")
             runner.run_many(samples[: most + 1])
         ways = {name: runner.run_many for name, runner in runners.items()}
         bursts = {name: runner.burst for name, runner in runners.items()}
-        rounds = measure_streams(ways, samples, rounds=_ROUNDS, skipped=most, bursts=bursts)
+        rounds = measure_streams(
+            ways,
+            samples,
+            rounds=_ROUNDS,
+            skipped=most,
+            bursts=bursts,
+            least=_LEAST_ROUNDS,
+            deadline=deadline,
+        )
     medians = [statistics.median(s.period for s in rounds[str(at)]) for at in range(len(split))]
     return int(np.argmin(medians))
