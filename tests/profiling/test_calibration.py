@@ -17,8 +17,11 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.execution.runtime import whole_segment
-from placewright.profiling.calibration import TrialPlan, calibration
+from placewright.profiling.calibration import DEFAULT_DISPATCH, TrialPlan, calibration
 from placewright.profiling.evidence import (
+    LEAST_TRIALS,
+    Evidence,
+    Outcome,
     earliest_finish_placement,
     wandering_placement,
 )
@@ -111,6 +114,27 @@ def test_placements_without_overlap_run_in_their_callers_thread(
     assert found.evidence.waits
     assert "placewright cpu:1" in {thread.name for thread in callers}
     assert (threading.current_thread() in callers) == (not in_threads)
+
+
+@pytest.mark.parametrize("has_machine", [False, True])
+def test_an_accelerator_without_room_leaves_no_costs_out(has_machine: bool) -> None:
+    """Its placements counted as measured: then a split cost nothing beside its units."""
+    graph = layered([(op, op + 1) for op in range(11)], 12)
+    model: Any = _Calibrated(graph)
+    costs = CostTable(frozen_floats(np.full((12, 2), 1e-3)), "measured")
+    small = (Device("cpu", "cpu"), Device("gpu", "gpu", memory_bytes=3.0))  # a tensor has 4 bytes
+    names = ("cpu", "gpu", "host")
+    links = tuple(Link(a, b, 1e-6) for a in names for b in names if a != b)
+    problem = Problem(graph, Cluster(small, links), costs, Grouping.identity(12))
+    counts = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    rows = tuple(SegmentRow(at, 1, 1e-3, counts, 2e-3) for at in (0, 1))
+    machine = Evidence(rows, outcomes=(Outcome(2.0, 1.9, 1.0),) * 4) if has_machine else None
+    found = calibration(problem, model, np.random.default_rng(0), machine=machine)
+    assert found.placements < LEAST_TRIALS
+    cluster = found.problem.cluster
+    assert cluster.prediction_error is not None
+    if not has_machine:
+        assert cluster.devices[1].dispatch_seconds == DEFAULT_DISPATCH
 
 
 def test_costs_are_never_negative() -> None:

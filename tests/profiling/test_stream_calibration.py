@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from execution.adding import Adding, layered
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, MaxLoad
+from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.requests import Execution
+from placewright.execution.runtime import whole_segment
 from placewright.profiling.evidence import drawn_placement
 from placewright.profiling.segment_fit import SegmentRow, segment_rows
 from placewright.profiling.stream_calibration import (
+    LEAST_PLACEMENTS,
     fitted_problem,
     gaps_between,
     has_stream_overheads,
     period_of,
+    stream_calibration,
     stream_parts,
 )
 from placewright.simulation.model import Simulator
@@ -141,3 +150,31 @@ def test_only_streams_of_several_single_devices_are_calibrated() -> None:
     problem = problem_of(0)
     assert has_stream_overheads(problem)
     assert not has_stream_overheads(problem.under(EVENT))
+
+
+class _Streamed(Adding):
+    """Ops that add numbers, with what calibration asks of a loaded model."""
+
+    def random_inputs(self, rng: np.random.Generator) -> list[Any]:
+        return [np.float64(rng.random())]
+
+    def reference(self, device: Device) -> Any:
+        return self.compile([whole_segment(self.graph)], [device])[0]
+
+
+def test_streams_that_break_a_limit_on_memory_are_no_complete_calibration() -> None:
+    """None was left to measure, and so none was missing."""
+    graph = layered([(op, op + 1) for op in range(11)], 12)
+    small = (Device("cpu", "cpu"), Device("gpu", "gpu", memory_bytes=3.0))  # a tensor has 4 bytes
+    names = ("cpu", "gpu", "host")
+    links = tuple(Link(a, b, 1e-6) for a in names for b in names if a != b)
+    costs = CostTable(frozen_floats(np.full((12, 2), 10.0)), "measured")
+    problem = Problem(
+        graph, Cluster(small, links), costs, Grouping.identity(12),
+        objective="throughput", execution_model=MaxLoad(samples_in_flight=0),
+    )  # fmt: skip
+    model: Any = _Streamed(graph)
+    fit = stream_calibration(problem, model, np.random.default_rng(0))
+    assert fit.streams < LEAST_PLACEMENTS
+    assert not fit.is_complete
+    assert fit.problem is problem

@@ -11,6 +11,8 @@ import onnx
 import pytest
 from support.branching_model import branching_model
 
+from placewright.profiling.calibration import Calibration, with_default_costs
+from placewright.profiling.evidence import Evidence
 from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.report.time_left import KERNELS, Steps
 from placewright.session import measuring
@@ -55,3 +57,58 @@ def test_compiling_kernels_spends_no_limit(tmp_path: Path, monkeypatch: pytest.M
     assert fitted != found.problem.cluster.without_overheads.devices
     assert any(step.startswith(KERNELS) for step in steps_told)  # and the time left
     assert not deadline.is_over
+
+
+@pytest.mark.parametrize(
+    ("machine", "others"),
+    [
+        (None, "cuts and dispatch cost a pessimistic default"),
+        (Evidence(), "cuts and dispatch cost what they do in this machine's small model"),
+    ],
+)
+def test_a_calibration_without_room_is_told_and_not_kept(
+    machine: Evidence | None, others: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placements that do not fit into an accelerator were not missed by anybody."""
+    calls: list[int] = []
+
+    class Costs:
+        """What splitting costs on this machine, without a run."""
+
+        known = None
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def start(self, *_: object) -> float:
+            return 0.0
+
+        def measured(self, *_: object) -> Evidence | None:
+            return machine
+
+        def probe(self) -> tuple[float, float, float]:
+            return (0.0, 0.0, 0.0)
+
+        def close(self) -> None:
+            pass
+
+    def calibration(problem: Any, *_: Any, **__: Any) -> Calibration:
+        calls.append(1)
+        return Calibration(with_default_costs(problem), 0, is_complete=True)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no other test has kept a fit there
+    monkeypatch.setattr(measuring, "make_ready", lambda *_: None)
+    monkeypatch.setattr(measuring, "MachineCosts", Costs)
+    monkeypatch.setattr(measuring, "calibration", calibration)
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    model, runtime = load_model(str(tmp_path / "m.onnx")), runtime_named("openvino")
+    cluster = cluster_for("cpu:0,cpu:1", None, "openvino")
+    assert model.source is not None
+    loaded = runtime.load(runnable_source(model.source, model.graph), model.graph)
+    for number in (1, 2):
+        found = measure_model(model, loaded, cluster, runtime)
+        assert found.left_out == (
+            "calibration: 0 placements measured, not 8, for others break a limit on memory; "
+            + others,
+        )
+        assert len(calls) == number

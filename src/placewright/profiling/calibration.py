@@ -100,6 +100,9 @@ def calibration(
 ) -> Calibration:
     """Measure some placements and fit overheads, factors and latencies to them.
 
+    Placements that do not fit into the memory of an accelerator are left out. If too few are left,
+    costs are those of another model, or the default.
+
     Args:
         problem: with measured costs; overheads of its cluster are replaced.
         trials: number of placements and rounds; a round runs the unsplit model, too.
@@ -132,10 +135,8 @@ def calibration(
         else:
             is_complete = True
     own, measured = measuring.evidence, measuring.trials
-    if not own.rows and is_complete:
-        return Calibration(problem, 0, is_complete)
-    if machine is None and not is_complete and len(measured) < LEAST_TRIALS:
-        return Calibration(with_default_costs(problem), 0, is_complete)
+    if machine is None and len(measured) < LEAST_TRIALS:
+        return Calibration(with_default_costs(problem), len(measured), is_complete)
     own = replace(own, occupies=_rule(plain, own, measured))
     with_fit, outcomes = fitted(problem, own, measured, machine)
     return Calibration(with_fit, len(measured), is_complete, replace(own, outcomes=outcomes))

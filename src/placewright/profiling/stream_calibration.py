@@ -28,6 +28,7 @@ from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.processors import first_on_processors
+from placewright.errors import InfeasibleError
 from placewright.execution.members import Members
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import CopyPerDevice, whole_model_runner
@@ -61,7 +62,8 @@ class StreamFit:
 
     problem: Problem  # with the fit, or the argument itself if nothing was fitted
     streams: int  # number of measured streams
-    is_complete: bool  # False if the deadline left streams out
+    # False if the deadline left streams out, or too few fit into the memory of accelerators
+    is_complete: bool
 
 
 def has_stream_overheads(problem: Problem) -> bool:
@@ -93,7 +95,7 @@ def stream_calibration(
     whole: BoolArray = np.asarray(np.isfinite(plain.costs.seconds).all(axis=0))
     drawn = [Placement.of(drawn_placement(plain, rng, at)) for at in range(PLACEMENTS)]
     simulator = Simulator(plain)
-    wanted = [placement for placement in drawn if simulator.violation(placement) is None]
+    wanted = [placement for placement in drawn if _fits(simulator, placement)]
     rows: list[SegmentRow] = []
     gaps: list[float] = []
     done = 0
@@ -108,9 +110,20 @@ def stream_calibration(
             gaps += gap
             done += 1
             progress(done / len(wanted))
-    if done < min(LEAST_PLACEMENTS, len(wanted)) or not rows:
-        return StreamFit(problem, done, is_complete=done == len(wanted))
+    if done < LEAST_PLACEMENTS:
+        return StreamFit(problem, done, is_complete=False)
     return StreamFit(fitted_problem(problem, rows, gaps), done, is_complete=done == len(wanted))
+
+
+def _fits(simulator: Simulator, placement: Placement) -> bool:
+    """True if a stream of a placement keeps the limits on memory."""
+    if simulator.violation(placement) is not None:
+        return False
+    try:
+        simulator.stream(placement, samples=2)
+    except InfeasibleError:
+        return False
+    return True
 
 
 def stream_calibration_seconds(ahead: Ahead) -> float:

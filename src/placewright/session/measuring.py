@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -222,17 +222,24 @@ class _Measurement:
             deadline=end,
             machine=machine,
         )
-        left_out = ""
-        if is_quick or not fit.is_complete:
-            others = _DEFAULT if machine is None else _MACHINE
-            if machine is None and fit.placements >= LEAST_TRIALS:
-                others = "of this model alone"
-            what = counted(fit.placements, "placement")
-            left_out = f"calibration: {what} measured, not {PLACEMENTS}; {others}"
-            self.left_out.append(left_out)
         self._drop_replaced(problem)
-        is_kept = fit.is_complete and fit.problem is not problem  # something was fitted
-        if is_kept and (machine is not None or not is_quick):
+        is_enough = fit.placements >= LEAST_TRIALS
+        if fit.is_complete and is_enough and not is_quick:
+            self._keep(fit.problem)
+            return fit.problem
+        others = "of this model alone" if is_enough else _DEFAULT
+        if machine is not None:
+            others = _MACHINE
+        elif fit.is_complete and not is_enough and not end.is_over:  # limits of memory, not time
+            machine = self._machine(end, is_needed=True)
+            if machine is not None:
+                others = _MACHINE_ALONE
+                fit = replace(fit, problem=fitted(problem, NOTHING, (), machine)[0])
+        what = counted(fit.placements, "placement")
+        why = "" if is_quick or not fit.is_complete else ", for others break a limit on memory"
+        left_out = f"calibration: {what} measured, not {PLACEMENTS}{why}; {others}"
+        self.left_out.append(left_out)
+        if is_quick and fit.is_complete and machine is not None:
             self._keep(fit.problem, left_out)
         return fit.problem
 
@@ -381,6 +388,7 @@ class _Measurement:
 
 
 _MACHINE = "the others are of this machine's small model"
+_MACHINE_ALONE = "cuts and dispatch cost what they do in this machine's small model"
 _DEFAULT = "cuts and dispatch cost a pessimistic default"
 
 
