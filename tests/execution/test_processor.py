@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from placewright.execution import processor
-from placewright.execution.processor import processor_devices, processor_text, usable_cores
+from placewright.execution.processor import (
+    cores_text,
+    processor_devices,
+    processor_text,
+    usable_cores,
+)
 
 X86 = "processor\t: {0}\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: {1}\nbugs\t: none\n"
 ARM = (
@@ -71,3 +76,53 @@ def test_equal_cores_of_x86_have_one_text(tmp_path: Path, monkeypatch: pytest.Mo
     info = "\n".join(X86.format(number, "Some CPU @ 2 GHz") for number in range(2))
     assert text_of(info, None, tmp_path, monkeypatch) == "6; 85; Some CPU @ 2 GHz; 2 cores"
     assert text_of(info, "1", tmp_path, monkeypatch) == "6; 85; Some CPU @ 2 GHz; "
+
+
+def machine(folder: Path, siblings: list[str], kilohertz: list[int]) -> Path:
+    """Files of a system about its processors."""
+    for core, (text, speed) in enumerate(zip(siblings, kilohertz, strict=True)):
+        for name, content in (
+            ("topology/thread_siblings_list", text),
+            ("cpufreq/cpuinfo_max_freq", str(speed)),
+        ):
+            file = folder / f"cpu{core}" / name
+            file.parent.mkdir(parents=True)
+            file.write_text(f"{content}\n")
+    return folder
+
+
+def test_threads_of_one_physical_core_are_told_from_two_cores(tmp_path: Path) -> None:
+    """Costs of `taskset -c 0,1` were taken for `taskset -c 0,2`."""
+    folder = machine(tmp_path, ["0-1", "0-1", "2-3", "2-3"], [3_000_000] * 4)
+    assert cores_text([0, 2], folder) == cores_text([1, 3], folder) == ""
+    assert cores_text([0, 1], folder) == cores_text([2, 3], folder)
+    assert cores_text([0, 1], folder) == "; threads of physical cores [2]"
+    assert cores_text([0, 2, 3], folder) == "; threads of physical cores [2, 1]"
+
+
+def test_fast_cores_are_told_from_slow_ones(tmp_path: Path) -> None:
+    """Both kinds of a hybrid processor have the same name in the system's files."""
+    folder = machine(tmp_path, ["0", "1", "2", "3"], [5_000_000, 5_000_000, 3_900_000, 3_900_000])
+    assert cores_text([0, 1], folder) == "; cores at kHz {'5000000': 2}"
+    assert cores_text([2, 3], folder) == "; cores at kHz {'3900000': 2}"
+    assert cores_text([0, 2], folder) == cores_text([1, 3], folder)
+
+
+def test_only_a_part_of_the_machine_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices of stored plans keep their fingerprints where all cores are used."""
+    folder = machine(tmp_path, ["0-1", "0-1", "2-3", "2-3"], [3_000_000] * 4)
+    monkeypatch.setattr(
+        processor, "Path", lambda name: folder if name == "/sys/devices/system/cpu" else Path(name)
+    )
+    monkeypatch.setattr(processor, "processor_quota", lambda: 99.0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    texts = {}
+    for cores in ((0, 1), (0, 2), (0, 1, 2, 3)):
+        allowed = set(cores)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, now=allowed: now, raising=False)
+        texts[cores] = processor_text()
+    plain = texts[0, 2].removesuffix("; 2 cores")
+    assert texts[0, 1] == f"{plain}; threads of physical cores [2]; 2 cores"
+    assert texts[0, 1, 2, 3] == f"{plain}; 4 cores"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +25,7 @@ def usable_cores() -> tuple[int, ...]:
     A container may use fewer at a time than it sees: then there are so many, of different physical
     cores as far as possible.
     """
-    cores = tuple(range(os.cpu_count() or 1))
-    if hasattr(os, "sched_getaffinity"):
-        cores = tuple(sorted(os.sched_getaffinity(0)))
+    cores = _allowed()
     most = max(1.0, processor_quota())
     if len(cores) <= most:
         return cores
@@ -75,9 +74,47 @@ def processor_text(core: str | None = None) -> str:
     text = "; ".join(_facts_of(cores, Path("/proc/cpuinfo")))
     text = text or platform.processor() or platform.machine()
     if core is None:
-        return f"{text}; {len(usable_cores())} cores"
+        kind = "" if may_use_all() else cores_text(_allowed())
+        return f"{text}{kind}; {len(usable_cores())} cores"
     speed = Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
     return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
+
+
+def cores_text(cores: Sequence[int], folder: Path | None = None) -> str:
+    """Text of how cores share physical ones, and of their highest frequencies.
+
+    It is empty if none share one, and all of the machine have one frequency.
+
+    Args:
+        cores: numbers of logical cores; sets of the same kind have the same text.
+        folder: of the system's files about processors.
+    """
+    folder = folder or Path("/sys/devices/system/cpu")
+    siblings = [_read(folder / f"cpu{c}/topology/thread_siblings_list") or str(c) for c in cores]
+    speeds = Counter(_read(folder / f"cpu{c}/cpufreq/cpuinfo_max_freq") for c in cores)
+    every = {_read(file) for file in folder.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")}
+    text = ""
+    if len(set(siblings)) < len(cores):
+        shared = sorted(Counter(siblings).values(), reverse=True)
+        text = f"; threads of physical cores {shared}"
+    if len(every) > 1:
+        text += f"; cores at kHz {dict(sorted(speeds.items()))}"
+    return text
+
+
+def may_use_all() -> bool:
+    """True if this process may run on all cores of the machine."""
+    return len(_allowed()) >= (os.cpu_count() or 1)
+
+
+def _allowed() -> tuple[int, ...]:
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def _read(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
 
 
 def _facts_of(cores: Sequence[str], info: Path) -> list[str]:

@@ -29,6 +29,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
+from placewright.execution.processor import cores_text, may_use_all
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.calibration import TrialPlan, calibration
 from placewright.profiling.discover import on_core, wake_seconds
@@ -328,7 +329,9 @@ def _key(
     model: tuple[ComputationGraph, ModelSource], n_units: int, cluster: Cluster, version: str
 ) -> str:
     devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
-    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{devices}|{version}"
+    cores = [int(d.options["core"]) for d in cluster.devices if "core" in d.options]
+    kind = "" if may_use_all() or not cores else f"|cores apart{cores_text(cores)}"
+    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{devices}|{version}{kind}"
 
 
 def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:

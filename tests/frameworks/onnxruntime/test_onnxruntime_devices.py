@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from placewright.frameworks.onnxruntime import devices
 from placewright.frameworks.onnxruntime.devices import CudaDevice, cuda_devices, listed_by
 
 
@@ -22,6 +23,8 @@ class Driver:
                 return 100
             if name == "cuDeviceGetCount":
                 _write(arguments[0], ctypes.c_int, 2)
+            elif name == "cuDriverGetVersion":
+                _write(arguments[0], ctypes.c_int, 12040)
             elif name == "cuDeviceGet":
                 _write(arguments[0], ctypes.c_int, arguments[1] + 40)
             elif name == "cuDeviceGetName":
@@ -42,9 +45,21 @@ def _write(reference: Any, kind: Any, value: int) -> None:
 def test_devices_in_the_drivers_order() -> None:
     found = listed_by(Driver())  # type: ignore[arg-type]
     assert found == (
-        CudaDevice("device 40", 40.0 * 2**30),
-        CudaDevice("device 41", 41.0 * 2**30, is_integrated=True),
+        CudaDevice("device 40", 40.0 * 2**30, driver="12.4"),
+        CudaDevice("device 41", 41.0 * 2**30, is_integrated=True, driver="12.4"),
     )
+
+
+def test_the_driver_is_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs of the driver before an update were taken; an old one tells no version."""
+    options = {"provider": devices.CUDA, "device_id": "1"}
+    for failing, text in (
+        ("", "device 41; driver 12.4"),
+        ("cuDriverGetVersion", "device 41"),
+    ):
+        found = listed_by(Driver(failing))  # type: ignore[arg-type]
+        monkeypatch.setattr(devices, "cuda_devices", lambda now=found: now)
+        assert devices.hardware_text(options) == text
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,7 @@ class CoreWithGpus:
         known = {
             "DEVICE_TYPE": {"GPU.0": types.INTEGRATED, "GPU.1": types.DISCRETE},
             "GPU_DEVICE_TOTAL_MEM_SIZE": {"GPU.0": 12 * 2**30, "GPU.1": 8 * 2**30},
+            "GPU_DRIVER_VERSION": {"GPU.1": "32.0.1"},
             "FULL_DEVICE_NAME": {"CPU": "a processor", "GPU.0": "a GPU", "GPU.1": "a card"},
         }
         if name not in known.get(entry, {}):
@@ -256,3 +257,12 @@ def test_an_integrated_gpu_has_the_memory_of_the_machine(monkeypatch: pytest.Mon
     assert found["GPU.0"].memory_bytes == 12 * 2**30
     assert found["GPU.1"].memory_bytes == 8 * 2**30
     assert found["NPU"].memory_bytes == math.inf
+
+
+def test_another_driver_is_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs of the driver before an update were taken."""
+    monkeypatch.setattr(devices, "openvino_core", CoreWithGpus)
+    found = {device.name: device.fingerprint for device in devices.discovered()}
+    assert found["GPU.0"].startswith("a GPU {")  # its plugin reports no driver
+    assert found["GPU.1"].startswith("a card; driver 32.0.1 {")
+    assert found["NPU"].startswith("NPU {")

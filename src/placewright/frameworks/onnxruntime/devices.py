@@ -71,7 +71,8 @@ def hardware_text(options: Mapping[str, str]) -> str:
     number = options.get("device_id", "0")
     known = cuda_devices() if options["provider"] == CUDA else ()
     if number.isdecimal() and int(number) < len(known):
-        return known[int(number)].name
+        card = known[int(number)]
+        return f"{card.name}; driver {card.driver}" if card.driver else card.name
     return f"{options['provider']} {number}"
 
 
@@ -132,6 +133,7 @@ class CudaDevice:
     name: str  # for example ``"NVIDIA H200"``
     memory_bytes: float  # total
     is_integrated: bool = False  # its memory is the machine's RAM
+    driver: str = ""  # newest CUDA version that the driver knows, such as ``"12.4"``
 
 
 @cache
@@ -153,6 +155,10 @@ def listed_by(driver: ctypes.CDLL) -> tuple[CudaDevice, ...]:
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return ()
+    version = ctypes.c_int(0)
+    if driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        version.value = 0
+    known = f"{version.value // 1000}.{version.value % 1000 // 10}" if version.value else ""
     devices = []
     for number in range(count.value):
         device, size, is_integrated = ctypes.c_int(0), ctypes.c_size_t(0), ctypes.c_int(0)
@@ -166,5 +172,5 @@ def listed_by(driver: ctypes.CDLL) -> tuple[CudaDevice, ...]:
         if any(errors):
             return ()
         name = text.value.decode("utf-8", "replace")
-        devices.append(CudaDevice(name, float(size.value), bool(is_integrated.value)))
+        devices.append(CudaDevice(name, float(size.value), bool(is_integrated.value), known))
     return tuple(devices)

@@ -96,11 +96,11 @@ def _cpu_devices() -> tuple[Device, ...]:
 
 def _hardware_text(device: Device) -> str:
     """Text that differs between different hardware, and not between equal cores."""
-    if native_device(device) != "CPU":
-        try:
-            return str(openvino_core().get_property(native_device(device), "FULL_DEVICE_NAME"))
-        except RuntimeError:
-            return native_device(device)
+    native = native_device(device)
+    if native != "CPU":
+        name = str(_reported(native, "FULL_DEVICE_NAME") or native)
+        driver = _reported(native, f"{native.partition('.')[0]}_DRIVER_VERSION")
+        return f"{name}; driver {driver}" if driver else name
     return processor_text(device.options.get("core"))
 
 
