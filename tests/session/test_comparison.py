@@ -14,6 +14,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.bases import anytime
 from placewright.session import comparison
+from placewright.session.request import EVALUATORS
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites import learned
@@ -173,3 +174,29 @@ def test_a_budget_of_seconds_is_the_pace_of_placers_that_have_not_run() -> None:
     )
     shown.begins("a", 0)
     assert told == ["a, seed 0, about 20 s left"]
+
+
+def test_two_comparisons_into_one_file_lose_no_runs(problem: Problem, tmp_path: Path) -> None:
+    """Each wrote the file from its own memory."""
+    path, budget = tmp_path / "c.json", Budget(evaluations=5)
+    runs = {
+        name: comparison.compare(problem, [name], 1, budget).runs[0] for name in ("random", "heft")
+    }
+    files = [comparison.ComparisonFile(path, problem, budget, EVALUATORS[0]) for _ in runs]
+    files[0].bound = (0.5, "a proof")
+    for file, run in zip(files, runs.values(), strict=True):
+        file.add(run)
+    again = comparison.ComparisonFile(path, problem, budget, EVALUATORS[0])
+    assert again.runs == {(name, 0): run for name, run in runs.items()}
+    assert again.bound == (0.5, "a proof")
+
+
+def test_another_problem_is_not_overwritten(problem: Problem, tmp_path: Path) -> None:
+    """Both comparisons began before there was a file."""
+    path, budget = tmp_path / "c.json", Budget(evaluations=5)
+    late = comparison.ComparisonFile(path, problem, Budget(evaluations=6), EVALUATORS[0])
+    table = comparison.compare(problem, ["random"], 1, budget, results_path=path)
+    kept = path.read_text()
+    with pytest.raises(InputError, match="another problem or budget"):
+        late.add(table.runs[0])
+    assert path.read_text() == kept

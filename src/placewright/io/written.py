@@ -80,6 +80,23 @@ def write_text(path: Path | str, text: str) -> None:
     write_files({path: text.encode()})
 
 
+@contextlib.contextmanager
+def locked_folder_of(path: Path | str) -> Iterator[None]:
+    """Lock a file's folder for the block, to read and replace the file; others wait for it.
+
+    Nothing is locked in a folder that cannot be opened, or on a file system without locks.
+    """
+    handle = -1
+    try:
+        with contextlib.suppress(OSError):
+            handle = os.open(written_place(path).parent, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
 def written_place(path: Path | str) -> Path:
     """The target of a path, with links resolved.
 

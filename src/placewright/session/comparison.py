@@ -23,7 +23,7 @@ from placewright.core.solution import Budget
 from placewright.errors import FieldError, FileFormatError, InfeasibleError, InputError
 from placewright.files.problem_file import content_sha256
 from placewright.io.json_text import finite, read_json_object
-from placewright.io.written import write_text
+from placewright.io.written import locked_folder_of, write_text
 from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
@@ -78,22 +78,41 @@ class ComparisonFile:
             "evaluator": evaluator,
         }
         if self._path is not None and self._path.exists():
-            document = _read(self._path)
-            document.setdefault("evaluator", EVALUATORS[0])  # of files without it
-            if {name: document.get(name) for name in self._key} != self._key:
-                raise InputError(
-                    f"'{path}' holds results of another problem or budget, or of another "
-                    "evaluator; give another file"
-                )
-            self.runs, self.bound = _content(self._path, document)
+            self.runs, self.bound = self._stored(self._path)
+
+    def _stored(self, path: Path) -> tuple[dict[tuple[str, int], Run], tuple[float, str] | None]:
+        """The runs and the bound of the file.
+
+        Raises:
+            FileFormatError: the file is damaged or of another format.
+            InputError: it belongs to another problem, budget or evaluator.
+        """
+        document = _read(path)
+        document.setdefault("evaluator", EVALUATORS[0])  # of files without it
+        if {name: document.get(name) for name in self._key} != self._key:
+            raise InputError(
+                f"'{path}' holds results of another problem or budget, or of another "
+                "evaluator; give another file"
+            )
+        return _content(path, document)
 
     def add(self, run: Run) -> None:
-        """Add a run and write all runs."""
+        """Add a run and write all runs, also those that another process has written since.
+
+        Raises:
+            InputError: another process has written results of something else to the file.
+        """
         self.runs[run.placer, run.seed] = run
-        if self._path is not None:
+        if self._path is None:
+            return
+        with locked_folder_of(self._path):
+            if self._path.is_file():
+                stored, bound = self._stored(self._path)
+                self.runs = {**self.runs, **stored, (run.placer, run.seed): run}
+                self.bound = self.bound or bound
             table = self.table(tuple(self.runs.values()))
-            bound = {} if self.bound is None else {"computed_bound": list(self.bound)}
-            write_text(self._path, _text({**self._key, **bound, **table.data()}))
+            written = {} if self.bound is None else {"computed_bound": list(self.bound)}
+            write_text(self._path, _text({**self._key, **written, **table.data()}))
 
     def table(self, runs: tuple[Run, ...]) -> ComparisonTable:
         """The table of some of the runs, with the best value and the best bound of all."""
