@@ -102,3 +102,23 @@ def test_a_removed_fact_is_gone(tmp_path: Path) -> None:
     store.remove_fact("x")
     store.remove_fact("never")
     assert store.fact("x") is None
+
+
+CHANGER = """
+import sys
+from placewright.profiling.store import CostStore
+store = CostStore(sys.argv[1])
+for number in range(40):
+    store.change_fact("x", lambda before: (before or "") + sys.argv[2])
+"""
+
+
+def test_two_processes_change_one_fact(tmp_path: Path) -> None:
+    """Read and written in two transactions, changes of the other process were lost."""
+    path = str(tmp_path / "store")
+    commands = [[sys.executable, "-c", CHANGER, path, name] for name in "ab"]
+    changers = [subprocess.Popen(command) for command in commands]
+    assert [changer.wait(timeout=600) for changer in changers] == [0, 0]
+    text = CostStore(path).fact("x")
+    assert text is not None
+    assert (text.count("a"), text.count("b")) == (40, 40)

@@ -142,6 +142,26 @@ class CostStore:
         insert = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
         self._use(lambda connection: connection.execute(insert, (key, value)))
 
+    def change_fact(self, key: str, change: Callable[[str | None], str]) -> str:
+        """Replace the text stored under `key`; no other process changes it meanwhile.
+
+        Args:
+            change: gives the new text, from the stored one, or from None.
+
+        Returns:
+            The new text.
+        """
+
+        def changed(connection: sqlite3.Connection) -> str:
+            connection.execute("BEGIN IMMEDIATE")
+            select = "SELECT value FROM facts WHERE key = ?"
+            row = connection.execute(select, (key,)).fetchone()
+            text = change(None if row is None else str(row[0]))
+            connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, text))
+            return text
+
+        return self._use(changed)
+
     def remove_fact(self, key: str) -> None:
         """Remove the text stored under `key`, if there is one."""
         delete = "DELETE FROM facts WHERE key = ?"

@@ -9,6 +9,7 @@ import pytest
 
 from placewright.errors import RuntimeFailure
 from placewright.execution.engine.printed import (
+    printed_cards,
     printed_devices,
     printed_places,
     session_tokens,
@@ -68,3 +69,6 @@ Available devices:
 """
     assert printed_devices(printed) == {"CUDA0": 80552 * MIB}
     assert printed_devices("Available devices:\n") == {}
+    assert printed_cards(printed).keys() == {"CUDA0"}
+    assert printed_cards(printed)["CUDA0"].endswith(" MiB")
+    assert "80552" not in printed_cards(printed)["CUDA0"]  # what is free is no hardware

@@ -13,7 +13,7 @@ from placewright.errors import RuntimeFailure
 _LAYER = re.compile(r"layer +(\d+) assigned to device ([^\s,]+)")
 _MOVED = re.compile(r"tensor (\S+) \(.*\) buffer type overridden to (\S+)")
 _BUFFER = re.compile(r"(\S+) +(model|KV|RS|compute) buffer size = +([\d.]+) MiB")
-_DEVICE = re.compile(r"^\s*(\S+): .*\((\d+) MiB, (\d+) MiB free\)", re.MULTILINE)
+_DEVICE = re.compile(r"^\s*(\S+): (.*)\((\d+) MiB, (\d+) MiB free\)", re.MULTILINE)
 _MIB = 2.0**20
 HOST = "CPU"
 ROUNDING = 0.005 * _MIB  # bytes: sizes are printed in hundredths of a MiB
@@ -70,7 +70,16 @@ def printed_devices(text: str) -> dict[str, float]:
     >>> printed_devices("  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80552 MiB free)")
     {'CUDA0': 84464893952.0}
     """
-    return {name: float(free) * _MIB for name, _, free in _DEVICE.findall(text)}
+    return {name: float(free) * _MIB for name, _, _, free in _DEVICE.findall(text)}
+
+
+def printed_cards(text: str) -> dict[str, str]:
+    """Description and total memory of each device that the engine lists.
+
+    >>> printed_cards("  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80552 MiB free)")
+    {'CUDA0': 'NVIDIA H100 80GB HBM3 81079 MiB'}
+    """
+    return {name: f"{what}{total} MiB" for name, what, total, _ in _DEVICE.findall(text)}
 
 
 def session_tokens(path: Path) -> list[int]:

@@ -21,6 +21,7 @@ from statistics import median
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
 from placewright.errors import FieldError, RuntimeFailure
+from placewright.execution.engine.printed import printed_cards, printed_devices
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
 from placewright.execution.engine.programs import (
     BENCH,
@@ -42,7 +43,7 @@ from placewright.profiling.token_costs import (
     token_rates,
 )
 from placewright.report.time_left import Report, no_report
-from placewright.session.language.engine_run import THREADS, listed_devices
+from placewright.session.language.engine_run import THREADS, listed_text
 from placewright.session.language.kept_rates import keep_engine_cluster
 from placewright.session.language.problem import asked_tokens
 from placewright.session.models import Model
@@ -95,6 +96,7 @@ class _At:
     device: str  # its name here
     buffer: str = ""  # of the engine: where a card's tensors lie
     memory: float = 0.0  # bytes
+    hardware: str = ""  # description and total memory, as the engine lists them
 
 
 def formats_of_model(read: Model, request: Request) -> dict[str, bool]:
@@ -142,8 +144,9 @@ def profile_engine(
         cards = _served(servers) if servers else _own(engine)
         session = _Session(engine, formats, servers, count, cards, bool(servers) and alike)
         cluster = session.measured(report)
-    size = session.size
-    return keep_engine_cluster(cluster, f"{engine.version} {count} {size.layers} {size.hidden}")
+    size, hardware = session.size, [card.hardware for card in cards if card.hardware]
+    how = " ".join([engine.version, f"{count} {size.layers} {size.hidden}", *hardware])
+    return keep_engine_cluster(cluster, how)
 
 
 def _served(servers: Sequence[str]) -> list[_At]:
@@ -156,12 +159,14 @@ def _served(servers: Sequence[str]) -> list[_At]:
 
 def _own(engine: Programs) -> list[_At]:
     """The engine's own devices that have memory."""
-    found = []
-    for name, free in listed_devices(engine, ()).items():
+    found, text = [], listed_text(engine, ())
+    hardware = printed_cards(text)
+    for name, free in printed_devices(text).items():
         numbered = _NUMBERED.fullmatch(name)
         if free and numbered is not None:
             device = f"{numbered[1].lower()}:{numbered[2]}"
-            found.append(_At(name, ("-dev", name, "-ngl", "99"), device, name, free))
+            words = ("-dev", name, "-ngl", "99")
+            found.append(_At(name, words, device, name, free, hardware[name]))
     return found
 
 

@@ -243,9 +243,20 @@ def listed_devices(
     Raises:
         RuntimeFailure: the engine ended with an error.
     """
+    return printed_devices(listed_text(engine, servers, explain=explain))
+
+
+def listed_text(
+    engine: Programs, servers: Sequence[str], *, explain: Callable[[], None] | None = None
+) -> str:
+    """The engine's own list of its devices, with those of servers.
+
+    Raises:
+        RuntimeFailure: the engine ended with an error.
+    """
     words = [long("rpc"), ",".join(servers)] if servers else []
     done = engine.run(BENCH, [*words, long("list-devices")], explain=explain)
-    return printed_devices(done.output.decode(errors="replace") + done.log)
+    return done.output.decode(errors="replace") + done.log
 
 
 class _Session:

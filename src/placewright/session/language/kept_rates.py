@@ -16,23 +16,25 @@ _KEY = "token rates of random weights"  # of the store
 
 
 def keep_engine_cluster(cluster: Cluster, how: str) -> Cluster:
-    """Keep the measured devices of an engine, by processor, engine and options.
+    """Keep the measured devices of an engine, by processor, engine, options and cards.
 
     Args:
         cluster: of devices with measured rates.
-        how: version of the engine and its options.
+        how: version of the engine, its options and its cards.
 
     Returns:
         The devices with the formats that were measured before, too.
     """
     store, names = CostStore(), ",".join(cluster.device_names)
     key = f"{_KEY} {processor()} {how} {names}"
-    before = store.fact(key)
-    if before is not None:
-        cluster = _with_formats(cluster, _stored(before))
-    store.put_fact(key, json.dumps(cluster_data(cluster)))
+
+    def merged(before: str | None) -> str:
+        new = cluster if before is None else _with_formats(cluster, _stored(before))
+        return json.dumps(cluster_data(new))
+
+    kept = _stored(store.change_fact(key, merged))
     store.put_fact(f"{_KEY} {processor()}", key)
-    return cluster
+    return kept
 
 
 def _with_formats(cluster: Cluster, before: Cluster) -> Cluster:

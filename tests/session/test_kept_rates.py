@@ -1,0 +1,92 @@
+"""Kept rates of an engine are those of its cards, whatever their names here."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placewright.core.cluster import Cluster
+from placewright.execution.engine.probe import Probe
+from placewright.execution.engine.programs import Finished, Programs
+from placewright.session.language import engine_profile
+from placewright.session.language.engine_profile import profile_engine
+from placewright.session.language.kept_rates import kept_engine_cluster
+
+_LAYER, _ROW = 1e-4, 1e-5  # seconds of a layer's launches and of a token in it
+
+
+class Engine(Programs):
+    """An engine with one card, whose benchmark prints made-up seconds."""
+
+    card = ""
+
+    @property
+    def version(self) -> str:
+        return "1 (made up)"
+
+    def run(
+        self, name: str, words: Sequence[str], *, explain: Callable[[], None] | None = None
+    ) -> Finished:
+        if "--list-devices" in words:
+            return Finished(f"  CUDA0: {self.card}\n".encode(), "")
+        given = dict(itertools.pairwise(words))
+        probe = PROBES[given["-m"]]
+        size = probe.layers * probe.hidden / 64
+
+        def row(prompt: int, steps: int) -> dict[str, Any]:
+            seconds = _LAYER * probe.layers + _ROW * size * max(1, prompt)
+            return {
+                "n_prompt": prompt,
+                "n_gen": steps,
+                "samples_ns": [seconds * 1e9 * (steps or 1)],
+            }
+
+        rows = [row(int(text), 0) for text in given["-p"].split(",") if text != "0"]
+        return Finished(json.dumps([*rows, row(0, int(given["-n"]))]).encode(), "")
+
+
+PROBES: dict[str, Probe] = {}
+
+
+@pytest.fixture
+def _no_probes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Probes without weights, and a store of the test's own."""
+
+    def write(path: Path, probe: Probe) -> None:
+        PROBES[str(path)] = probe
+        path.write_bytes(bytes(1000))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(engine_profile, "write_probe", write)
+
+
+def profiled(card: str, dtype: str) -> Cluster:
+    engine = Engine()
+    object.__setattr__(engine, "card", card)
+    return profile_engine({dtype: False}, engine, threads=2)
+
+
+def formats(cluster: Cluster) -> set[str]:
+    sheet = cluster.devices[0].data_sheet
+    assert sheet is not None
+    assert sheet.tokens is not None
+    return set(sheet.tokens.products)
+
+
+@pytest.mark.usefixtures("_no_probes")
+def test_rates_of_another_card_are_kept_apart() -> None:
+    """Both are the only visible card: `cuda:0` had formats of the two."""
+    first = "A card (81079 MiB, 80552 MiB free)"
+    assert formats(profiled(first, "f16")) == {"f16"}
+    assert formats(profiled("A card (40000 MiB, 39000 MiB free)", "q8_0")) == {"q8_0"}
+    assert formats(profiled("Another card (81079 MiB, 80552 MiB free)", "q8_0")) == {"q8_0"}
+    again = profiled(first.replace("80552", "70000"), "q8_0")  # another program holds memory
+    assert formats(again) == {"f16", "q8_0"}
+    kept = kept_engine_cluster()
+    assert kept is not None
+    assert formats(kept) == {"f16", "q8_0"}
