@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from writers.plans import plan_with
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
-from placewright.errors import InexpressibleError, UnknownNameError
+from placewright.errors import InexpressibleError, InputError, UnknownNameError
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.session.export import export, formats_that_take
 from placewright.writers.onnx_layers import OPTION, assignment_settings
@@ -107,6 +109,42 @@ def test_onnx_runtime_takes_the_assignment(path: Path, tmp_path: Path) -> None:
     session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     for name, value in outputs(session, X).items():
         np.testing.assert_array_equal(value, expected(path, X)[name])
+
+
+def test_a_link_is_followed(path: Path, tmp_path: Path) -> None:
+    """It was replaced by a file, and what it leads to stayed as it was."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "layers.onnx").symlink_to("elsewhere/real.onnx")
+    export(plan_of_file(path, PAIR), "onnx-layers", tmp_path / "layers.onnx")
+    assert (tmp_path / "layers.onnx").is_symlink()
+    model = onnx.load(str(tmp_path / "elsewhere" / "real.onnx"))
+    assert len(model.graph.node) == 12
+
+
+def test_a_pipe_is_not_replaced(path: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"pipe' is a device or a pipe, which holds no model"):
+        export(plan_of_file(path, PAIR), "onnx-layers", tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_a_model_in_a_cache_of_downloads_is_exported(
+    link: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    """Model and weights are links; ONNX's own function refuses such weights."""
+    for folder in ("blobs", "named"):
+        (tmp_path / folder).mkdir()
+    options = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(branching_model(), str(tmp_path / "blobs" / "m.onnx"), **options)
+    for name in ("m.onnx", "w.bin"):
+        link(tmp_path / "blobs" / name, tmp_path / "named" / name)
+    named = tmp_path / "named" / "m.onnx"
+    export(plan_of_file(named, PAIR), "onnx-layers", tmp_path / "layers.onnx")
+    made = onnx.load(str(tmp_path / "layers.onnx"), load_external_data=False)
+    assert [t.raw_data for t in made.graph.initializer] == [
+        t.raw_data for t in branching_model().graph.initializer
+    ]
 
 
 def test_what_cannot_be_said(path: Path, tmp_path: Path) -> None:

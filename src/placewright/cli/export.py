@@ -20,11 +20,13 @@ def register(app: typer.Typer) -> None:
 
 def _parts(target: Path) -> list[Path]:
     """Files that an export may write beside its target, or replace in its folder."""
+    from placewright.io.onnx_saved import data_file_of
+    from placewright.io.written import written_place
     from placewright.writers.onnx_segments import is_own_name
 
     if target.is_dir():
         return [file for file in target.iterdir() if is_own_name(file.name)]
-    return [target.with_name(f"{target.name}.data")]
+    return [data_file_of(written_place(target))]
 
 
 @plain_command

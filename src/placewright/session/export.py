@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from placewright.errors import (
     UnknownNameError,
 )
 from placewright.execution.framework import CutsFiles
+from placewright.io.onnx_saved import save_onnx, take_in_data
 from placewright.io.scratch import scratch_folder
-from placewright.io.written import move_files, write_text
+from placewright.io.written import is_written_through, move_files, write_text, written_place
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 from placewright.writers.card_numbers import numbering_note
@@ -44,7 +44,6 @@ _NO_SEGMENTS = (
     "this plan has no segments of .onnx nodes; place an .onnx file for latency with argument "
     "`runtime` onnxruntime"
 )
-_LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 
 
 def export(plan: Plan, form: str, path: Path) -> str:
@@ -189,12 +188,15 @@ def _openvino_affinity(plan: Plan, path: Path) -> str:
 
 
 def _onnx_layers(plan: Plan, path: Path) -> str:
-    settings, file = assignment_settings(plan), _model_file(plan)
-    with _written_beside(path) as scratch:
-        made = scratch / path.name
-        _save_onnx(annotated_model(plan, file), made, file.parent)
+    if is_written_through(path):
+        raise InputError(f"'{path}' is a device or a pipe, which holds no model; name a file")
+    settings, file, target = assignment_settings(plan), _model_file(plan), written_place(path)
+    with _written_beside(target) as scratch:
+        made, model = scratch / target.name, annotated_model(plan, file)
+        take_in_data(model, file)
+        save_onnx(model, made)
         loaded = _loaded(plan, [made], {OPTION: settings}, path)
-        _move(scratch, path.parent)
+        _move(scratch, target.parent)
     return f"set the session option {OPTION} to '{settings}'{loaded}"
 
 
@@ -218,7 +220,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
             made = parts.standalone(segment)
             ports.append(([v.name for v in made.graph.input], [v.name for v in made.graph.output]))
             files.append(scratch / file_name(index))
-            _save_onnx(made, files[-1], scratch)
+            save_onnx(made, files[-1])
         loaded = _loaded(plan, files, {}, path)
         values = parts.value_of_tensor
         entering = [(port.name, values[port.tensor]) for port in signature.inputs]
@@ -348,29 +350,13 @@ def _written_beside(path: Path) -> Iterator[Path]:
         with scratch_folder(path.parent, f".{path.name}.") as scratch:
             yield scratch
     except OSError as error:
-        raise InputError(f"file '{path}' cannot be written: {error.strerror}") from None
+        raise InputError(f"file '{path}' cannot be written: {error.strerror or error}") from None
 
 
 def _move(scratch: Path, folder: Path) -> None:
     """Move all files to `folder`, data first, so that no model is ever without its data."""
     files = sorted(scratch.iterdir(), key=lambda file: (file.suffix != ".data", file.name))
     move_files({file: folder / file.name for file in files})
-
-
-def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
-    """Write a model, with the tensors that its source keeps in other files of `data_folder`."""
-    import onnx
-    from onnx.external_data_helper import load_external_data_for_model
-
-    load_external_data_for_model(model, str(data_folder))
-    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
-    try:
-        onnx.save(
-            model, str(path), save_as_external_data=size > _LARGEST_MESSAGE,
-            location=f"{path.name}.data",
-        )  # fmt: skip
-    except ValueError as error:
-        raise InputError(f"file '{path.name}' cannot be written: {error}") from None
 
 
 def _refuse_models_without_tokens(form: str, source: ModelSource | None) -> None:

@@ -18,12 +18,12 @@ from placewright.execution.exported_program import (
 )
 from placewright.frameworks.conversion import Converter
 from placewright.io.content import UniqueNames, one_line
+from placewright.io.onnx_saved import save_onnx
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-_LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
@@ -58,10 +58,7 @@ class OnnxConverter(Converter):
 
     def save(self, model: Any, path: Path) -> None:
         """See `Converter.save`; weights of more than a GiB go to a file of their own."""
-        _, onnx, _ = _libraries()
-        size = sum(len(held.raw_data) for held in model.graph.initializer)
-        is_large, data = size > _LARGEST_MESSAGE, f"{path.name}.data"
-        onnx.save(model, str(path), save_as_external_data=is_large, location=data)
+        save_onnx(model, path)
 
 
 def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str) -> Any:
