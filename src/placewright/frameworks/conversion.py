@@ -80,7 +80,10 @@ class Converter(ABC):
 
     @abstractmethod
     def save(self, model: Any, path: Path) -> None:
-        """Write the model to a path, and its other files into the same folder."""
+        """Write the model to a path, and its other files into the same folder.
+
+        The model cannot be used afterwards.
+        """
 
     def file_of_module(
         self,
@@ -145,7 +148,7 @@ class Converter(ABC):
         Args:
             name: of the model; the file's name starts with it.
             key: everything on which the result depends; another key makes another file.
-            convert: makes the model.
+            convert: makes the model, a second time if it could not be saved.
             folder: of the files; None is ``placewright/models`` in the user's cache folder.
 
         Raises:
@@ -165,6 +168,8 @@ class Converter(ABC):
             if folder is not None:
                 raise _unwritable(target, error) from None
             tell_lost_cache(home, one_line(error))
+        del model  # saving may have taken it apart, and a large model fits in memory once
+        model = convert()
         try:
             return self._saved(model, folder_instead() / target.name)
         except (OSError, RuntimeError, ValueError) as error:

@@ -1,0 +1,52 @@
+"""Files of converted models: what happens if the first place cannot be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placewright.errors import InputError
+from placewright.frameworks.conversion import Converter
+
+
+class Consuming(Converter):
+    """Saving takes the model apart, as ONNX does with large weights, and fails at first."""
+
+    suffix = ".made"
+    number = 1
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def versions(self) -> tuple[str, ...]:
+        return ("1",)
+
+    def of_module(self, module: Any, example_inputs: Sequence[Any], input_names: Any) -> Any:
+        return {"weights": "1 2 3"}
+
+    def of_program(self, program: Any, path: str, input_names: Sequence[str]) -> Any:
+        raise AssertionError
+
+    def keep_interface(self, model: Any, interface: Any) -> None:
+        raise AssertionError
+
+    def save(self, model: Any, path: Path) -> None:
+        path.write_text(model.pop("weights", "none"))
+        if self.failures:
+            self.failures -= 1
+            raise OSError(28, "No space left on device")
+
+
+def test_a_second_attempt_has_the_weights_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = Consuming(1).file_of_module("m", None, [np.zeros(2)])  # type: ignore[arg-type, list-item]
+    assert file.read_text() == "1 2 3"
+    assert not file.is_relative_to(tmp_path)
+    with pytest.raises(InputError, match=r"cannot be written: .*No space left"):
+        Consuming(2).file_of_module("n", None, [np.zeros(2)])  # type: ignore[arg-type, list-item]
