@@ -189,6 +189,25 @@ def make_sparse(path: Path) -> Path:
     return saved_choice(path, branch)
 
 
+def make_sparse_weights(path: Path) -> Path:
+    """Sparse initializers of the model itself: one that two ops read, one behind a constant."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["c"]),
+        helper.make_node("Transpose", ["v"], ["turned"]),
+        helper.make_node("Add", ["c", "turned"], ["y"]),
+    ]
+    saved(path, nodes, [("x", 1, [4, 4])], [("y", 1, [4, 4])], {})
+    model = onnx.load(str(path))
+    for name in ("w", "v"):
+        numbers = numpy_helper.from_array(np.array([1, 2, 3], np.float32), name)
+        places = numpy_helper.from_array(np.array([0, 6, 9], np.int64))
+        model.graph.sparse_initializer.append(helper.make_sparse_tensor(numbers, places, [4, 4]))
+    onnx.save(model, str(path))
+    return path
+
+
 def make_external_inside(path: Path) -> Path:
     """Weights of a branch in a file of their own."""
     weight = numpy_helper.from_array(np.full((4, 4), 2.0, np.float32), "inner")
@@ -248,6 +267,7 @@ def make_never_begun(path: Path) -> Path:
         make_branching,
         make_names_of_others,
         make_sparse,
+        make_sparse_weights,
         make_external_inside,
         make_linked,
         make_never_begun,

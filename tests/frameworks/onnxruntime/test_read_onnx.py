@@ -159,6 +159,35 @@ def test_the_shape_of_unpacked_weights_holds_none_of_them(tmp_path: Path) -> Non
     assert graph.weight_bytes.tolist() == [16]
 
 
+def test_a_sparse_weight_counts_its_numbers_and_their_places(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Add", ["a", "w"], ["y"], name="second"),
+    ]
+    path = write(tmp_path / "sparse.onnx", nodes, inputs={"x": [4, 4]})
+    model = onnx.load(str(path))
+    numbers = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
+    places = numpy_helper.from_array(np.array([0, 6, 9], np.int64))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(numbers, places, [4, 4]))
+    onnx.save(model, str(path))
+    graph, _ = read_onnx(path)
+    assert graph.op_flops.tolist() == [2 * 4**3, 4**2]
+    assert graph.weight_bytes.tolist() == [3 * 4 + 3 * 8], "one weight, which both ops read"
+    assert graph.weight_dtypes == ("f32",)
+
+
+def test_an_identity_of_a_weight_is_no_second_one(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Identity", ["w"], ["v"], name="same"),
+        helper.make_node("Identity", ["v"], ["u"], name="again"),
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("MatMul", ["a", "u"], ["y"], name="second"),
+    ]
+    path = write(tmp_path / "tied.onnx", nodes, {"w": np.ones((4, 4), np.float32)})
+    graph, _ = read_onnx(path)
+    assert graph.weight_bytes.tolist() == [64]
+
+
 def test_nodes_without_a_name_are_found_by_position(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"]),

@@ -231,18 +231,25 @@ def constants_inside(node: Any) -> Iterator[Any]:
     """Yield the tensors that the bodies of a node hold, and the bodies of their nodes."""
     for graph in bodies_of(node):
         yield from graph.initializer
+        for held in graph.sparse_initializer:
+            yield from (held.values, held.indices)
         for inner in graph.node:
             if inner.op_type == "Constant":
                 yield from (a.t for a in inner.attribute if a.name == "value")
             yield from constants_inside(inner)
 
 
+def initializer_names(graph: Any) -> set[str]:
+    """Names of the weights that a graph holds, sparse ones too; for membership only."""
+    sparse = (held.values for held in graph.sparse_initializer)
+    return {held.name for held in (*graph.initializer, *sparse)}
+
+
 def values_read(node: Any) -> Iterator[str]:
     """Yield the values that a node reads, including those that its bodies take from around it."""
     yield from filter(None, node.input)
     for graph in bodies_of(node):
-        own = {value.name for value in (*graph.input, *graph.initializer)}  # membership only
-        own.update(held.values.name for held in graph.sparse_initializer)
+        own = {value.name for value in graph.input} | initializer_names(graph)  # membership only
         for inner in graph.node:
             for name in values_read(inner):
                 if name not in own:

@@ -33,6 +33,7 @@ from placewright.frameworks.onnxruntime.flops import (
     constant_numbers,
     constants_inside,
     extents,
+    initializer_names,
     node_flops,
     values_read,
 )
@@ -152,7 +153,7 @@ def _require_tensors(graph: Any) -> None:
 
 def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Give every input static dimensions, in place, and return them by input name."""
-    held = {initializer.name for initializer in model.graph.initializer}  # membership only
+    held = initializer_names(model.graph)
     inputs = [value for value in model.graph.input if value.name not in held]
     asked = fixed_shapes([_stated(value) for value in inputs], shapes)
     fixed = {value.name: wanted for value, wanted in zip(inputs, asked, strict=True)}
@@ -189,10 +190,14 @@ class _Reading:
         self._types = {v.name: v.type.tensor_type
                        for v in (*graph.output, *graph.value_info, *graph.input)}  # fmt: skip
         self._initializers = {initializer.name: initializer for initializer in graph.initializer}
+        self._dims = {name: tuple(held.dims) for name, held in self._initializers.items()}
         self._constants: dict[str, float] = {
-            name: _bytes(onnx, initializer.data_type, tuple(initializer.dims))
-            for name, initializer in self._initializers.items()
+            name: _bytes_of(onnx, held) for name, held in self._initializers.items()
         }  # value name -> bytes
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            self._initializers[name], self._dims[name] = sparse.values, tuple(sparse.dims)
+            self._constants[name] = _bytes_of(onnx, sparse.values) + _bytes_of(onnx, sparse.indices)
         self._first_of_name: dict[str, int] = {}
         for position, node in enumerate(graph.node):
             self._first_of_name.setdefault(node.name, position)
@@ -265,7 +270,8 @@ class _Reading:
         """Make the node's outputs constants.
 
         ONNX Runtime keeps integers that a DequantizeLinear unpacks: a kernel reads them as they
-        are, or a run unpacks them. So what follows from them is no constant that it holds.
+        are, or a run unpacks them. So what follows from them is no constant that it holds. An
+        Identity is left out, and its readers have what it reads.
         """
         made = [name for name in node.output if name]
         self._constants |= {name: self._size(name) for name in made}
@@ -278,7 +284,8 @@ class _Reading:
                 self._blocks[made[0]] = (stated or [_BLOCK])[0], max(0.5, round(2 * width) / 2)
         elif node.op_type in ("Transpose", "Identity") and self._readers[read[0]] == 1:
             self._blocks |= {v: self._blocks[read[0]] for v in made if read[0] in self._blocks}
-        if node.op_type == "DequantizeLinear" or any(name in self._stored for name in read):
+        kinds_of_same = ("DequantizeLinear", "Identity")
+        if node.op_type in kinds_of_same or any(name in self._stored for name in read):
             self._stored |= dict.fromkeys(made, self._held(read))
 
     def _held(self, values: list[str]) -> list[str]:
@@ -333,7 +340,7 @@ class _Reading:
     def _weights_inside(self, node: Any) -> list[int]:
         """Make one weight of all constants in a loop's body or in both branches of a choice."""
         held = constants_inside(node)
-        size = sum(_bytes(self.onnx, tensor.data_type, tuple(tensor.dims)) for tensor in held)
+        size = sum(_bytes_of(self.onnx, tensor) for tensor in held)
         return [self.builder.add_weight(size)] if size else []
 
     def _weight(self, value: str) -> int:
@@ -352,8 +359,8 @@ class _Reading:
         return self.builder.add_tensor(op, size, shape=shape, dtype=dtype)
 
     def _shape(self, value: str) -> tuple[int, ...]:
-        if value in self._initializers:
-            return tuple(self._initializers[value].dims)
+        if value in self._dims:
+            return self._dims[value]
         return extents(self._types[value]) if value in self._types else ()
 
     def _size(self, value: str) -> float:
@@ -365,6 +372,10 @@ class _Reading:
 
 def _bytes(onnx: Any, number: int, shape: tuple[int, ...]) -> float:
     return float(math.ceil(math.prod(shape) * dtype_of(onnx, number)[1]))
+
+
+def _bytes_of(onnx: Any, tensor: Any) -> float:
+    return _bytes(onnx, tensor.data_type, tuple(tensor.dims))
 
 
 def _onnx() -> Any:

@@ -96,6 +96,7 @@ class OnnxParts:
         self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
         self.initializers = {held.name: held for held in inner.initializer}
         self.initializers |= {name: _named(held, name) for name, held in _constants(inner)}
+        self.sparse = {held.values.name: held for held in inner.sparse_initializer}
         self.node_of_op = self._node_of_op(source)
         self.value_of_tensor = self._value_of_tensor()
         self.op_of_value = {
@@ -132,7 +133,8 @@ class OnnxParts:
         inputs = tuple(self.value_of_tensor[tensor] for tensor in segment.inputs)
         nodes, needed = self._needed(positions, inputs)
         given = [name for name in needed if is_sharing and name in self.read_by_several]
-        initializers = [name for name in needed if name not in given]
+        sparse = [name for name in needed if name in self.sparse]
+        initializers = [name for name in needed if name not in given and name not in self.sparse]
         sub = onnx.GraphProto(name="segment")
         sub.node.extend(self.nodes[at] for at in nodes)
         outputs = []
@@ -156,6 +158,7 @@ class OnnxParts:
             if value in self.types and value not in leaving
         )
         sub.initializer.extend(self.initializers[name] for name in initializers)
+        sub.sparse_initializer.extend(self.sparse[name] for name in sparse)
         made = onnx.ModelProto(ir_version=self.model.ir_version, graph=sub)
         made.opset_import.extend(self.model.opset_import)
         made.functions.extend(self.model.functions)
@@ -250,6 +253,9 @@ class OnnxParts:
         if value in self.initializers:
             held = self.initializers[value]
             return f"constant {held.data_type} {list(held.dims)}"
+        if value in self.sparse:
+            sparse = self.sparse[value]
+            return f"constant {sparse.values.data_type} {list(sparse.dims)} of {sparse.values.dims}"
         return str(self.types.get(value, "")) if value else ""
 
     def _needed(
@@ -265,7 +271,7 @@ class OnnxParts:
                 maker = self._constant_node.get(value)
                 if value in entering:
                     continue
-                if value in self.initializers:
+                if value in self.initializers or value in self.sparse:
                     names[value] = None
                 elif maker is not None and maker not in needed:
                     needed[maker] = None
@@ -336,8 +342,8 @@ class OnnxParts:
     def _value_of_tensor(self) -> list[str]:
         values = [""] * self.graph.n_tensors
         inputs = np.flatnonzero(self.graph.tensor_producers < 0).tolist()
-        names = [v.name for v in self.model.graph.input
-                 if v.name not in self.initializers and v.name not in self.kept.inputs]  # fmt: skip
+        held = (self.initializers, self.sparse, self.kept.inputs)
+        names = [v.name for v in self.model.graph.input if not any(v.name in own for own in held)]
         self._same_number("the model", "inputs", names, inputs)
         for tensor, name in zip(inputs, names, strict=True):
             values[tensor] = name
@@ -368,7 +374,8 @@ def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, 
     The arrays lie in files. The model is copied, because a protocol buffer frees the memory of its
     parts with the last of them.
     """
-    for held in _tensors_inside(model.graph.node):
+    sparse = (t for held in model.graph.sparse_initializer for t in (held.values, held.indices))
+    for held in (*_tensors_inside(model.graph.node), *sparse):
         if held.data_location == onnx.TensorProto.EXTERNAL:
             held.CopyFrom(onnx.numpy_helper.from_array(_array(onnx, held, folder), held.name))
     taken = {}

@@ -19,7 +19,7 @@ from placewright.core.source import NO_TENSOR, Port
 from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
 from placewright.frameworks.onnxruntime.conversion import kept_interface
-from placewright.frameworks.onnxruntime.flops import extents, values_read
+from placewright.frameworks.onnxruntime.flops import extents, initializer_names, values_read
 from placewright.frameworks.onnxruntime.value_types import dtype_of
 
 # Their kernels copy the first input to the output, unless both are in one place.
@@ -59,7 +59,7 @@ def keep_state(onnx: Any, model: Any, asked: Mapping[str, str]) -> KeptState:
     graph, interface = model.graph, kept_interface(model)
     if not asked:
         return KeptState((), frozenset(), frozenset(), interface)
-    held = {initializer.name for initializer in graph.initializer}  # membership only
+    held = initializer_names(graph)
     inputs = [value for value in graph.input if value.name not in held]
     counts = (len(inputs), len(graph.output))
     if interface is None or (len(interface.inputs), len(interface.outputs)) != counts:

@@ -66,7 +66,7 @@ def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
     Raises:
         onnx.shape_inference.InferenceError: shapes contradict each other.
     """
-    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=computes)
+    inferred = _inferred(onnx, model, computes=computes)
     inner = inferred.graph
     type_of = {value.name: value.type for value in (*inner.value_info, *inner.output)}
     added = False
@@ -78,7 +78,30 @@ def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
                 added = True
     if not added:
         return inferred
-    return onnx.shape_inference.infer_shapes(inferred, strict_mode=True, data_prop=computes)
+    return _inferred(onnx, inferred, computes=computes)
+
+
+def _inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
+    """A copy with what ONNX infers, where sparse weights count as dense, as ONNX Runtime has them.
+
+    ONNX gives them a type of their own, from which most operators infer nothing.
+    """
+    sparse = list(model.graph.sparse_initializer)
+    if not sparse:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=computes)
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    asked.graph.ClearField("sparse_initializer")
+    stated = {value.name for value in asked.graph.input}
+    added = [held for held in sparse if held.values.name not in stated]
+    asked.graph.input.extend(
+        onnx.helper.make_tensor_value_info(s.values.name, s.values.data_type, list(s.dims))
+        for s in added
+    )
+    inferred = onnx.shape_inference.infer_shapes(asked, strict_mode=True, data_prop=computes)
+    del inferred.graph.input[len(inferred.graph.input) - len(added) :]
+    inferred.graph.sparse_initializer.extend(sparse)
+    return inferred
 
 
 def _results_of_loop(onnx: Any, graph: Any, node: Any) -> Iterator[tuple[str, Any]]:
