@@ -16,6 +16,7 @@ Shape = tuple[int, ...]
 _SHOWN = 4  # inputs in a message
 _SIDE, _LENGTH = 224, 128  # examples of the open dimensions of images, and of other inputs
 _IMAGE_RANK = 4
+_NO_EXTENT = 1 << 63  # files hold extents in 64 bits with a sign
 _BATCH = re.compile(r"(?i)n|.*batch.*")  # symbols of batches
 _LENGTHS = re.compile(r"(?i)seq|len|time|step|frame|token")  # in symbols of lengths
 
@@ -167,6 +168,11 @@ def _sizes_of_symbols(inputs: Sequence[StatedInput], asked: Mapping[str, Shape])
             raise InputError(
                 f"argument `shapes` gives dimension '{key}' {list(shape)}; expected one number"
             )
+        if shape[0] >= _NO_EXTENT:
+            raise InputError(
+                f"argument `shapes` gives dimension '{key}' {shape[0]}: no dimension has 2^63 or "
+                "more; give a smaller one"
+            )
         sizes[key] = shape[0]
     return sizes
 
@@ -218,7 +224,12 @@ def _batch_symbols(inputs: Sequence[StatedInput]) -> dict[str, None]:
 def _require_fit(stated: StatedInput, wanted: Shape) -> None:
     if any(extent < 0 for extent in wanted):
         raise InputError(f"input {stated.name!r}: dimensions must be >= 0, got {wanted}")
-    if stated.dimensions and len(wanted) != len(stated.dimensions):
+    if any(extent >= _NO_EXTENT for extent in wanted):
+        raise InputError(
+            f"argument `shapes` gives input '{stated.name}' {list(wanted)}: no dimension has 2^63 "
+            "or more; give smaller ones"
+        )
+    if stated.dimensions is not None and len(wanted) != len(stated.dimensions):
         raise InputError(
             f"input '{stated.name}' has {len(stated.dimensions)} dimensions {_text(stated)}, "
             f"argument `shapes` gives it {list(wanted)}"

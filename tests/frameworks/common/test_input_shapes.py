@@ -100,6 +100,19 @@ class TestRefusals:
         with pytest.raises(InputError, match=told):
             fixed_shapes([IMAGE], asked)
 
+    def test_a_scalar_takes_no_dimensions(self) -> None:
+        """Its dimensions are none, which is not as if they were unknown."""
+        step = StatedInput(("step",), ())
+        assert fixed_shapes([step], {"step": ()}) == [()]
+        assert "'step' has 0 dimensions [], argument `shapes` gives it [1, 3]" in refusal(
+            step, step=(1, 3)
+        )
+
+    @pytest.mark.parametrize("asked", [{"image": (1, 3, 8, 2**63)}, {"height": (2**63,)}])
+    def test_a_dimension_that_no_file_holds(self, asked: dict[str, tuple[int, ...]]) -> None:
+        with pytest.raises(InputError, match=r"argument `shapes` gives .*no dimension has 2\^63"):
+            fixed_shapes([IMAGE], asked)
+
     @pytest.mark.parametrize("name", ["depth", "img*"])
     def test_what_names_nothing(self, name: str) -> None:
         with pytest.raises(UnknownNameError) as caught:
