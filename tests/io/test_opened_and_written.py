@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +119,25 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob(".plan.json.*.partial"))) == 1
     write_files({path: b"new"})
     assert sorted(file.name for file in tmp_path.iterdir()) == [".plan.json.unrelated", "plan.json"]
+
+
+def test_a_temporary_file_that_another_writer_removes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is locked, it looks like one that a killed process left."""
+    make, made = tempfile.mkstemp, list[str]()
+
+    def removed_at_once(**said: Any) -> tuple[int, str]:
+        handle, name = make(**said)
+        made.append(name)
+        if len(made) == 1:
+            os.unlink(name)
+        return handle, name
+
+    monkeypatch.setattr(tempfile, "mkstemp", removed_at_once)
+    write_files({tmp_path / "a": b"content"})
+    assert (tmp_path / "a").read_bytes() == b"content"
+    assert len(made) == 2
 
 
 def test_aliases_stand_for_what_they_name() -> None:

@@ -49,7 +49,7 @@ def _locked_folder(within: Path, prefix: str) -> tuple[Path, int]:
         handle = -1
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if _is_locked(handle) and os.path.samestat(os.fstat(handle), folder.stat()):
+            if takes_lock(handle) and os.path.samestat(os.fstat(handle), folder.stat()):
                 return folder, handle
         except FileNotFoundError:
             pass
@@ -62,7 +62,8 @@ def _locked_folder(within: Path, prefix: str) -> tuple[Path, int]:
             os.close(handle)
 
 
-def _is_locked(handle: int) -> bool:
+def takes_lock(handle: int) -> bool:
+    """Lock an open file or folder; False if another process has locked it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from placewright.errors import InputError
 from placewright.io.opened import shown_name, usable_name
+from placewright.io.scratch import takes_lock
 
 _MARK = ".partial"
 _final: dict[str, str] = {}  # folder -> the folder into which another process moves its files
@@ -181,15 +182,32 @@ def _uninterrupted() -> Iterator[None]:
 def _temporary(target: Path) -> Iterator[tuple[int, Path]]:
     """A locked temporary file beside `target`, removed at the end unless it was moved."""
     _remove_left_over(target)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_MARK)
+    handle, name = _locked_file(target)
     try:
-        with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield handle, Path(name)
     finally:
         os.close(handle)
         with contextlib.suppress(OSError):
             os.unlink(name)
+
+
+def _locked_file(target: Path) -> tuple[int, str]:
+    """Create a temporary file, and lock it.
+
+    Before it is locked, another writer of `target` may remove it as left over; then try again.
+    """
+    while True:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_MARK)
+        try:
+            if takes_lock(handle) and os.path.samestat(os.fstat(handle), os.stat(name)):
+                return handle, name
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            os.unlink(name)
+            raise
+        os.close(handle)
 
 
 def _write_all(handle: int, content: bytes) -> None:
