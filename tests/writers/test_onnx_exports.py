@@ -147,6 +147,38 @@ def test_a_model_in_a_cache_of_downloads_is_exported(
     ]
 
 
+def test_nodes_that_are_called_like_positions_are_found_by_name(tmp_path: Path) -> None:
+    model = branching_model()
+    model.graph.node[1].name, model.graph.node[2].name = "#foo", "#-1"
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    export(plan_of_file(tmp_path / "m.onnx", PAIR), "onnx-layers", tmp_path / "layers.onnx")
+    made = onnx.load(str(tmp_path / "layers.onnx"))
+    assert [e.value for e in made.graph.node[1].metadata_props] == ["cpu"]
+
+
+def test_state_is_for_layers_alone(tmp_path: Path) -> None:
+    """The node that copies an output which is an input is in no file."""
+    value, file = onnx.helper.make_tensor_value_info, tmp_path / "m.onnx"
+    floats = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["x", "before"], ["y"], "sum")],
+        "g",
+        [value("x", floats, [2]), value("before", floats, [2])],
+        [value("y", floats, [2]), value("x", floats, [2])],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), str(file))
+    read, source = read_onnx(file, state={"x": "before"})
+    assert read.op_names == ("sum", "x/kept")
+    plan = plan_with(read, PAIR, lambda op: 1, source, "onnxruntime")
+    assert formats_that_take(plan) == ("onnx-layers",)
+    with pytest.raises(InexpressibleError, match=r"keeps state .* export the plan as onnx-layers"):
+        export(plan, "onnx-segments", tmp_path / "parts")
+    export(plan, "onnx-layers", tmp_path / "layers.onnx")
+    (node,) = onnx.load(str(tmp_path / "layers.onnx")).graph.node
+    assert [entry.value for entry in node.metadata_props] == ["cuda:0"]
+
+
 def test_what_cannot_be_said(path: Path, tmp_path: Path) -> None:
     with pytest.raises(InexpressibleError, match="export it as onnx-segments"):
         export(plan_of_file(path, CORES), "onnx-layers", tmp_path / "l.onnx")

@@ -17,7 +17,7 @@ from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, InputError, StalePlanError
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.openvino.reader import read_openvino
-from placewright.session.export import export
+from placewright.session.export import export, formats_that_take, require_source
 from placewright.writers.openvino_affinity import affinity_data, apply_affinity
 
 CORE = openvino.Core()  # one, which stays: see `frameworks.openvino.runtime`
@@ -148,6 +148,39 @@ def test_what_cannot_be_said(path: Path) -> None:
     graph, source = read_onnx(path)
     with pytest.raises(InexpressibleError, match="not OpenVINO's"):
         affinity_data(plan_with(graph, PAIR, lambda op: 0, source))
+
+
+def test_ops_that_are_called_like_positions_are_found_by_name(tmp_path: Path) -> None:
+    model = branching_model()
+    model.graph.node[1].name = model.graph.node[1].output[0] = "#foo"
+    model.graph.node[2].input[0] = model.graph.node[11].input[0] = "#foo"
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    data = affinity_data(plan_of_file(tmp_path / "m.onnx", PAIR))
+    assert "#foo" in data["affinity"]
+    apply_affinity(CORE.read_model(tmp_path / "m.onnx"), data)
+    with pytest.raises(StalePlanError, match="has no op '#bar'"):
+        apply_affinity(CORE.read_model(tmp_path / "m.onnx"), data | {"affinity": {"#bar": "CPU"}})
+
+
+def test_plans_with_state_are_refused_before_they_are_tried(tmp_path: Path) -> None:
+    """Their reader adds ops, which the file lacks."""
+    value, file = onnx.helper.make_tensor_value_info, tmp_path / "m.onnx"
+    nodes = [onnx.helper.make_node("Add", ["x", "past"], ["new_past"], "sum")]
+    ends = [[value(name, 1, [2]) for name in names] for names in (("x", "past"), ("new_past",))]
+    ends[1].append(value("y", 1, [2]))
+    nodes.append(onnx.helper.make_node("Relu", ["new_past"], ["y"], "relu"))
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    graph = onnx.helper.make_graph(nodes, "g", *ends)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), str(file))
+    read, source = read_openvino(file, state={"new_past": "past"})
+    plan = plan_with(read, PAIR[:1], lambda op: 0, source)
+    assert "openvino-affinity" not in formats_that_take(plan)
+    for refused in (
+        lambda: export(plan, "openvino-affinity", tmp_path / "a.json"),
+        lambda: require_source(source, "openvino-affinity"),
+    ):
+        with pytest.raises(InexpressibleError, match="keeps state"):
+            refused()
 
 
 def test_another_model_and_another_format_are_refused(path: Path) -> None:

@@ -75,6 +75,14 @@ def numbered_position(native: str) -> int | None:
     return int(digits) if is_number and digits != native else None
 
 
+def name_of_copy(output: str) -> str:
+    """The name of a node, and of its value, that was added to copy an output which no node makes.
+
+    Such a node is part of a graph, so that state stays, and of no file.
+    """
+    return f"{output}/kept"
+
+
 NO_TENSOR = -1
 Number = int | float
 Value = TypeVar("Value")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from placewright.errors import (
     UnknownNameError,
 )
 from placewright.execution.framework import CutsFiles
+from placewright.execution.state_pairs import asked_of
 from placewright.io.onnx_saved import save_onnx, take_in_data
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import is_written_through, move_files, write_text, written_place
@@ -177,7 +179,7 @@ def _device_map(plan: Plan, path: Path) -> str:
 def _openvino_affinity(plan: Plan, path: Path) -> str:
     from placewright.writers.openvino_affinity import why_refused
 
-    data = affinity_data(plan)
+    data = _affinities(plan)
     refused = why_refused(lambda: str(_model_file(plan)), data)
     loaded = _trial_note(path, "OpenVINO", refused, "compiles it for these devices")
     write_text(path, json.dumps(data, indent=1) + "\n")
@@ -185,6 +187,19 @@ def _openvino_affinity(plan: Plan, path: Path) -> str:
         f"data = json.load(open({str(path)!r})); apply_affinity(model, data); "
         f"core.compile_model(model, data['device'], data['config']){loaded}{_shapes_note(plan)}"
     )
+
+
+def _affinities(plan: Plan) -> dict[str, Any]:
+    _require_ops_of_file(plan.problem.source)
+    return affinity_data(plan)
+
+
+def _require_ops_of_file(source: ModelSource | None) -> None:
+    if asked_of(require_ops(source).options):
+        raise InexpressibleError(
+            "this plan keeps state (argument `state`) in ops that its model file lacks; place the "
+            "model without it for openvino-affinity"
+        )
 
 
 def _onnx_layers(plan: Plan, path: Path) -> str:
@@ -252,8 +267,13 @@ def _require_cuts(source: ModelSource | None) -> CutsFiles:
     from placewright.frameworks.registry import framework_of
 
     framework = None if source is None else framework_of(source)
-    if not isinstance(framework, CutsFiles):
+    if source is None or not isinstance(framework, CutsFiles):
         raise InexpressibleError(_NO_SEGMENTS)
+    if asked_of(source.options):
+        raise InexpressibleError(
+            "this plan keeps state (argument `state`), which files of its segments do not; place "
+            "the model without it, or export the plan as onnx-layers"
+        )
     return framework
 
 
@@ -400,8 +420,8 @@ _FORMATS: Mapping[str, _Format] = {
     "onnx-segments": _Format(_onnx_segments, _cutter, _require_cuts),
     "openvino-affinity": _Format(
         write=_openvino_affinity,
-        express=affinity_data,
-        check_source=require_ops,
+        express=_affinities,
+        check_source=_require_ops_of_file,
         check_names=partial(_distinct, "openvino-affinity", openvino_name),
     ),
     "sglang": _of_one_line("sglang"),

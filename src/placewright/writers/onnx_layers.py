@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, name_of_copy, numbered_position
 from placewright.errors import InexpressibleError, MissingExtraError, StalePlanError
 
 OPTION = "session.layer_assignment_settings"
@@ -62,6 +62,8 @@ def require_nodes(source: ModelSource | None) -> None:
 def annotated_model(plan: Plan, path: Path) -> Any:
     """The plan's model as an ``onnx.ModelProto`` with the device of each node.
 
+    Nodes that were added for state, to copy an input, are in no file and left out.
+
     Args:
         plan: a plan with distinct designators, see `assignment_settings`.
         path: of the ``.onnx`` file; its references to external data stay.
@@ -84,10 +86,14 @@ def annotated_model(plan: Plan, path: Path) -> Any:
     assert source is not None, "assignment_settings has checked it"
     names = problem.cluster.device_names
     device_of = problem.device_of_ops(plan.placement.device_of).tolist()
+    added = {name_of_copy(value.name) for value in model.graph.output}  # membership only
     device_at: dict[int, str] = {}  # position of a node -> device
     for op, device in zip(problem.graph.op_names, device_of, strict=True):
         native = source.native_name(op)
-        at = int(native[1:]) if native.startswith("#") else by_name.get(native, len(nodes))
+        if native in added and native not in by_name:
+            continue
+        numbered = numbered_position(native)
+        at = by_name.get(native, len(nodes)) if numbered is None else numbered
         if not at < len(nodes):
             raise StalePlanError(f"model '{path}' has changed: it has no node '{op}'")
         device_at[at] = names[device]

@@ -16,7 +16,7 @@ import numpy as np
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, numbered_position
 from placewright.errors import InexpressibleError, InputError, MissingExtraError, StalePlanError
 
 FORMAT = "placewright.openvino-affinity/1"
@@ -149,7 +149,8 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
     by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
     device_at: dict[int, str] = {}
     for name, device in data["affinity"].items():
-        at = int(name[1:]) if name.startswith("#") else by_name.get(name, len(nodes))
+        numbered = numbered_position(name)
+        at = by_name.get(name, len(nodes)) if numbered is None else numbered
         if not 0 <= at < len(nodes):
             raise StalePlanError(f"the model has changed: it has no op '{name}'; place it again")
         device_at[at] = str(device)

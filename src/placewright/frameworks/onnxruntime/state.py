@@ -15,7 +15,7 @@ import numpy as np
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.source import NO_TENSOR, Port
+from placewright.core.source import NO_TENSOR, Port, name_of_copy
 from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
 from placewright.frameworks.onnxruntime.conversion import kept_interface
@@ -114,7 +114,7 @@ def with_whole_state(graph: ComputationGraph, groups: Grouping) -> Grouping:
 
 def _handed_on(onnx: Any, graph: Any, output: Any) -> str:
     """Add a node that copies an input or a weight; the name of its value."""
-    name = f"{output.name}/kept"
+    name = name_of_copy(output.name)
     graph.node.append(onnx.helper.make_node("Identity", [output.name], [name], name=name))
     info = graph.value_info.add(name=name)
     info.type.CopyFrom(output.type)

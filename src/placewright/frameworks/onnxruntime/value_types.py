@@ -35,23 +35,23 @@ def dtype_of(onnx: Any, number: int) -> tuple[str, float]:
 
 
 def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Give inputs these dimensions, in place.
+    """Give inputs these dimensions, and outputs that are inputs, in place.
 
     Args:
         model: an ``onnx.ModelProto``.
         shapes: input name -> dimensions.
     """
-    for value in model.graph.input:
-        if value.name in shapes:
-            dimensions = value.type.tensor_type.shape
-            dimensions.ClearField("dim")
-            for extent in shapes[value.name]:
-                dimensions.dim.add().dim_value = extent
     # Shapes that were inferred for open dimensions may contradict the fixed ones.
     model.graph.ClearField("value_info")
     for value in model.graph.output:
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in shapes:
+            dimensions = value.type.tensor_type.shape
+            dimensions.ClearField("dim")
+            for extent in shapes[value.name]:
+                dimensions.dim.add().dim_value = extent
 
 
 def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
