@@ -30,6 +30,7 @@ from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.flops import (
     Values,
+    bodies_of,
     constant_numbers,
     constants_inside,
     extents,
@@ -42,6 +43,7 @@ from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
     with_all_types,
+    with_computed_types,
     with_inferred_types,
 )
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
@@ -50,6 +52,7 @@ from placewright.io.model_parts import onnx_files
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _NO_STATE: Mapping[str, str] = {}
 _MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
+_FEW = 64  # numbers that may tell a shape
 _BLOCK = 32  # numbers with one scale in MatMulNBits, if the model states no blocks
 _NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
 
@@ -127,17 +130,42 @@ def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
     Returns:
         The model with shapes, and whether its tensors are small enough to compute numbers.
     """
+    has_bodies = any(any(bodies_of(node)) for node in model.graph.node)
+    asked = _with_constants_inside(onnx, model) if has_bodies else model
     plain = with_inferred_types(onnx, model, computes=False)
-    if not _is_small(plain.graph):
+    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else plain
+    if not _is_small(checked.graph):
         return plain, False
-    whole = with_inferred_types(onnx, model)
-    return whole, _is_small(whole.graph)
+    whole = with_computed_types(onnx, model)
+    checked = with_computed_types(onnx, asked) if has_bodies else whole
+    if whole is None:
+        return plain, False
+    return whole, checked is not None and _is_small(checked.graph)
 
 
 def _is_small(graph: Any) -> bool:
     """True if no value of a known shape has more elements than may be computed."""
     values = (*graph.value_info, *graph.output)
-    return all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
+    own = all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
+    return own and all(_is_small(body) for node in graph.node for body in bodies_of(node))
+
+
+def _with_constants_inside(onnx: Any, model: Any) -> Any:
+    """A copy whose bodies hold the few numbers around them, where ONNX does not look for them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+
+    def hand_down(graph: Any, around: dict[str, Any]) -> None:
+        held = around | {t.name: t for t in graph.initializer if math.prod(t.dims) <= _FEW}
+        for node in graph.node:
+            read = [name for name in dict.fromkeys(values_read(node)) if name in held]
+            for body in bodies_of(node):
+                own = initializer_names(body) | {value.name for value in body.input}
+                body.initializer.extend(held[name] for name in read if name not in own)
+                hand_down(body, held)
+
+    hand_down(copy.graph, {})
+    return copy
 
 
 def _require_tensors(graph: Any) -> None:

@@ -34,13 +34,16 @@ from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
     with_all_types,
+    with_computed_types,
     with_inferred_types,
 )
 from placewright.frameworks.weights_in_file import in_file
 from placewright.io.content import one_line
+from placewright.io.model_parts import MAX_MESSAGE_BYTES
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
+_MOST_INSIDE = MAX_MESSAGE_BYTES - (64 << 20)  # bytes of other weights; the nodes have the rest
 _TEXT = 8  # ONNX's number of the element type of texts
 _SHARED_KINDS = ("FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT16", "INT8", "UINT8", "BOOL")
 
@@ -66,7 +69,8 @@ class OnnxParts:
 
     Raises:
         StalePlanError: the graph was read from another model.
-        InputError: the model cannot be read, or the graph keeps constants as ops.
+        InputError: the model cannot be read, keeps too many numbers that are not shared, or the
+            graph keeps constants as ops.
         FileFormatError: a weight has another size than its numbers.
     """
 
@@ -82,11 +86,14 @@ class OnnxParts:
         _require_open(model, source)
         set_input_shapes(model, source.shapes)
         try:
-            self.model = with_inferred_types(onnx, model)
+            self.model: Any = with_computed_types(onnx, model)
+            if self.model is None:
+                self.model = with_inferred_types(onnx, model, computes=False)
         except onnx.shape_inference.InferenceError as error:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
         with_all_types(onnx, self.model, path.parent)
         self.kept = keep_state(onnx, self.model, asked_of(source.options))
+        _require_bounded(onnx, self.model, source.path)
         try:
             self.model, self.shared_arrays = _without_large(onnx, self.model, path.parent)
         except (ValueError, TypeError, KeyError) as error:  # of NumPy and onnx
@@ -379,16 +386,9 @@ def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, 
         if held.data_location == onnx.TensorProto.EXTERNAL:
             held.CopyFrom(onnx.numpy_helper.from_array(_array(onnx, held, folder), held.name))
     taken = {}
-    stored = ((tensor.name, tensor) for tensor in model.graph.initializer)
-    for name, held in (*stored, *_constants(model.graph)):
-        kind = onnx.TensorProto.DataType.Name(held.data_type)
+    for name, held in _weights(model.graph):
         is_outside = held.data_location == onnx.TensorProto.EXTERNAL
-        size = math.prod(held.dims)
-        large = (
-            kind in _SHARED_KINDS
-            and size * int(onnx.helper.tensor_dtype_to_np_dtype(held.data_type).itemsize)
-            >= SHARED_BYTES
-        )
+        large = _is_shared(onnx, held)
         if not (large or is_outside):
             continue
         array = _array(onnx, held, folder)
@@ -404,6 +404,40 @@ def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, 
     inside = [name for name, array in taken.items() if not isinstance(array, np.memmap)]
     taken |= dict(zip(inside, in_file([taken[name] for name in inside]), strict=True))
     return onnx.ModelProto.FromString(model.SerializeToString()), taken
+
+
+def _require_bounded(onnx: Any, model: Any, path: str) -> None:
+    """Refuse a model of which more must be taken into one message than a protocol buffer holds.
+
+    Raises:
+        InputError: it has so many numbers which sessions cannot share.
+    """
+    others = [node for node in model.graph.node if node.op_type != "Constant"]
+    weights = [held for _, held in _weights(model.graph) if not _is_shared(onnx, held)]
+    size = sum(
+        math.ceil(math.prod(tensor.dims) * dtype_of(onnx, tensor.data_type)[1])
+        for tensor in (*_tensors_inside(others), *weights)
+    )
+    if size > _MOST_INSIDE:
+        raise InputError(
+            f"'{path}' has {size} bytes of weights that sessions cannot share, more "
+            f"than the {_MOST_INSIDE} of one message; store them as f32, f16, i8 or u8 outside "
+            "branches and loops, or place with argument `runtime` openvino"
+        )
+
+
+def _weights(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and tensors of the initializers and of the ``Constant`` nodes."""
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+    yield from _constants(graph)
+
+
+def _is_shared(onnx: Any, tensor: Any) -> bool:
+    """True for a weight that is large, and of a type of which sessions take arrays."""
+    if onnx.TensorProto.DataType.Name(tensor.data_type) not in _SHARED_KINDS:
+        return False
+    width = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    return bool(math.prod(tensor.dims) * width >= SHARED_BYTES)
 
 
 def _tensors_inside(nodes: Iterable[Any]) -> Iterator[Any]:

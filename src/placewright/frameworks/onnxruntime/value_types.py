@@ -16,6 +16,7 @@ from placewright.frameworks.onnxruntime.flops import bodies_of, constant_numbers
 
 _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
+_MIXED_UP = "already exists"  # said of a number by ONNX's inference
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
 
 _DTYPES = {
@@ -52,6 +53,23 @@ def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
             dimensions.ClearField("dim")
             for extent in shapes[value.name]:
                 dimensions.dim.add().dim_value = extent
+
+
+def with_computed_types(onnx: Any, model: Any) -> Any | None:
+    """Copy a model with all types and dimensions that ONNX infers, those from numbers too.
+
+    Returns:
+        None if ONNX mixes up two branches that call their own values alike, as they may.
+
+    Raises:
+        onnx.shape_inference.InferenceError: shapes contradict each other.
+    """
+    try:
+        return with_inferred_types(onnx, model)
+    except onnx.shape_inference.InferenceError as error:
+        if _MIXED_UP in str(error):
+            return None
+        raise
 
 
 def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
