@@ -328,6 +328,44 @@ def test_a_function_of_the_model_is_not_the_operator_of_its_name(tmp_path: Path)
     assert read_onnx(tmp_path / "f.onnx")[0].op_flops.tolist() == [16.0] * 3
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["call", "branch"])
+def test_a_call_counts_what_its_function_does_and_holds(inside: bool, tmp_path: Path) -> None:
+    """A product with a constant, within a function that another calls twice."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    weight = numpy_helper.from_array(np.ones((4, 4), np.float32))
+    held = helper.make_node("Constant", [], ["w"], value=weight)
+    product = helper.make_node("MatMul", ["a", "w"], ["c"])
+    inner = helper.make_function("own", "Inner", ["a"], ["c"], [held, product], opsets)
+    nodes = [helper.make_node("Inner", [read], [made], domain="own") for read, made in ("ab", "bc")]
+    outer = helper.make_function("own", "Outer", ["a"], ["c"], nodes, opsets)
+    value = helper.make_tensor_value_info
+    calls = [
+        helper.make_node("Outer", [read], [made], name=made, domain="own")
+        for read, made in (("x", "p"), ("p", "y"))
+    ]
+    if inside:
+        branches = {
+            f"{which}_branch": helper.make_graph(
+                [helper.make_node("Outer", ["x"], [which], domain="own")],
+                which, [], [value(which, FLOAT, [2, 4])],
+            )
+            for which in ("then", "else")
+        }  # fmt: skip
+        calls = [
+            helper.make_node("ReduceSum", ["x"], ["t"], keepdims=0, name="t"),
+            helper.make_node("Cast", ["t"], ["on"], to=TensorProto.BOOL, name="on"),
+            helper.make_node("If", ["on"], ["y"], name="y", **branches),
+        ]
+    graph = helper.make_graph(calls, "g", [value("x", FLOAT, [2, 4])], [value("y", FLOAT, [2, 4])])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[inner, outer])
+    path = tmp_path / "f.onnx"
+    path.write_bytes(model.SerializeToString())
+    read, _ = read_onnx(path)
+    assert read.op_flops.tolist()[-1] == 2 * (2 * 2 * 4 * 4)
+    assert read.op_weight_bytes.tolist()[-1] == (2 if inside else 1) * 2 * 64
+    assert read.op_names == (("t", "on", "y") if inside else ("p", "y"))
+
+
 def test_weights_that_are_shorter_than_their_shapes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "short.onnx"
     for external in (None, "w.bin"):

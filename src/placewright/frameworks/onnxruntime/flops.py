@@ -279,11 +279,12 @@ def node_flops(onnx: Any, node: Any, values: Values) -> float:
     # A function of the model's own may have any name.
     kind = node.op_type if node.domain in _DOMAINS else ""
     own = flops_of(NodeShapes(kind, attributes, inputs, outputs))
-    inside = [_graph_flops(onnx, graph, values) for graph in bodies_of(node)]
+    inside = [graph_flops(onnx, graph, values) for graph in bodies_of(node)]
     return own + max(inside, default=0.0) * _iterations(node, attributes, values)
 
 
-def _graph_flops(onnx: Any, graph: Any, outer: Values) -> float:
+def graph_flops(onnx: Any, graph: Any, outer: Values) -> float:
+    """Count the operations of all nodes of a graph; `outer` tells of the values around it."""
     types = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info, *graph.output)}
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     numbers = constant_numbers(onnx, graph)

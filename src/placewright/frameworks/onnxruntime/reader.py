@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from placewright.frameworks.onnxruntime.flops import (
     node_flops,
     values_read,
 )
+from placewright.frameworks.onnxruntime.functions import Functions
 from placewright.frameworks.onnxruntime.state import KeptState, classes_of, keep_state
 from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
@@ -100,7 +101,7 @@ def read_onnx(
         raise FileFormatError(f"ONNX cannot read '{path}': {one_line(error)}") from None
     try:
         kept = keep_state(onnx, inferred, state)
-        reading = _Reading(onnx, inferred.graph, fold_constants, kept)
+        reading = _Reading(onnx, inferred, fold_constants, kept)
         graph = reading.graph()
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
@@ -205,9 +206,9 @@ def _stated(value: Any) -> StatedInput:
 class _Reading:
     """State of a walk over a graph's nodes, which ONNX stores in topological order."""
 
-    def __init__(self, onnx: Any, graph: Any, fold: bool, kept: KeptState) -> None:
+    def __init__(self, onnx: Any, model: Any, fold: bool, kept: KeptState) -> None:
         self.onnx = onnx
-        self.source = graph
+        self.source = graph = model.graph
         self.fold = fold
         self.kept = kept
         self._class_of = classes_of(graph.node, kept.values)
@@ -237,6 +238,8 @@ class _Reading:
                           for v in node.output}  # fmt: skip
         self._weights: dict[str, int] = {}
         self._tensors: dict[str, int] = {}
+        dense = {held.name: held for held in graph.initializer}
+        self._functions = Functions(onnx, model, self._types, dense)
         self._values = Values(self._shape, constant_numbers(onnx, graph).get)
 
     def graph(self) -> ComputationGraph:
@@ -330,17 +333,19 @@ class _Reading:
         lost = [value for value in read if not any(value in held for held in known)]
         if lost:
             raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
+        called = self._functions.counted(node, self._values)
+        flops = node_flops(self.onnx, node, self._values) if called is None else called[0]
         op = self.builder.add_op(
             name,
             node.op_type,
             inputs=[self._tensors[value] for value in read if value in self._tensors],
-            flops=node_flops(self.onnx, node, self._values),
+            flops=flops,
             module=name.rpartition("/")[0],
             colocation=self._class_of.get(position, -1),
             weights=[
                 *self._weights_of(node, [value for value in read if value in self._constants]),
                 *(self._weights[value] for value in read if value in self.kept.inputs),
-                *self._weights_inside(node),
+                *self._weights_inside(constants_inside(node) if called is None else called[1]),
             ],
         )
         for value in filter(None, node.output):
@@ -365,9 +370,8 @@ class _Reading:
         others = self._held([value for value in constants if value != packed])
         return [self.builder.add_weight(size, dtype="u8"), *map(self._weight, others)]
 
-    def _weights_inside(self, node: Any) -> list[int]:
-        """Make one weight of all constants in a loop's body or in both branches of a choice."""
-        held = constants_inside(node)
+    def _weights_inside(self, held: Iterable[Any]) -> list[int]:
+        """Make one weight of all constants in a body, both branches of a choice, or a function."""
         size = sum(_bytes_of(self.onnx, tensor) for tensor in held)
         return [self.builder.add_weight(size)] if size else []
 
