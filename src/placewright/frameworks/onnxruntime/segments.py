@@ -77,21 +77,11 @@ class OnnxParts:
     def __init__(self, path: Path, graph: ComputationGraph, source: ModelSource) -> None:
         require_folded(source)
         import onnx
-        import onnx.shape_inference
 
         self.onnx = onnx
         self.graph = graph
         self.path = source.path
-        model = onnx.load(str(path), load_external_data=False)
-        _require_open(model, source)
-        set_input_shapes(model, source.shapes)
-        try:
-            self.model: Any = with_computed_types(onnx, model)
-            if self.model is None:
-                self.model = with_inferred_types(onnx, model, computes=False)
-        except onnx.shape_inference.InferenceError as error:
-            raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
-        with_all_types(onnx, self.model, path.parent)
+        self.model = _typed_model(path, source)
         self.kept = keep_state(onnx, self.model, asked_of(source.options))
         _require_bounded(onnx, self.model, source.path)
         try:
@@ -373,6 +363,27 @@ class OnnxParts:
 def node_name(op: int) -> str:
     """Name of an op's node in sub-models; no model file uses such names by accident."""
     return f"op<{op}>"
+
+
+def _typed_model(path: Path, source: ModelSource) -> Any:
+    """Read a model at the shapes of its source, with the types of all values.
+
+    Raises:
+        InputError: the shapes do not fit.
+    """
+    import onnx.shape_inference
+
+    model = onnx.load(str(path), load_external_data=False)
+    _require_open(model, source)
+    set_input_shapes(model, source.shapes)
+    try:
+        typed = with_computed_types(onnx, model)
+        if typed is None:
+            typed = with_inferred_types(onnx, model, computes=False)
+    except onnx.shape_inference.InferenceError as error:
+        raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
+    with_all_types(onnx, typed, path.parent)
+    return typed
 
 
 def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
