@@ -134,10 +134,11 @@ def program_file(path: Path | str) -> ProgramFile:
 
 
 def _loaded(path: Path) -> tuple[ExportedProgram, Interface]:
-    from placewright.frameworks.torch.pt2.file import load_program
+    from placewright.frameworks.torch.pt2.file import load_program, refused_in_one_line
 
     program = load_program(path)
-    interface = FxInterface.of(program)
+    with refused_in_one_line(path):
+        interface = FxInterface.of(program)
     return program, Interface(interface.input_names, interface.output_names, interface.state)
 
 

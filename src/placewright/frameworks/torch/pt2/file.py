@@ -18,13 +18,14 @@ import re
 import struct
 import zipfile
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from placewright.errors import FileFormatError, MissingExtraError
+from placewright.errors import FileFormatError, MissingExtraError, PlacewrightError
 from placewright.frameworks.torch.pt2 import HOW_TO_EXPORT
 from placewright.frameworks.torch.pt2.grammar import identifier, shown
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
@@ -185,6 +186,31 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
         raise FileFormatError(f"PyTorch cannot read '{path}': {one_line(error)}") from None
     finally:
         log.setLevel(level)
+
+
+@contextmanager
+def refused_in_one_line(model: object) -> Iterator[None]:
+    """Turn errors of PyTorch about the program of a file into one line.
+
+    Each part of a program may be well formed and the whole wrong, such as a reshape to another
+    number of elements. PyTorch notices that only when it works through the program.
+
+    Args:
+        model: the path of a file; errors about a module pass unchanged.
+
+    Raises:
+        FileFormatError: the program is wrong.
+    """
+    try:
+        yield
+    except (PlacewrightError, MemoryError, OSError):
+        raise
+    except Exception as error:  # operators raise any type
+        if not isinstance(model, Path | str):
+            raise
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        reason = one_line(reason.partition("\n\nWhile executing")[0])
+        raise FileFormatError(f"PyTorch cannot read '{model}': {reason}") from error
 
 
 def _is_archive(file: BinaryIO) -> bool:

@@ -19,7 +19,7 @@ from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
 from placewright.execution.state_pairs import Pairs, option_of, state_pairs
-from placewright.frameworks.torch.pt2.file import load_program
+from placewright.frameworks.torch.pt2.file import load_program, refused_in_one_line
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
@@ -71,9 +71,21 @@ def read_inference(
 
     Raises:
         InputError: the module cannot be exported, or there is no such file.
-        FileFormatError: the file is damaged, or holds more than data.
+        FileFormatError: the file is damaged or wrong, or holds more than data.
         MissingExtraError: torch is not installed.
     """
+    with refused_in_one_line(model):
+        return _read_program(model, example_inputs, name, fold_constants, shapes, state)
+
+
+def _read_program(
+    model: torch.nn.Module | Path | str,
+    example_inputs: Sequence[torch.Tensor],
+    name: str,
+    fold_constants: bool,
+    shapes: Mapping[str, tuple[int, ...]],
+    state: Mapping[str, str],
+) -> ReadProgram:
     torch = torch_library()
     own = OwnClasses()
     exported = _exported(model, example_inputs, own)
@@ -422,9 +434,15 @@ def _check_ranges(
 
 
 def _shape(name: str, value: Any, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
-    example = tuple(d if isinstance(d, int) else int(d.node.hint) for d in value.shape)
     if wanted is not None:
         return tuple(wanted)
+    sizes = [d if isinstance(d, int) else d.node.hint for d in value.shape]
+    if None in sizes:
+        raise InputError(
+            f"input '{name}' takes {list(value.shape)}, and the file has no example of its size; "
+            "give one with argument `shapes`"
+        )
+    example = tuple(map(int, sizes))
     if any(not isinstance(d, int) for d in value.shape):
         _LOG.warning(
             "input '%s' has open dimensions; taking %s of its example (argument `shapes` chooses "

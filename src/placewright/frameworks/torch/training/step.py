@@ -17,6 +17,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError
+from placewright.frameworks.torch.pt2.file import refused_in_one_line
 from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
@@ -275,43 +276,46 @@ def read_training(
     Raises:
         InputError: the step cannot be traced, draws random numbers without `dropout`, or trains
             nothing.
-        FileFormatError: the file is damaged, or holds more than data.
+        FileFormatError: the file is damaged or wrong, or holds more than data.
         MissingExtraError: torch is not installed.
     """
-    torch = torch_library()
-    rule = rule_of(optimizer)
-    original, eager = exported_step(model, example_inputs, dropout=dropout)
-    exported = _with_scalar_loss(original)
-    examples = [example.detach() for example in tensors_in(example_inputs)]
-    names = input_names or FxInterface.of(original).input_names
-    joint = joint_graph(exported, examples, names, allow_random=dropout)
-    if eager is not None and exported is original and not joint.is_random:
-        require_equal_step(eager, joint, exported)
-    updated = add_updates(joint, rule)
-    program = replace(
-        joint.program,
-        state=updated.state,
-        updates=updated.updates,
-        step=_parts(exported, updated, rule, exported is not original),
-        arguments=Arguments.of(original),
-    )
-    options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
-    options |= {"dropout": "yes"} if dropout else {}
-    options |= {"loss": SUM_OF_MEANS} if exported is not original else {}
-    is_file = isinstance(model, Path | str)
-    path = str(model) if is_file else name or f"module:{type(model).__name__}"
-    digest = program_hash(exported, with_values=False)
-    source = ModelSource(
-        path=path,
-        sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
-        format=TRAINING,
-        shapes={key: shape_of(value) for key, value in program.example_inputs.items()},
-        reader_version=f"torch {torch.__version__}",
-        options=options,
-        state=FxInterface.of(original).state,
-    )
-    graph, signature = _graph(program, joint, updated, colocate_backward)
-    return ReadProgram(graph, replace(source, signature=signature), program)
+    with refused_in_one_line(model):
+        torch = torch_library()
+        rule = rule_of(optimizer)
+        original, eager = exported_step(model, example_inputs, dropout=dropout)
+        exported = _with_scalar_loss(original)
+        examples = [example.detach() for example in tensors_in(example_inputs)]
+        names = input_names or FxInterface.of(original).input_names
+        joint = joint_graph(exported, examples, names, allow_random=dropout)
+        if eager is not None and exported is original and not joint.is_random:
+            require_equal_step(eager, joint, exported)
+        updated = add_updates(joint, rule)
+        program = replace(
+            joint.program,
+            state=updated.state,
+            updates=updated.updates,
+            step=_parts(exported, updated, rule, exported is not original),
+            arguments=Arguments.of(original),
+        )
+        options = {"optimizer": optimizer} | (
+            {"colocate_backward": "yes"} if colocate_backward else {}
+        )
+        options |= {"dropout": "yes"} if dropout else {}
+        options |= {"loss": SUM_OF_MEANS} if exported is not original else {}
+        is_file = isinstance(model, Path | str)
+        path = str(model) if is_file else name or f"module:{type(model).__name__}"
+        digest = program_hash(exported, with_values=False)
+        source = ModelSource(
+            path=path,
+            sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
+            format=TRAINING,
+            shapes={key: shape_of(value) for key, value in program.example_inputs.items()},
+            reader_version=f"torch {torch.__version__}",
+            options=options,
+            state=FxInterface.of(original).state,
+        )
+        graph, signature = _graph(program, joint, updated, colocate_backward)
+        return ReadProgram(graph, replace(source, signature=signature), program)
 
 
 def _parts(
