@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from cli.runner import InProcess, the_line
 
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.torch.pt2.file import refused_in_one_line
+from placewright.frameworks.torch.pt2.weights import require_bounded_tensors
 from placewright.frameworks.torch.reading.reader import read_inference
 from placewright.frameworks.torch.training.step import read_training
 
@@ -118,3 +121,84 @@ def test_errors_about_a_module_pass() -> None:
     lacking = pytest.raises(FileFormatError, match=r"'m\.pt2': it lacks 'p_weight'")
     with lacking, refused_in_one_line("m.pt2"):
         raise KeyError("p_weight")
+
+
+class Expanded(torch.nn.Module):
+    """A layer and a buffer that repeats one number."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("scale", torch.ones(1).expand(rows, 4))
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * self.scale[:2]
+
+
+def repeated(name: str, extents: list[int], **other: Any) -> Change:
+    """Change the sizes of a tensor, and its strides to 0."""
+
+    def change(document: Any) -> None:
+        meta = document["config"][name]["tensor_meta"]
+        meta["sizes"] = [{"as_int": extent} for extent in extents]
+        meta["strides"] = [{"as_int": 0}] * len(extents)
+        meta.update(other)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "extents",
+    [[100_000, 100_000], [2**62] * 1000, [4300, 4096], [1, 2**40]],
+    ids=["square", "beyond numbers", "just above", "row"],
+)
+@pytest.mark.parametrize("name", ["scale", "layer.weight"])
+def test_a_small_record_stands_for_no_large_tensor(
+    name: str, extents: list[int], tmp_path: Path
+) -> None:
+    """Its bytes would be allocated for the hash."""
+    path = saved(tmp_path / "m.pt2", Expanded(3))
+    changed(path, "model_weights_config.json", repeated(name, extents))
+    with pytest.raises(FileFormatError, match=f"tensor '{re.escape(name)}' repeats") as caught:
+        read_inference(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_many_tensors_share_what_is_allowed(tmp_path: Path) -> None:
+    """60 MiB pass, and twice as many do not, even in a record of their own."""
+    path = saved(tmp_path / "m.pt2", Expanded(3))
+    changed(path, "model_weights_config.json", repeated("scale", [15, 2**20]))
+    with pytest.raises(FileFormatError, match="PyTorch cannot read"):  # the program has (3, 4)
+        read_inference(path)
+    changed(path, "model_weights_config.json", repeated("layer.weight", [15, 2**20]))
+    with pytest.raises(FileFormatError, match="repeats"):
+        read_inference(path)
+
+
+@pytest.mark.parametrize("rows", [2, 20, 4 << 20], ids=str)
+def test_an_expanded_buffer_is_read(rows: int, tmp_path: Path) -> None:
+    """The largest has 64 MiB in the program."""
+    graph = read_inference(saved(tmp_path / "m.pt2", Expanded(rows))).graph
+    assert graph.op_kinds == ("linear", "mul")
+
+
+def test_weights_without_values_take_no_memory(tmp_path: Path) -> None:
+    with torch.device("meta"):
+        layer, example = torch.nn.Linear(10**6, 10**4), torch.empty(1, 10**6)
+    torch.export.save(torch.export.export(layer, (example,)), tmp_path / "m.pt2")
+    graph = read_inference(tmp_path / "m.pt2").graph
+    assert graph.weight_bytes.tolist() == [4e10, 4e4]
+
+
+def test_elements_have_the_bytes_of_their_type() -> None:
+    from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE
+
+    for number, dtype in _SERIALIZE_TO_TORCH_DTYPE.items():
+        fits = (64 << 20) // dtype.itemsize
+        for extent, is_bounded in ((fits, True), (fits + 1, False)):
+            meta = {
+                "sizes": [{"as_int": extent}], "dtype": int(number), "device": {"type": "cpu"},
+            }  # fmt: skip
+            config = {"w": {"path_name": "weight_0", "tensor_meta": meta}}
+            with contextlib.nullcontext() if is_bounded else pytest.raises(FileFormatError):
+                require_bounded_tensors(config, {"weight_0": 0})

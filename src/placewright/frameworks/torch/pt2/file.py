@@ -29,6 +29,7 @@ from placewright.errors import FileFormatError, MissingExtraError, PlacewrightEr
 from placewright.frameworks.torch.pt2 import HOW_TO_EXPORT
 from placewright.frameworks.torch.pt2.grammar import identifier, shown
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
+from placewright.frameworks.torch.pt2.weights import require_bounded_tensors
 from placewright.io.content import one_line
 from placewright.io.opened import opened, require_bounded
 
@@ -234,12 +235,13 @@ def _admitted(file: BinaryIO) -> SplicedFile:
         for inner, name in full_name.items():
             if not _MEMBERS.fullmatch(inner):
                 raise FileFormatError(f"it holds {shown(name)}, which no exported program needs")
+        raw = {inner: name for inner, name in full_name.items() if _RAW.fullmatch(inner)}
+        stored = {inner: archive.getinfo(name).file_size for inner, name in raw.items()}
         members = {
-            inner: _checked(inner, archive.read(name))
+            inner: _checked(inner, archive.read(name), stored)
             for inner, name in full_name.items()
-            if not _RAW.fullmatch(inner)
+            if inner not in raw
         }
-        raw = {inner: name for inner, name in full_name.items() if inner not in members}
         return _archive_of(members, archive, raw, file)
 
 
@@ -276,14 +278,26 @@ def _data_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
     return info.header_offset + 30 + int(name_length) + int(extra_length)
 
 
-def _checked(inner: str, data: bytes) -> bytes:
-    """Check a member and return it, written anew."""
+def _checked(inner: str, data: bytes, stored: Mapping[str, int]) -> bytes:
+    """Check a member and return it, written anew.
+
+    Args:
+        stored: raw member -> its bytes.
+    """
+    folder, _, name = inner.rpartition("/")
     try:
-        match inner.rpartition("/")[2]:
+        match name:
             case "model.json":
                 return _written(checked_program(_json(data)))
             case "model_weights_config.json" | "model_constants_config.json":
-                return _written(checked_tensors(_json(data)))
+                document = checked_tensors(_json(data))
+                of_folder = {
+                    path.removeprefix(f"{folder}/"): size
+                    for path, size in stored.items()
+                    if path.startswith(f"{folder}/")
+                }
+                require_bounded_tensors(document["config"], of_folder)
+                return _written(document)
             case "model.pt":
                 return plain_inputs(data)
         return data
