@@ -7,7 +7,9 @@ Conventions, the same for every reader:
 * a softmax is five per element (maximum, subtract, exponential, sum, divide), a normalisation five
   (mean, subtract, square and sum, scale), an affine batch normalisation two;
 * pooling and reductions are one per element that they read;
-* moving, reshaping or looking up data is none.
+* moving, reshaping or looking up data is none;
+* of two branches the more expensive counts, and a body as often as it runs, or once if that is
+  known only at run time.
 """
 
 from __future__ import annotations

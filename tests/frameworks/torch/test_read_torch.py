@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch_programs import functional_program, read_torch
 from torch_programs import read_torch as read
 
@@ -114,6 +117,56 @@ class TestModule:
         graph = builder.build()
         assert [int(kind == "mul") for kind in graph.op_kinds] == graph.op_phases.tolist()
         assert set(graph.op_colocation.tolist()) == {4}
+
+
+class TestBodies:
+    """Operations of branches and loops: the rules are those of the other readers."""
+
+    PRODUCT = 2 * 4 * 4 * 4
+
+    def counted(self, module: Any, *examples: torch.Tensor) -> dict[str, float]:
+        graph, _ = read_torch(module, examples)
+        return dict(zip(graph.op_kinds, graph.op_flops.tolist(), strict=True))
+
+    def test_of_two_branches_the_more_expensive_counts(self) -> None:
+        class Choice(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return torch.cond(x.any(), lambda v: v @ v @ v, lambda v: v @ v, (x,))
+
+        assert self.counted(Choice(), torch.ones(4, 4))["cond"] == 2 * self.PRODUCT
+
+    @pytest.mark.parametrize("steps", [1, 7])
+    def test_a_scan_counts_each_step(self, steps: int) -> None:
+        class Scan(torch.nn.Module):
+            def forward(self, held: Any, x: Any) -> Any:
+                def step(held: Any, row: Any) -> Any:
+                    added = held @ held + row
+                    return added, added.clone()
+
+                return scan(step, held, x)
+
+        counts = self.counted(Scan(), torch.ones(4, 4), torch.ones(steps, 4, 4))
+        assert counts["scan"] == steps * (self.PRODUCT + 16)
+
+    def test_a_map_counts_each_row_and_choices_inside_their_dearer_branch(self) -> None:
+        class Map(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                def body(row: Any) -> Any:
+                    return torch.cond(row.any(), lambda v: v @ v @ v, lambda v: v @ v, (row,))
+
+                return map_rows(body, x)
+
+        counts = self.counted(Map(), torch.ones(5, 4, 4))
+        assert counts["map_impl"] == 5 * (2 * self.PRODUCT + 16)
+
+    def test_a_loop_of_unknown_length_counts_once(self) -> None:
+        class Loop(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return while_loop(
+                    lambda n, v: n < 5, lambda n, v: (n + 1, v @ v), (torch.tensor(0), x)
+                )
+
+        assert self.counted(Loop(), torch.ones(4, 4))["while_loop"] == self.PRODUCT + 2
 
 
 class TestFile:

@@ -228,8 +228,8 @@ Shape = tuple[int, ...]
 def flops_of(node: Node) -> float:
     """Count the operations of a call by the rules of `frameworks.flops`.
 
-    A call of a subgraph (a loop's body, a region with other gradient settings) counts its nodes
-    once. The count is 0 if it needs a shape that depends on data.
+    Of two branches the more expensive counts. A body counts as often as it runs, and once if that
+    is known only at run time. The count is 0 if it needs a shape that depends on data.
     """
     try:
         return _counted(node)
@@ -246,7 +246,8 @@ def _counted(node: Node) -> float:
         return 0.0
     inner = [m for m in map(_subgraph, node.all_input_nodes) if m is not None]
     if inner:
-        return sum(flops_of(n) for m in inner for n in m.graph.nodes if n.op == "call_function")
+        counts = [sum(map(flops_of, _calls(module.graph))) for module in inner]
+        return max(counts) if kind == "cond" else sum(counts) * _iterations(node)
     if kind in _REDUCTIONS:
         return flops.elementwise(_input(node, 0))
     return flops.elementwise(_output(node))
@@ -258,6 +259,16 @@ def _subgraph(node: Node) -> Any:
         return None
     value = getattr(node.graph.owning_module, str(node.target), None)
     return value if hasattr(value, "graph") else None
+
+
+def _calls(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "call_function" and not is_item(node)]
+
+
+def _iterations(node: Node) -> int:
+    """How often a call runs its body: once for each row of what it maps or scans."""
+    over = _ROWS_OF.get(kind_of(node))
+    return 1 if over is None else _input(node, over)[0]
 
 
 def _shape(value: Any) -> Shape:
@@ -459,6 +470,9 @@ _SPECIAL: Mapping[str, Callable[[Node], float]] = {
     "gru": _recurrent(flops.gru),
     **dict.fromkeys(("rnn_tanh", "rnn_relu"), _recurrent(flops.rnn)),
 }
+
+# Loops -> position of the values whose rows they go through, one at a time.
+_ROWS_OF: Mapping[str, int] = {"map_impl": 1, "scan": 2}
 
 _REDUCTIONS = frozenset(
     {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "argmax",
