@@ -242,6 +242,16 @@ def test_accelerate_checks_the_map() -> None:
     assert "block.left.weight" in (why_refused({"first": "cpu"}, state) or "")
 
 
+def test_parts_may_be_called_as_methods_of_a_module_are() -> None:
+    module = torch.nn.Module()
+    module.double = torch.nn.Linear(2, 2)
+    module.half = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    state = (*module.state_dict(), "half.0.type", "type")
+    assert why_refused({"double": "cpu", "half.0": "cpu", "type": "cpu"}, state) == ""
+    assert "type" in (why_refused({"double": "cpu", "half": "cpu"}, state) or "")
+    assert why_refused({"": "cpu"}, ("", "a.", ".b")) == ""
+
+
 def plan_of_layers(folder: Path, kind: str, head: int, layers: list[int]) -> Plan:
     """A small model with its embedding on the CPU, by cards and the CPU: 0, 1, 2."""
     folder.mkdir()

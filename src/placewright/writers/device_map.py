@@ -14,6 +14,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -86,15 +87,13 @@ def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
         from accelerate.utils.modeling import check_device_map
     except ImportError:
         return None
-    root = torch.nn.Module()
+    root: Any = torch.nn.Module()
     for path in state:
         *above, name = path.split(".")
         module = root
-        for part in above:
-            if part not in module._modules:
-                module.add_module(part, torch.nn.Module())
-            module = module.get_submodule(part)
-        module.register_buffer(name, torch.empty(0))
+        for part in above:  # its methods refuse names of its own, such as ``double`` and ``type``
+            module = module._modules.setdefault(part, torch.nn.Module())
+        module._buffers[name] = torch.empty(0)
     try:
         check_device_map(root, dict(mapped))
     except ValueError as error:
