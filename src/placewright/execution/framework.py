@@ -196,6 +196,10 @@ class ModelReader(Protocol):
         """
         ...
 
+    def companions(self, path: Path) -> tuple[Path, ...]:
+        """List other files that belong to a model file, as far as they are known."""
+        ...
+
 
 @runtime_checkable
 class HandsOverPrograms(Protocol):

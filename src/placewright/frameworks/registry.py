@@ -123,6 +123,6 @@ def _declared_reader(name: str) -> ModelReader:
 def companions_of_model(path: Path) -> tuple[Path, ...]:
     """Other files that a model file refers to, as far as it can be read; nothing is refused."""
     suffix = path.suffix.lower()
-    readers = (framework for framework in frameworks() if suffix in framework.suffixes)
-    reader = next(readers, None)
+    both: tuple[Framework | ModelReader, ...] = (*frameworks(), *readers())
+    reader = next((reader for reader in both if suffix in reader.suffixes), None)
     return () if reader is None else reader.companions(path)

@@ -29,6 +29,7 @@ from support.gguf_files import (
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.language.gguf_model import read_gguf
 from placewright.frameworks.language.modules import Cache
+from placewright.frameworks.registry import companions_of_model
 from placewright.session.models import Model, load_model
 
 SMALL = 64  # entries of a small vocabulary
@@ -151,6 +152,34 @@ def test_parts_of_a_file_are_read_together(tmp_path: Path) -> None:
     renamed = one.rename(tmp_path / "first.gguf")
     with pytest.raises(FileFormatError, match="one of 2 parts; give the one whose name ends with"):
         read_gguf(renamed)
+
+
+def test_no_part_of_a_file_is_written_over(tmp_path: Path, cli: InProcess) -> None:
+    names = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    made = MADE["dense"]
+    parts_file(tmp_path / names[0], replace(made, layers=made.layers[:1], tied=True), 3)
+    for name in names[1:]:
+        parts_file(tmp_path / name, replace(made, layers=()), 3, has_ends=False)
+    before = [(tmp_path / name).read_bytes() for name in names]
+    for name in names:
+        done = cli("graph", names[0], "-o", name, cwd=tmp_path)
+        assert f"'{name}'" in (line := the_line(done, 2))
+        assert "overwritten" in line
+    assert [(tmp_path / name).read_bytes() for name in names] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("m.gguf", []),
+        ("m-00001-of-00001.gguf", []),
+        ("m-00002-of-00003.gguf", []),
+        ("m-00001-of-00003.gguf", ["m-00002-of-00003.gguf", "m-00003-of-00003.gguf"]),
+    ],
+)
+def test_the_name_of_the_first_part_tells_the_others(name: str, parts: list[str]) -> None:
+    found = companions_of_model(Path("models") / name)
+    assert found == tuple(Path("models") / part for part in parts)
 
 
 def parts_file(path: Path, made: Any, count: int, *, has_ends: bool = True) -> Path:

@@ -49,6 +49,12 @@ class LanguageReader:
             model.trained_context,
         )
 
+    def companions(self, path: Path) -> tuple[Path, ...]:
+        """The further parts of a GGUF file, known by its name; a damaged file has them, too."""
+        from placewright.frameworks.language.gguf_file import later_parts
+
+        return later_parts(path)
+
 
 def _read(name: str, weights: str | None) -> tuple[LanguageModel, str, str]:
     """The model, a hash of what was read, and the format of weights if the file has none."""

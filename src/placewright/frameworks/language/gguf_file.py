@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _MOST_DIMENSIONS = 4
 _TABLE_ROW = 24  # bytes of a row of the tensor table with an empty name and no dimension
 _MOST_ELEMENTS = 1 << 60
 _ALIGNMENT = 32
+_FIRST_PART = re.compile(r"(.*)-00001-of-(\d{5})(\.gguf)", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,20 @@ def read_gguf_file(path: Path) -> GgufFile:
             return _read(_Bytes(stream, size), _formats())
         except _Fault as fault:
             raise FileFormatError(f"file '{shown_name(path)}' is no usable GGUF: {fault}") from None
+
+
+def later_parts(path: Path) -> tuple[Path, ...]:
+    """List the parts that follow the first one, whose name ends with ``-00001-of-00003.gguf``.
+
+    Returns:
+        Nothing for any other name; the parts need not exist.
+    """
+    found = _FIRST_PART.fullmatch(path.name)
+    if found is None:
+        return ()
+    stem, count, suffix = found.groups()
+    numbers = [f"{n:05d}" for n in range(2, int(count) + 1)]
+    return tuple(path.with_name("-".join((stem, n, "of", count)) + suffix) for n in numbers)
 
 
 class _Fault(Exception):

@@ -7,13 +7,17 @@ show them, and from metadata elsewhere.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from placewright.errors import FileFormatError
-from placewright.frameworks.language.gguf_file import GgufFile, GgufTensor, read_gguf_file
+from placewright.frameworks.language.gguf_file import (
+    GgufFile,
+    GgufTensor,
+    later_parts,
+    read_gguf_file,
+)
 from placewright.frameworks.language.modules import Cache, LanguageModel
 from placewright.frameworks.language.named_tensors import (
     Contradiction,
@@ -56,15 +60,13 @@ def read_gguf(path: Path) -> tuple[LanguageModel, str]:
     files = [read_gguf_file(path)]
     count = files[0].metadata.get("split.count", 1)
     if isinstance(count, int) and count > 1:
-        found = re.fullmatch(r"(.*)-00001-of-(\d{5})\.gguf", path.name)
-        if found is None or int(found[2]) != count:
+        parts = later_parts(path)
+        if len(parts) + 1 != count:
             raise FileFormatError(
                 f"file '{shown_name(path)}' is one of {count} parts; give the one whose name ends "
                 f"with -00001-of-{count:05d}.gguf, beside the others"
             )
-        parts = ("-".join((found[1], f"{n:05d}", "of", found[2])) for n in range(2, count + 1))
-        names = [f"{part}.gguf" for part in parts]
-        files += [read_gguf_file(path.with_name(name)) for name in names]
+        files += map(read_gguf_file, parts)
     whole = GgufFile(
         files[0].metadata,
         tuple(tensor for file in files for tensor in file.tensors),
