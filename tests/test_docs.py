@@ -395,6 +395,7 @@ RULES_AND_EXAMPLES = {
         "gains of 10 % and more",
         "whole 95 % interval is slower",
     ],
+    "docs/reference/models.md": ["all tensors of a file together may have 64 MiB"],
     "docs/reference/language-models.md": [
         "the search ends as soon as the gap is at most 0.2 %",
         "begin only if the gap is above 1 %",

@@ -69,3 +69,8 @@ def test_a_constant_that_many_modules_read_ties_none_of_them() -> None:
     """The library would look for the other readers among modules that it has already placed."""
     problem = layers(("a.x", "a.y", "b.x", "b.y"), 250.0, constant=True)
     assert device_of(problem) == [1, 2, 2, 0]
+
+
+def test_modules_may_be_called_as_methods_of_a_module_are() -> None:
+    named = layers(("half", "double", "type", "float"), 250.0)
+    assert device_of(named) == device_of(layers(("a", "b", "c", "d"), 250.0))

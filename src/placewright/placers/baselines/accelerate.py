@@ -130,7 +130,8 @@ def _skeleton(problem: Problem, whole: list[str]) -> Any:
         for part in path.split(".") if path else ():
             prefix = f"{prefix}.{part}" if prefix else part
             if part not in module._modules:
-                module.add_module(part, _Whole() if prefix in whole else torch.nn.Module())
+                # Not by `add_module`, which refuses names of methods, such as `half`.
+                module._modules[part] = _Whole() if prefix in whole else torch.nn.Module()
             module = module._modules[part]
         for weight in graph.op_weights.row(op).tolist():
             if weight not in shared or len(readers[weight]) > 2:

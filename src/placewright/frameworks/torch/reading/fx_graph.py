@@ -266,7 +266,7 @@ def _calls(graph: Graph) -> list[Node]:
 
 
 def _iterations(node: Node) -> int:
-    """How often a call runs its body: once for each row of what it maps or scans."""
+    """Runs of a call's body: one for each row of what it maps or scans."""
     over = _ROWS_OF.get(kind_of(node))
     return 1 if over is None else _input(node, over)[0]
 
