@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ from cli.runner import InProcess
 from support.branching_model import branching_model
 
 import placewright as pw
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement
 from placewright.profiling.hardware import measure_interleaved
+from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running
+from placewright.session.plans import with_placement
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -162,3 +167,103 @@ def test_no_time_is_announced_before_a_round_was_measured(
     for _, text in measuring:
         assert text.startswith("measuring, about ")
         assert text.endswith(" s left")
+
+
+@pytest.fixture(scope="module")
+def split_plan(tmp_path_factory: pytest.TempPathFactory) -> pw.Plan:
+    """A plan of two cores, which is not measured."""
+    return _split_plan(tmp_path_factory.mktemp("split"))
+
+
+_EARLIER = {"cpu:0": 0.005, "all cores": 0.001, "searched": 0.02}
+_OLD = Measurement(0.01, 0.0, 9, _EARLIER)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize(
+    ("own", "other", "rounds", "advised"),
+    [
+        (1.0, 2.0, 9, "plan"),
+        (2.0, 1.0, 9, "device"),
+        (2.0, 1.0, 5, "plan"),  # too few rounds to know
+    ],
+)
+@pytest.mark.parametrize("recommended", ["plan", "even split", "all cores"])
+def test_a_run_is_judged_by_what_it_measured_and_not_by_an_earlier_measurement(
+    split_plan: pw.Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    own: float,
+    other: float,
+    rounds: int,
+    advised: str,
+    recommended: str,
+) -> None:
+    """The earlier seconds are those of a machine that was much faster."""
+    plan = replace(split_plan, measured=replace(_OLD, recommendation=recommended))
+    _fixed(monkeypatch, own, other, rounds)
+    result = pw.Session(plan).measure(plan, runs=rounds)
+    found = result.measurement
+    assert found is not None
+    assert dict(found.baselines) == {result.device: other}
+    assert found.recommendation == (result.device if advised == "device" else "plan")
+    sentence = verdict_lines(replace(plan, measured=found))[0]
+    if own < other:
+        assert sentence.startswith("Split over 2 devices: ")
+        assert f"2.00 times as fast as '{result.device}' alone (2 s measured)" in sentence
+    else:
+        assert sentence.startswith("Do not split: ")
+    assert "evenly" not in sentence
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_device_that_breaks_a_pin_is_not_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _split_plan(tmp_path, pins={"a": "cpu:0", "gate": "cpu:1"})
+    _fixed(monkeypatch, 2.0, 1.0)
+    result = pw.Session(plan).measure(plan, runs=9)
+    assert not result.device_is_legal
+    assert result.measurement is not None
+    assert result.measurement.recommendation == "plan"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_time_recommends_nothing_where_the_objective_is_an_energy(
+    split_plan: pw.Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the run's lines nor on the page, where joules stand beside joules."""
+    plan = split_plan
+    cluster = plan.problem.cluster
+    devices = tuple(replace(one, busy_watts=9.0, idle_watts=1.0) for one in cluster.devices)
+    problem = replace(
+        plan.problem, cluster=replace(cluster, devices=devices), objective="energy", limits={}
+    )
+    plan = replace(with_placement(replace(plan, problem=problem), plan.placement), searched=None)
+    _fixed(monkeypatch, 2.0, 1.0)
+    result = pw.Session(plan).measure(plan, runs=9)
+    assert result.verdict == ""
+    found = result.measurement
+    assert found is not None
+    assert found.recommendation == "plan"
+    sentence = verdict_lines(replace(plan, measured=found))[0]
+    assert "J predicted, its time 2 s measured over 2 devices is no gain on" in sentence
+    assert re.search(r" alone \(\S+ \w?J\)", sentence), sentence
+
+
+def _fixed(monkeypatch: pytest.MonkeyPatch, own: float, other: float, rounds: int = 9) -> None:
+    """Let every round of a run's plan take `own` seconds, and of the device beside it `other`."""
+
+    def fixed(runners: Any, *_: Any, **options: Any) -> dict[str, list[float]]:
+        return {name: [own if name == "plan" else other] * rounds for name in runners}
+
+    monkeypatch.setattr(running, "measure_interleaved", fixed)
+
+
+def _split_plan(folder: Path, **options: Any) -> pw.Plan:
+    """The last op on another core than all others."""
+    onnx.save(branching_model(), str(folder / "m.onnx"))
+    options = {"devices": "cpu:0,cpu:1", "evaluations": 20, "quick": True, **options}
+    plan = pw.place(str(folder / "m.onnx"), **options)
+    device_of = np.zeros(plan.problem.n_units, dtype=np.int64)
+    device_of[plan.problem.unit_graph.op_names.index("gate")] = 1
+    return replace(with_placement(plan, Placement.of(device_of)), searched=None)

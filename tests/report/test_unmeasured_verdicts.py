@@ -17,7 +17,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.core.source import ModelSource
 from placewright.report.plan_text import plan_lines
-from placewright.report.verdict import predicted_gain, verdict_lines
+from placewright.report.verdict import predicted_gain, prediction_error, verdict_lines
 from placewright.session.plans import (
     predicted_plan,
     recommendation_lines,
@@ -171,3 +171,44 @@ def test_a_measured_plan_says_what_was_measured() -> None:
     assert sentence.startswith("Split over 2 devices: ")
     assert "1.2 s measured" in sentence
     assert "not measured" not in sentence
+
+
+def test_a_split_of_which_a_device_was_measured_to_be_faster_is_not_called_a_split() -> None:
+    measured = Measurement(3.4, 0.1, 9, {"b": 3.3}, "b")
+    plan = replace(plan_with(0.5), measured=measured)
+    text = str(plan)
+    assert "verdict    run 'b' instead: it was measured to be as fast or faster" in text
+    sentence, following = verdict_lines(plan)
+    assert sentence.startswith("Do not split: use 'b', which was faster on the hardware (3.3 s ")
+    assert following == "Next: Run 'b' instead of this plan."
+
+
+def test_seconds_are_not_compared_with_joules() -> None:
+    """The split takes 1.1 s and draws less than a device that idles beside; times say nothing."""
+    problem = problem_with(None)
+    devices = tuple(replace(one, busy_watts=4.0, idle_watts=3.0) for one in problem.cluster.devices)
+    cluster = replace(problem.cluster, devices=devices)
+    energy = replace(problem, cluster=cluster, objective="energy")
+    plan = find_plan(energy, budget=Budget(evaluations=50))
+    assert len(set(plan.placement.device_of.tolist())) == 2
+    for recommended in ("plan", "a", "all cores"):
+        measured = Measurement(1.2, 0.1, 9, {"a": 0.1, "all cores": 0.05}, recommended)
+        taken = replace(plan, measured=measured)
+        sentence = verdict_lines(taken)[0]
+        assert sentence.startswith("Split over 2 devices: ")
+        assert "J predicted, its time 1.2 s measured, where 'a' alone (" in sentence
+        assert " J) takes 1." in sentence
+        assert "verdict    split over 2 devices" in str(taken)
+
+
+def test_the_error_of_a_throughput_plan_is_that_of_its_stream() -> None:
+    """Max-load is 1 s, and a stream takes 1.1 s for each sample, as it was measured to."""
+    problem = replace(problem_with(None), objective="throughput", execution_model=MaxLoad())
+    plan = find_plan(problem, budget=Budget(evaluations=50))
+    exact = replace(plan, measured=Measurement(1.1, 0.0, 9, {"a": 2.1}))
+    assert prediction_error(exact) == pytest.approx(0.0)
+    slower = replace(plan, measured=Measurement(1.25, 0.0, 9, {"a": 2.1}))
+    assert prediction_error(slower) == pytest.approx(1.1 / 1.25 - 1.0)  # 20 % by max-load
+    assert "The prediction is off" not in verdict_lines(slower)[1]
+    alone = replace(exact, in_flight=1)  # a sample in flight at a time: as one call
+    assert prediction_error(alone) == pytest.approx(0.0)

@@ -237,14 +237,23 @@ def _verdict(plan: Plan) -> str:
     names = [device.name for device in used]
     if cluster.host in names:  # weights that another device copies lie in its memory, too
         names = [device.name for device in used if STREAMED_BY not in device.options]
-    advised = None if plan.measured is None else plan.measured.recommendation
-    if advised is not None and advised not in (PLAN, *map(contender_of, names)):
+    is_by_time = plan.problem.objective not in CHARGED
+    advised = plan.measured.recommendation if plan.measured and is_by_time else PLAN
+    if not holds_advised(advised, names):
         return f"run '{advised}' instead: it was measured to be as fast or faster"
     if len(names) == 1:
         return f"do not split: '{names[0]}' runs everything"
     if plan.measured is None:
         return f"split over {len(names)} devices by prediction: not measured"
     return f"split over {len(names)} devices"
+
+
+def holds_advised(advised: str, devices: Sequence[str]) -> bool:
+    """True if a placement on the devices is the recommended contender.
+
+    A split is not one of its devices alone.
+    """
+    return advised == PLAN or [advised] == [contender_of(name) for name in devices]
 
 
 def no_choice(problem: Problem) -> str:

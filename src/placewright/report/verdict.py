@@ -12,7 +12,15 @@ from placewright.core.charges import CHARGED
 from placewright.core.cluster import UNIT_SHARE
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
-from placewright.core.plan import EVEN_SPLIT, PLAN, SEARCHED, Plan, contender_of, no_choice
+from placewright.core.plan import (
+    EVEN_SPLIT,
+    PLAN,
+    SEARCHED,
+    Plan,
+    contender_of,
+    holds_advised,
+    no_choice,
+)
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration, value_text
 from placewright.core.source import CLUSTER, calls_of
@@ -21,6 +29,7 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.serving import served_seconds
 
 STREAM_SAMPLES = 24  # samples of a simulated stream
+PREDICTED_SAMPLES = 60  # of one whose period is compared with a measured stream
 _WORTHWHILE = 0.01  # smallest gain that justifies a split of a model on hardware
 _SAME = 1e-9  # relative difference of equal exact costs, from rounding
 
@@ -177,10 +186,11 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     used = devices_in_use(plan)
     alone = best_device(alternatives)
     unit = plan.problem.value_unit
-    proof = _proof(plan)
-    held = (PLAN, *map(contender_of, used))
-    if plan.measured is not None and plan.measured.recommendation not in held:
-        if plan.measured.recommendation == EVEN_SPLIT and plan.searched is not None:
+    proof, is_by_time = _proof(plan), plan.problem.objective not in CHARGED
+    advised = plan.measured.recommendation if plan.measured and is_by_time else PLAN
+    if not holds_advised(advised, used):
+        assert plan.measured is not None
+        if advised == EVEN_SPLIT and plan.searched is not None:
             return _even_split(plan, proof)  # which the plan holds
         return _other_is_better(plan, proof)
     caveat = "" if plan.measured is not None else "not measured; "
@@ -208,10 +218,10 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
             "do not split", f"Do not split: {what}; {caveat}{proof}.", f"Use '{alone.name}' alone."
         )
     text = f"Split over {names}: {here}{_by(plan)}, "
-    if plan.problem.objective in CHARGED:
-        text += f"where {against} takes {factor:.2f} times as much"
-    else:
+    if is_by_time:
         text += f"{factor:.2f} times as fast as {against}"
+    else:
+        text += f"where {against} takes {factor:.2f} times as much"
     if caveat and gain is not None and gain.error:
         text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
     return PlanVerdict("split", f"{text}; {caveat}{proof}.", _next(plan))
@@ -225,7 +235,8 @@ def _best_alone(
 ) -> tuple[float, str, str]:
     """Speed of a split relative to the best single device, its name, and its value in words.
 
-    A measured split is compared with what was measured in turns with it, if that is a device.
+    A measured split is compared with what was measured in turns with it, if that is a device and
+    the value is a time.
     """
     assert predicted.predicted is not None
     measured = [
@@ -233,7 +244,7 @@ def _best_alone(
         for row in alternatives
         if row.is_device and row.measured is not None and row.predicted != math.inf
     ]
-    if plan.measured is not None and measured:
+    if plan.measured is not None and measured and plan.problem.objective not in CHARGED:
         seconds, name = min(measured)
         return seconds / plan.measured.median, name, f"{format_duration(seconds)} measured"
     factor = predicted.predicted / plan.value if plan.value > 0 else 1.0
@@ -290,7 +301,8 @@ def _with(plan: Plan) -> str:
 def _by(plan: Plan) -> str:
     if plan.measured is None:
         return " predicted"
-    return f" predicted, {format_duration(plan.measured.median)} measured"
+    of = "its time " if plan.problem.objective in CHARGED else ""
+    return f" predicted, {of}{format_duration(plan.measured.median)} measured"
 
 
 def _proof(plan: Plan) -> str:
@@ -335,12 +347,24 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
 
 
 def prediction_error(plan: Plan) -> float | None:
-    """Predicted / measured - 1; None without a measurement or a unit of time."""
+    """Predicted / measured - 1; None without a measurement, a unit of time or a stream to play.
+
+    The period of a played stream is compared with a measured stream.
+    """
     scale = _SECONDS.get(plan.problem.time_unit)
     is_time = plan.problem.objective not in CHARGED
     if plan.measured is None or scale is None or plan.measured.median <= 0 or not is_time:
         return None
-    return served_seconds(plan.problem, plan.placement) * scale / plan.measured.median - 1.0
+    predicted = served_seconds(plan.problem, plan.placement)
+    if plan.problem.objective == "throughput":
+        try:
+            stream = Simulator(plan.problem).stream(
+                plan.placement, samples=PREDICTED_SAMPLES, in_flight=plan.in_flight
+            )
+        except (InfeasibleError, InputError):  # replicas, or too little memory
+            return None
+        predicted = stream.steady.period
+    return predicted * scale / plan.measured.median - 1.0
 
 
 def run_command(plan: Plan) -> str:

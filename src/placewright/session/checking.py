@@ -36,9 +36,8 @@ from placewright.profiling.stream_calibration import (
 from placewright.profiling.verdict import DO_NOT_SPLIT, LEAST_FOR_INTERVAL, Verdict
 from placewright.report.comparison_table import ContenderTable, request_table
 from placewright.report.time_left import Report, no_report
-from placewright.report.verdict import predicted_gain
+from placewright.report.verdict import PREDICTED_SAMPLES, predicted_gain
 from placewright.session.contenders import (
-    PREDICTED_SAMPLES,
     CallRunner,
     Contenders,
     judged,

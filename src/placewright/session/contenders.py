@@ -43,6 +43,7 @@ from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer
 from placewright.profiling.stream_calibration import copy_per_device, stream_runner
 from placewright.profiling.verdict import Verdict, judge
+from placewright.report.verdict import PREDICTED_SAMPLES
 from placewright.session.models import runtime_named
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -52,7 +53,6 @@ from placewright.simulation.stream.play import Stream
 CallRunner = DirectRunner | ConcurrentRunner
 Runner = TypeVar("Runner", bound=SampleServer | DirectRunner)
 
-PREDICTED_SAMPLES = 60  # of a simulated stream whose period is predicted
 _SPLITS = (COPIES, CORES, EVEN_SPLIT, MODE)  # simpler contenders that use several devices
 _OURS = (ALL_CORES, EVEN_SPLIT, PLAN, *UNSPLIT_STREAMS)  # all others are single devices
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Event
 from placewright.core.plan import PLAN, Measurement, Plan
 from placewright.core.problem import Problem
@@ -66,6 +67,7 @@ class RunResult:
         ratio: the plan's seconds over that device's, median over rounds with its 95 % interval;
             None if the plan is that device, or there were too few rounds for an interval.
         is_split: the plan uses several devices.
+        is_by_time: the plan's objective is a time; else a time recommends nothing.
     """
 
     comparison: Comparison
@@ -82,6 +84,7 @@ class RunResult:
     measurement: Measurement | None = None
     ratio: tuple[float, float, float] | None = None
     is_split: bool = False
+    is_by_time: bool = True
 
     @property
     def equal(self) -> bool:
@@ -100,8 +103,8 @@ class RunResult:
 
     @property
     def verdict(self) -> str:
-        """One sentence: the measured plan against the best single device; "" without a ratio."""
-        if self.ratio is None or not self.device_is_legal:
+        """One sentence: the measured plan against the best single device; "" if there is none."""
+        if self.ratio is None or not self.device_is_legal or not self.is_by_time:
             return ""
         return run_verdict(self.device, self.ratio, is_split=self.is_split)
 
@@ -269,6 +272,7 @@ def execute(
     Raises:
         InputError: an input is not the model's.
     """
+    is_by_time = plan.problem.objective not in CHARGED
     plan = plan.timed
     problem = plan.problem
     given = None if inputs is None else checked_inputs(model, inputs)
@@ -296,6 +300,8 @@ def execute(
         samples = measure_interleaved(runners, values, rounds=runs, progress=progress)
     alone_name = alone_way.name
     samples |= {alone_name: samples[PLAN]} if is_same else {}
+    ratio = _ratio(samples[PLAN], samples[alone_name], is_same=is_same)
+    is_slower = is_legal and is_by_time and ratio is not None and ratio[1] > 1.0
     return RunResult(
         comparison,
         statistics.median(samples[PLAN]),
@@ -308,9 +314,10 @@ def execute(
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
         best.speed_scatter,
-        _measurement(plan, alone_name, samples),
-        _ratio(samples[PLAN], samples[alone_name], is_same=is_same),
+        _measurement(alone_name, samples, alone_name if is_slower else PLAN),
+        ratio,
         len(np.unique(plan.placement.device_of)) > 1,
+        is_by_time,
     )
 
 
@@ -336,19 +343,13 @@ def _ratio(
     return median_interval(np.asarray(plan) / np.asarray(alone))
 
 
-def _measurement(plan: Plan, device: str, samples: Mapping[str, Sequence[float]]) -> Measurement:
-    """The figures of a run as plans keep them."""
+def _measurement(
+    device: str, samples: Mapping[str, Sequence[float]], recommendation: str
+) -> Measurement:
+    """The figures of a run as plans keep them; those of earlier runs had another machine."""
     low, median, high = np.quantile(samples[PLAN], (0.25, 0.5, 0.75)).tolist()
-    other = statistics.median(samples[device])
-    before = dict(plan.measured.baselines) if plan.measured else {}
-    faster = device if other < median else PLAN
-    return Measurement(
-        median,
-        high - low,
-        len(samples[PLAN]),
-        {**before, device: other},
-        plan.measured.recommendation if plan.measured else faster,
-    )
+    others = {device: statistics.median(samples[device])}
+    return Measurement(median, high - low, len(samples[PLAN]), others, recommendation)
 
 
 def run_trace(plan: Plan, model: LoadedModel) -> str:
