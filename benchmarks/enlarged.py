@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -81,22 +82,30 @@ def run_enlarged_benchmark(
         placers: registry names; by default all that learn or were trained.
         evaluations: of every run.
     """
-    measure = None if model is None else measured_values(problem, model)
     learned = dict.fromkeys([*placers_that_learn(), *placers_that_take_a_policy()])
-    for name in placers or learned:
-        evaluator = Evaluator(problem, Budget(evaluations=evaluations))
-        placer, rng = make_placer(name), np.random.default_rng(0)
-        solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
-        if solution.placement is None:
-            yield EnlargedRow(name, None, solution.evaluations, core_seconds=solution.core_seconds)
-            continue
-        row = _simulated(name, problem, solution.placement, solution)
-        if model is None or measure is None:
-            yield row
-            continue
-        found = compare_outputs(problem, solution.placement, model)
-        ran = {"measured": measure(solution.placement), "error": found.error, "equal": found.equal}
-        yield EnlargedRow(**{**asdict(row), **ran})
+    with nullcontext() if model is None else measured_values(problem, model) as measure:
+        for name in placers or learned:
+            yield _enlarged_row(problem, model, name, evaluations, measure)
+
+
+def _enlarged_row(
+    problem: Problem,
+    model: LoadedModel | None,
+    name: str,
+    evaluations: int,
+    measure: Callable[[Placement], float] | None,
+) -> EnlargedRow:
+    evaluator = Evaluator(problem, Budget(evaluations=evaluations))
+    placer, rng = make_placer(name), np.random.default_rng(0)
+    solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
+    if solution.placement is None:
+        return EnlargedRow(name, None, solution.evaluations, core_seconds=solution.core_seconds)
+    row = _simulated(name, problem, solution.placement, solution)
+    if model is None or measure is None:
+        return row
+    found = compare_outputs(problem, solution.placement, model)
+    ran = {"measured": measure(solution.placement), "error": found.error, "equal": found.equal}
+    return EnlargedRow(**{**asdict(row), **ran})
 
 
 def enlarged_document(problem: Problem, rows: Sequence[EnlargedRow]) -> str:

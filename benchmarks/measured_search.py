@@ -159,12 +159,13 @@ class Case:
 
 
 @cache
-def case_of(name: str, folder: Path) -> Case:
+def case_of(name: str, folder: Path, stack: ExitStack) -> Case:
     """Measure the costs of a model and load it; a process does this once.
 
     Args:
         name: of `MODELS`.
         folder: for a file of the model.
+        stack: closes the runners of the references.
     """
     made, file = MODELS[name](), folder / f"{name}.pt2"
     description = f"{made.description}, width {MODELS[name].keywords['hidden']}"
@@ -173,8 +174,9 @@ def case_of(name: str, folder: Path) -> Case:
     whole, loaded = session.problem, session.loaded
     problem = whole.coarsened(ordered_space(whole, UNITS).grouping)
     inputs = loaded.random_inputs(np.random.default_rng(0))
-    ratio, _ = measured_ratios(problem, loaded, runs=_TURNS)
-    ratio_again, base = measured_ratios(problem, loaded, runs=_TURNS_AGAIN)
+    ratio, _ = stack.enter_context(measured_ratios(problem, loaded, runs=_TURNS))
+    again = stack.enter_context(measured_ratios(problem, loaded, runs=_TURNS_AGAIN))
+    ratio_again, base = again
     return Case(name, description, problem, loaded, inputs, ratio, ratio_again, base)
 
 
@@ -398,8 +400,8 @@ def measured_search(
     file = stored(results)
     wanted = runs_of(names, parse_names(placers), seeds, evaluations)
     limit = math.inf if seconds is None else seconds
-    with tempfile.TemporaryDirectory() as folder:
-        case = partial(case_of, folder=Path(folder))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        case = partial(case_of, folder=Path(folder), stack=stack)
         run_measured_search(file, wanted, case, rounds=rounds, seconds=limit)
     rows = [asdict(row) for row in file.rows.values()]
     if as_json:

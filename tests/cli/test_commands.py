@@ -10,11 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli.runner import InProcess, placewright, the_line
 
+from placewright.files.plan_file import read_plan
 from placewright.files.problem_file import write_problem
-from placewright.testing.problems import packing_problem
+from placewright.testing.problems import packing_problem, random_problem, with_power
 
 WORKLOAD = {
     "maxSizePerFPGA": 100.0,
@@ -126,6 +128,28 @@ def test_place_then_simulate_with_a_change(workload: Path, cli: InProcess) -> No
     assert document["value"] == pytest.approx(12.0 + 4.0)  # two tensors, two hops of 1 ms each
     wrong = cli("simulate", "p.json", "--set", "9=acc:1", cwd=workload.parent)
     assert "no op '9'" in the_line(wrong, 2)
+
+
+@pytest.mark.parametrize("model", ["event", "sequential"])
+def test_simulate_gives_an_energy_and_its_time_each_a_unit(
+    model: str, tmp_path: Path, cli: InProcess
+) -> None:
+    """The value and its bound are joules; all times, one of them the plan's, are seconds."""
+    rng = np.random.default_rng(4)
+    problem = random_problem(rng, n_ops=6, n_devices=2, constrained=False)
+    problem = with_power(problem, "energy")
+    write_problem(tmp_path / "p.json", problem)
+    asked = ("--objective", "energy", "--execution-model", model, "--evaluations", "30")
+    placed = cli("place", "p.json", *asked, "-o", "plan.json", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    plan = read_plan(tmp_path / "plan.json")
+    document = json.loads(cli("simulate", "plan.json", "--json", cwd=tmp_path).stdout)
+    assert (document["value_unit"], document["unit"]) == ("J", "s")
+    assert document["value"] == pytest.approx(plan.value)
+    assert document["value"] == pytest.approx(plan.amounts["energy"])
+    assert document["lower_bound"] <= document["value"]
+    assert document["time"] == pytest.approx(plan.amounts["latency"])
+    assert document["time"] != document["value"]
 
 
 def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(

@@ -26,11 +26,11 @@ main()
 """
 
 
-def run(folder: Path, **names: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, output: str = "plan.json", **names: str) -> subprocess.CompletedProcess[str]:
     rng = np.random.default_rng(4)
     problem = random_problem(rng, n_ops=8, n_devices=2, constrained=False)
     write_problem(folder / "p.json", problem)
-    words = ["place", "p.json", "--placer", "random", "-o", "plan.json"]
+    words = ["place", "p.json", "--placer", "random", "-o", output]
     return run_warm(INTERRUPTED.format(**names), words, cwd=folder)
 
 
@@ -50,3 +50,16 @@ def test_in_the_search_the_incumbent_is_written(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "plan.json").exists()
+
+
+def test_a_plan_of_the_incumbent_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    """The signal has its answer; a full disk is another matter."""
+    result = run(
+        tmp_path, output="/dev/full",
+        module="placewright.simulation.evaluator", holder="module.Evaluator",
+        function="evaluate_many",
+        before="held(*arguments, **named); import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+    )  # fmt: skip
+    line = the_line(result, 2)
+    assert "No space left on device" in line
+    assert "interrupted" not in line

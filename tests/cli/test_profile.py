@@ -85,3 +85,19 @@ def test_python_profiles_as_the_command_does(tmp_path: Path, cli: InProcess) -> 
     python = pw.profile(model, command.cluster)
     assert python.cluster.contention, "it was calibrated"
     assert problem_text(python) == problem_text(command)
+
+
+def test_the_sums_of_a_workload_have_its_unit(tmp_path: Path, cli: InProcess) -> None:
+    """Of Tarnawski's workloads that is a millisecond."""
+    workload = Path(__file__).parents[1] / "golden" / "small_workload.json"
+    done = cli("profile", workload, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["unit"] == "ms"
+    text = cli("profile", workload, cwd=tmp_path).stdout
+    for name, total in document["whole_model"].items():
+        (line,) = [line for line in text.splitlines() if line.strip().startswith(name)]
+        assert line.replace("│", " ").split()[1:] == (
+            ["-"] if total is None else [f"{total:g}", "ms"]
+        )
+    assert any(document["whole_model"].values())

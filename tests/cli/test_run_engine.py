@@ -22,7 +22,17 @@ from support.llama_cpp import NO_ENGINE, engine_gguf, free_port, has_engine
 from support.warm import COMMAND, Warm
 
 import placewright as pw
-from placewright.session.language.engine_run import BY_MEMORY, EVEN_SPLIT, contenders_of
+from placewright.execution.token_work import Phase, TokenRequest
+from placewright.session.language.engine_places import Places
+from placewright.session.language.engine_run import (
+    BY_MEMORY,
+    EVEN_SPLIT,
+    Contenders,
+    EngineContender,
+    EngineRun,
+    contenders_of,
+    verdict_of_rounds,
+)
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 CLUSTER = """
@@ -138,7 +148,35 @@ def test_the_text_has_a_verdict(tmp_path: Path, run: Run) -> None:
     for text in ("where the plan has them", f"RPC0[127.0.0.1:{ports[0]}]", "  rpc:0: prefill"):
         assert text in done.stdout
     last = done.stdout.splitlines()[-1]
+    assert last.startswith("no verdict: the plan takes ")
+    assert last.endswith(" in 1 round; a 95 % interval needs 6 (--runs)")
+    last = run("--runs", "6", "--servers", given).stdout.splitlines()[-1]
     assert any(word in last for word in ("run the plan", "do not split", "use the simpler split"))
+
+
+def faster_plan(rounds: int) -> EngineRun:
+    """A plan that is twice as fast as an even split in each round."""
+    ways = [EngineContender(name, (), None, True) for name in ("plan", EVEN_SPLIT)]
+    seconds: dict[str, dict[Phase, list[float]]] = {
+        way.name: {"prefill": [took] * rounds, "decode": [took] * rounds}
+        for way, took in zip(ways, (1.0, 2.0), strict=True)
+    }
+    verdict = verdict_of_rounds(Contenders(tuple(ways), {}), seconds)
+    places = Places((), {}, 6, 0)
+    return EngineRun("1", TokenRequest(24, 6, 300), places, {}, seconds, {}, {}, verdict)
+
+
+@pytest.mark.parametrize(("rounds", "shown"), [(1, "1 round"), (2, "2 rounds"), (5, "5 rounds")])
+def test_fewer_than_six_rounds_have_no_verdict(rounds: int, shown: str) -> None:
+    data = faster_plan(rounds).data()
+    assert data["recommendation"] is None
+    assert data["verdict"] == (
+        f"no verdict: the plan takes 0.50 of the time of 'even split' in {shown}; a 95 % interval "
+        "needs 6 (argument `runs`)"
+    )
+    enough = faster_plan(6).data()
+    assert enough["recommendation"] == "plan"
+    assert "95 % interval 2.00 to 2.00" in enough["verdict"]
 
 
 @pytest.mark.usefixtures("ports")

@@ -26,6 +26,12 @@ def test_a_stream_for_some_time_and_under_a_limit(tmp_path: Path, cli: InProcess
     assert few["equal"] is True
     assert {"plan", "one copy per device"} <= set(few["contenders"])
 
+    for number in (0, -1):
+        words = ("plan.json", "--samples", 20, "--in-flight", number)
+        line = the_line(cli("run", *words, cwd=tmp_path), 2)
+        assert f"in-flight must be >= 1, got {number}" in line
+        assert cli("simulate", *words, cwd=tmp_path).stderr == line
+
     done = cli("run", "plan.json", "--seconds", 2, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["samples"] >= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import onnx
 import pytest
 from support.branching_model import branching_model
 
+import placewright as pw
 from placewright.profiling.calibration import Calibration, with_default_costs
 from placewright.profiling.evidence import Evidence
 from placewright.profiling.hardware import Deadline, Stopwatch
@@ -112,3 +114,16 @@ def test_a_calibration_without_room_is_told_and_not_kept(
             + others,
         )
         assert len(calls) == number
+
+
+def test_threads_of_measured_values_end_with_the_search(tmp_path: Path) -> None:
+    """An idle one would be taken for a thread that is stuck in a library."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    before = set(threading.enumerate())
+    session = pw.Session(
+        str(tmp_path / "m.onnx"), devices="cpu:0,cpu:1", evaluator="measured", evaluations=2,
+        placer="random", check=False, quick=True, calibrate=False,
+    )  # fmt: skip
+    session.place()
+    session.compare(["random"])
+    assert not [thread.name for thread in threading.enumerate() if thread not in before]

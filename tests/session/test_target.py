@@ -11,8 +11,9 @@ from support.branching_model import branching_model
 from writers.plans import plan_with
 
 from placewright.core.cluster import Cluster, Device
-from placewright.errors import FieldError, InexpressibleError
+from placewright.errors import FieldError, InexpressibleError, Interrupted
 from placewright.frameworks.onnxruntime.reader import read_onnx
+from placewright.session import search
 from placewright.session.export import (
     formats,
     formats_that_take,
@@ -78,6 +79,24 @@ def test_a_plan_that_its_target_cannot_express_is_refused(path: Path) -> None:
     cores = plan_with(graph, [CPU, Device("cpu:0")], lambda op: op % 2, source, "onnxruntime")
     with pytest.raises(InexpressibleError, match="export it as onnx-segments"):
         require_target(cores, "onnx-layers")
+
+
+@pytest.mark.parametrize("is_expressible", [True, False])
+def test_an_interrupted_search_has_no_plan_that_its_target_cannot_express(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_expressible: bool
+) -> None:
+    graph, source = read_onnx(path)
+    devices = [CPU, CARDS[0] if is_expressible else Device("cpu:0")]
+    plan = plan_with(graph, devices, lambda op: op % 2, source, "onnxruntime")
+
+    def interrupted(*_: object) -> None:
+        raise Interrupted(None, plan)
+
+    monkeypatch.setattr(search, "search_and_check", interrupted)
+    said = {"runtime": "onnxruntime", "evaluations": 20, "target": "onnx-layers"}
+    with pytest.raises(Interrupted) as caught:
+        Session(str(path), devices="catalogue:cpu-xeon-8480", **said).place()
+    assert caught.value.plan is (plan if is_expressible else None)
 
 
 def test_a_session_places_for_its_target(path: Path) -> None:

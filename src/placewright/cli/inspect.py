@@ -460,7 +460,7 @@ def profile(
     if opt.engine_asked(engine, of_engine, opt.given_fields(request, besides=_OF_ENGINE)):
         _profile_engine(request, engine_folder, (servers, threads), output, (as_json, quiet))
         return
-    from placewright.core.quantities import format_duration
+    from placewright.core.quantities import value_text
     from placewright.files.problem_file import write_problem
     from placewright.session.hosts import profile_on_hosts
     from placewright.session.session import Session
@@ -492,7 +492,10 @@ def profile(
         )
         return
     print_line(f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units")
-    rows = [[name, format_duration(total)] for name, total in zip(names, totals, strict=True)]
+    rows = [
+        [name, value_text(total, problem.time_unit)]
+        for name, total in zip(names, totals, strict=True)
+    ]
     print_table("Sum of all units", ["device", "time"], rows)
     print_lines(f"left out: {clause}" for clause in left_out)
 

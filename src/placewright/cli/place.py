@@ -24,6 +24,7 @@ from placewright.cli.output import (
 )
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_plan_report
+from placewright.cli.signals import answer
 from placewright.session.request import Request
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def place_model(
         except Interrupted as error:
             if error.plan is None:
                 raise
+            answer()
             plan = error.plan
     write_plan(target, plan)
     write_plan_report(report_file, request.name, plan, target)

@@ -111,6 +111,11 @@ def received() -> int | None:
     return EXIT_TERMINATED if signal.SIGTERM in state.received else EXIT_INTERRUPTED
 
 
+def answer() -> None:
+    """Take a signal as answered by the incumbent's plan; an error of later work is its own."""
+    state.received.clear()
+
+
 def word() -> str:
     """Name of the signal that arrived, as the printed line has it."""
     return "terminated" if received() == EXIT_TERMINATED else "interrupted"

@@ -120,44 +120,47 @@ def warm_time(runner: DirectRunner | ConcurrentRunner, expected: float) -> float
     return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
 
 
-def measured_values(problem: Problem, model: LoadedModel) -> Callable[[Placement], float]:
-    """Make a function for `Evaluator(measure=...)`: median seconds of a placement.
+@contextmanager
+def measured_values(problem: Problem, model: LoadedModel) -> Iterator[Callable[[Placement], float]]:
+    """Make a function for `Evaluator(measure=...)`, for a block: median seconds of a placement.
 
     The machine drifts. So each value is a ratio of `measured_ratios`, times the reference's first
     median.
     """
-    ratio, base = measured_ratios(problem, model)
-    return lambda placement: base * ratio(placement)
+    with measured_ratios(problem, model) as (ratio, base):
+        yield lambda placement: base * ratio(placement)
 
 
+@contextmanager
 def measured_ratios(
     problem: Problem, model: LoadedModel, *, runs: int = 7
-) -> tuple[Callable[[Placement], float], float]:
-    """Make a function that times a placement in one loop with a reference; also time that alone.
+) -> Iterator[tuple[Callable[[Placement], float], float]]:
+    """Make a function, for a block, that times a placement in one loop with a reference.
 
-    The reference is the unsplit model on the first device.
+    The reference is the unsplit model on the first device, which is also timed alone. Its threads
+    end with the block.
 
     Args:
         runs: of a placement and of the reference, in turns.
 
-    Returns:
+    Yields:
         The function, whose value is the median of the placement's time over the reference's, and
         median seconds of the reference.
     """
     inputs = model.random_inputs(np.random.default_rng(0))
-    reference = whole_model_runner(model, problem.cluster.devices[0])
-    reference.run(inputs)
-    reference.time(2)
-    base = statistics.median(reference.time(runs))
+    with whole_model_runner(model, problem.cluster.devices[0]) as reference:
+        reference.run(inputs)
+        reference.time(2)
+        base = statistics.median(reference.time(runs))
 
-    def ratio(placement: Placement) -> float:
-        with call_runner(problem, placement, model) as runner:
-            runner.run(inputs)
-            runner.time(1)
-            pairs = [(runner.time(1)[0], reference.time(1)[0]) for _ in range(runs)]
-        return statistics.median(mine / other for mine, other in pairs)
+        def ratio(placement: Placement) -> float:
+            with call_runner(problem, placement, model) as runner:
+                runner.run(inputs)
+                runner.time(1)
+                pairs = [(runner.time(1)[0], reference.time(1)[0]) for _ in range(runs)]
+            return statistics.median(mine / other for mine, other in pairs)
 
-    return ratio, base
+        yield ratio, base
 
 
 def measure_interleaved(

@@ -60,12 +60,22 @@ def load_rows(problem: Problem, loads: FloatArray) -> list[list[str]]:
     ]
 
 
+def _value(plan: Plan, seconds: float) -> dict[str, Any]:
+    """Time of a plan and its value, each with its unit; the lower bound has the value's."""
+    problem = plan.problem
+    return {
+        "unit": problem.time_unit,
+        "time": seconds,
+        "value": plan.value,
+        "value_unit": problem.value_unit,
+    }
+
+
 def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
     """Value, bound, memory and loads of a plan without a timeline; loads (n_phases, n)."""
     names = plan.problem.cluster.device_names
     data: dict[str, Any] = {
-        "unit": plan.problem.time_unit,
-        "value": plan.value,
+        **_value(plan, Simulator(plan.problem).seconds(plan.placement)),
         "lower_bound": plan.lower_bound,
         "memory": dict(plan.memory),
         "memory_counts": plan.problem.execution_model.memory_counts,
@@ -80,14 +90,13 @@ def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
 
 
 def timeline_data(plan: Plan, timeline: Timeline) -> dict[str, Any]:
-    """A timeline as a JSON document; times in the problem's unit."""
+    """A timeline as a JSON document; times in the problem's unit, the value in its own."""
     problem = plan.problem
     graph, cluster = problem.unit_graph, problem.cluster
     endpoints = list(cluster.endpoint_index)
     producers = graph.tensor_producers
     return {
-        "unit": problem.time_unit,
-        "value": timeline.value,
+        **_value(plan, timeline.value),
         "lower_bound": plan.lower_bound,
         "memory": dict(zip(cluster.device_names, timeline.memory_peaks.tolist(), strict=True)),
         "units": [

@@ -419,7 +419,8 @@ def execute_stream(
     """
     length = length or StreamLength()
     check_devices(plan.problem, plan.runtime)
-    contenders = stream_contenders(plan, model, in_flight=in_flight or plan.in_flight)
+    in_flight = plan.in_flight if in_flight is None else in_flight
+    contenders = stream_contenders(plan, model, in_flight=in_flight)
     inputs = different_samples(model, length.samples)
     with ExitStack() as stack:
         servers: dict[str, SampleServer] = {}

@@ -9,6 +9,7 @@ import logging
 import math
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -506,7 +507,7 @@ def _search_within(
         assert limit.seconds is not None
         instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
         left_out.append(f"search: {rough_duration(limit.seconds)}{instead}")
-    with workers_of(request) as workers:
+    with workers_of(request) as workers, measure_of(model, problem) as measure:
         by: Placer = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
         taken_by = "" if workers is None else f", {workers.name}"
         if isinstance(placer, Auto) and workers is None:
@@ -522,7 +523,7 @@ def _search_within(
                 budget=limit if is_whole else limit.half,
                 seed=request.seed,
                 runtime=request.runtime,
-                measure=measure_of(model, problem),
+                measure=measure,
                 replicate=request.replicate,
                 again=again,
             )
@@ -555,10 +556,12 @@ def _expressible(plan: Plan, request: Request, limit: Budget) -> Plan:
     return replace(found, placer=plan.placer)
 
 
-def measure_of(model: ModelOfRequest, problem: Problem) -> Callable[[Placement], float] | None:
-    """The function that measures a placement on the hardware; None if the evaluator simulates."""
+def measure_of(
+    model: ModelOfRequest, problem: Problem
+) -> AbstractContextManager[Callable[[Placement], float] | None]:
+    """The function, for a block, that measures a placement; None if the evaluator simulates."""
     if model.request.evaluator == "simulated":
-        return None
+        return nullcontext()
     if problem.costs.source in ELSEWHERE:
         raise FieldError(
             "evaluator",

@@ -17,7 +17,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.source import calls_of
-from placewright.errors import FieldError
+from placewright.errors import FieldError, Interrupted
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, Outputs
 from placewright.execution.runtime import LoadedModel
@@ -28,7 +28,7 @@ from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, hosts, running, search
 from placewright.session.call_mix import LoadedCalls
 from placewright.session.checking import SAMPLES, StreamLength, execute_stream
-from placewright.session.export import require_target
+from placewright.session.export import formats_that_take, require_target
 from placewright.session.language.run_search import changes_in_mode
 from placewright.session.loaded.kept import KEPT
 from placewright.session.loaded.plans import LoadedPlan, require_stream
@@ -123,6 +123,10 @@ class Session:
             found = self._built(steps, deadline)
             placed = search.search_and_check(self._model, placer, found, steps, deadline)
             require_target(placed.plan, self.request.target)
+        except Interrupted as error:
+            if error.plan and self.request.target not in (None, *formats_that_take(error.plan)):
+                error.plan = None  # a search to its end refuses it, too
+            raise
         finally:
             give_back_freed_memory()
         self.table = placed.table
@@ -146,16 +150,17 @@ class Session:
         search.tell_of_core_seconds(made.values(), self.request.limit)
         with hosts.workers_of(self.request) as workers:
             problem = self.problem
-            return comparison.compare(
-                problem,
-                placers,
-                seeds,
-                self.request.limit,
-                measure=search.measure_of(self._model, problem),
-                progress=self._report,
-                results_path=results,
-                workers=workers,
-            )
+            with search.measure_of(self._model, problem) as measure:
+                return comparison.compare(
+                    problem,
+                    placers,
+                    seeds,
+                    self.request.limit,
+                    measure=measure,
+                    progress=self._report,
+                    results_path=results,
+                    workers=workers,
+                )
 
     def simulate(self, plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
         """Move some ops of a plan to other devices, and predict the result.
@@ -268,7 +273,7 @@ class Session:
         samples = SAMPLES if samples is None else samples
         length = StreamLength(samples, seconds)
         with running.limited(plan, timeout):
-            require_streamable(plan)
+            require_stream(plan, in_flight, "raise")
             return execute_stream(
                 plan,
                 self._model.loaded(plan.runtime),

@@ -23,6 +23,7 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.plan import EVEN_SPLIT, PLAN, PlacerRecord, Plan, contender_of
 from placewright.core.problem import Problem
+from placewright.core.quantities import counted
 from placewright.core.solution import Solution
 from placewright.errors import FieldError, InexpressibleError, InputError, RuntimeFailure
 from placewright.execution.engine.printed import printed_devices, printed_places, session_tokens
@@ -38,7 +39,7 @@ from placewright.execution.engine.programs import (
 )
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
 from placewright.profiling.token_costs import token_problem
-from placewright.profiling.verdict import Verdict, judge
+from placewright.profiling.verdict import LEAST_FOR_INTERVAL, Verdict, judge
 from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
 from placewright.session.language.answer import works_again
@@ -49,7 +50,7 @@ from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
 from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options, has_weights
 
-ROUNDS = 6  # of which an interval of 95 % can be made
+ROUNDS = LEAST_FOR_INTERVAL
 _REPEATS = 3  # of a test within a round, whose median counts
 THREADS = "threads"  # option of a device: of its server, or of the engine on the host
 _LETTERS = (4, 40, 200)  # of the prompts whose answers are compared
@@ -97,7 +98,7 @@ class EngineRun:
     # contender -> phase -> seconds, of those that are placements
     predicted: Mapping[str, Mapping[Phase, float]]
     left_out: Mapping[str, str]  # contender -> why it was not measured
-    verdict: Verdict  # of the whole request
+    verdict: Verdict | None  # of the whole request; None of too few rounds for an interval
 
     @property
     def equal(self) -> bool:
@@ -122,9 +123,21 @@ class EngineRun:
             ],
             "contenders": {name: self._contender(name) for name in self.seconds},
             "left_out": dict(self.left_out),
-            "recommendation": self.verdict.recommendation,
-            "verdict": self.verdict.text,
+            "recommendation": None if self.verdict is None else self.verdict.recommendation,
+            "verdict": self._too_few() if self.verdict is None else self.verdict.text,
         }
+
+    def _too_few(self) -> str:
+        """One sentence in place of a verdict: the median ratio to the fastest other, and advice."""
+        totals = _totals(self.seconds)
+        others = {name: float(np.median(row)) for name, row in totals.items() if name != PLAN}
+        best = min(others, key=lambda name: others[name])
+        ratio = float(np.median(np.asarray(totals[PLAN]) / np.asarray(totals[best])))
+        return (
+            f"no verdict: the plan takes {ratio:.2f} of the time of '{best}' in "
+            f"{counted(len(totals[PLAN]), 'round')}; a 95 % interval needs {LEAST_FOR_INTERVAL} "
+            "(argument `runs`)"
+        )
 
     def _contender(self, name: str) -> dict[str, Any]:
         predicted = self.predicted.get(name, {})
@@ -297,7 +310,7 @@ class _Session:
             seconds,
             self._predictions(contenders),
             contenders.left_out,
-            _verdict(contenders, seconds),
+            verdict_of_rounds(contenders, seconds),
         )
 
     def _explain(self) -> None:
@@ -401,15 +414,24 @@ class _Session:
         }
 
 
-def _verdict(
-    contenders: Contenders, seconds: Mapping[str, Mapping[Phase, Sequence[float]]]
-) -> Verdict:
-    """The plan against all others, by the seconds of the whole request in each round."""
-    totals = {
+def _totals(
+    seconds: Mapping[str, Mapping[Phase, Sequence[float]]],
+) -> dict[str, list[float]]:
+    """Contender -> seconds of the whole request in each round."""
+    return {
         name: np.sum([np.asarray(row) for row in phases.values()], axis=0).tolist()
         for name, phases in seconds.items()
     }
+
+
+def verdict_of_rounds(
+    contenders: Contenders, seconds: Mapping[str, Mapping[Phase, Sequence[float]]]
+) -> Verdict | None:
+    """The plan against all others, by the whole request; None of too few rounds to know."""
+    totals = _totals(seconds)
     others = [contender for contender in contenders.measured if contender.name != PLAN]
+    if others and len(totals[PLAN]) < LEAST_FOR_INTERVAL:
+        return None
     ordered = sorted(others, key=lambda contender: contender.is_split)
     splits = [contender.name for contender in others if contender.is_split]
     return judge(totals, [contender.name for contender in ordered], splits=splits)
