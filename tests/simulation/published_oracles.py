@@ -256,99 +256,102 @@ class SubgraphReference:
 
 @dataclass
 class PlacetoReference:
-    """The published event simulator, with explicit queues, in microseconds."""
+    """The published event simulator, one event for each reader, in microseconds.
+
+    Events of an instant: a reader learns of an input (by maker, then reader), a bus looks at its
+    queue, a device looks at its queue.
+    """
 
     problem: Problem
     placement: Placement
     begin: dict[int, float] = field(default_factory=dict)
-    end: dict[int, float] = field(default_factory=dict)
+    events: list[tuple[float, str, tuple[int, ...]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.graph = self.problem.unit_graph
+        graph = self.problem.unit_graph
         self.device_of = self.placement.device_of.tolist()
-        self.device_queue: dict[int, list[int]] = {}
-        self.bus_queue: dict[int, list[int]] = {}
-        self.running: list[tuple[float, int, int]] = []  # end, is a transfer, unit or tensor
-        self.arrived: set[tuple[int, int]] = set()
-        self.queued: set[int] = set()
+        devices = range(self.problem.n_devices)
+        self.queue: dict[tuple[str, int], list[tuple[float, tuple[int, ...]]]] = {
+            (kind, device): [] for kind in ("2 bus", "3 device") for device in devices
+        }
+        self.looks: set[tuple[str, int]] = set()  # those who look again at some time
+        # (maker, reader) -> tensor: one for each pair, the last
+        self.read: dict[tuple[int, int], int] = {}
+        for tensor, maker in enumerate(graph.tensor_producers.tolist()):
+            for reader in graph.tensor_consumers.row(tensor).tolist() if maker >= 0 else ():
+                self.read[maker, reader] = tensor
+        self.lacks = {unit: {m for m, r in self.read if r == unit} for unit in range(graph.n_ops)}
 
     def value(self) -> float:
         if not is_legal(self.problem, self.device_of):
             return math.inf
+        for unit, lacking in self.lacks.items():
+            if not lacking:
+                self.put("3 device", self.device_of[unit], 0.0, (unit,))
         now = 0.0
-        self.queue_ready(range(self.graph.n_ops))
-        self.serve(now)
-        while self.running:
-            event = min(self.running)
-            self.running.remove(event)
-            now = event[0]
-            if event[1]:
-                self.end_transfer(event[2])
+        while self.events:
+            now, kind, what = min(self.events)
+            self.events.remove((now, kind, what))
+            if kind == "1 input":
+                maker, reader = what
+                self.lacks[reader].remove(maker)
+                if not self.lacks[reader]:
+                    self.put("3 device", self.device_of[reader], now, (reader,))
             else:
-                self.end_unit(event[2], now)
-            self.serve(now)
+                self.look(kind, what[0], now)
         return now * 1e-6
 
-    def inputs(self, unit: int) -> list[int]:
-        tensors = self.graph.op_inputs.row(unit).tolist()
-        return [t for t in tensors if self.graph.tensor_producers[t] >= 0]
+    def put(self, kind: str, device: int, at: float, what: tuple[int, ...]) -> None:
+        """Queue something for a bus or device from a time on; whoever is idle looks then."""
+        self.queue[kind, device].append((at, what))
+        if (kind, device) not in self.looks:
+            self.looks.add((kind, device))
+            self.events.append((at, kind, (device,)))
 
-    def queue_ready(self, units: range | list[int]) -> None:
-        for unit in units:
-            home = self.device_of[unit]
-            if unit not in self.queued and all(
-                (t, home) in self.arrived for t in self.inputs(unit)
-            ):
-                self.queued.add(unit)
-                self.device_queue.setdefault(home, []).append(unit)
+    def look(self, kind: str, device: int, now: float) -> None:
+        queue = self.queue[kind, device]
+        if not queue:
+            self.looks.remove((kind, device))
+        elif queue[0][0] > now:
+            self.events.append((queue[0][0], kind, (device,)))
+        elif kind == "2 bus":
+            tensor, *readers = queue.pop(0)[1]
+            arrival = now + float(self.problem.unit_graph.tensor_bytes[tensor]) / 7600
+            maker = int(self.problem.unit_graph.tensor_producers[tensor])
+            self.events += [(arrival, "1 input", (maker, reader)) for reader in readers]
+            self.events.append((arrival + 25, kind, (device,)))
+        else:
+            self.run(queue.pop(0)[1][0], device, now)
 
-    def serve(self, now: float) -> None:
-        """Whoever is idle takes the first of its queue."""
-        for device, queue in self.device_queue.items():
-            busy = any(not e[1] and self.device_of[e[2]] == device for e in self.running)
-            if queue and not busy:
-                unit = queue.pop(0)
-                cost = float(self.problem.costs.seconds[unit, device]) * 1e6
-                self.begin[unit] = now
-                self.running.append((now + (cost + 5.7 if cost > 0 else 0.0), 0, unit))
-        for device, queue in self.bus_queue.items():
-            busy = any(e[1] and self.maker_device(e[2]) == device for e in self.running)
-            if queue and not busy:
-                tensor = queue.pop(0)
-                size = float(self.graph.tensor_bytes[tensor])
-                self.running.append((now + size / 7600 + 25, 1, tensor))
+    def run(self, unit: int, device: int, now: float) -> None:
+        self.begin[unit] = now
+        cost = self.cost(unit)
+        end = now + cost
+        self.events.append((end + (5.7 if cost > 0 else 0.0), "3 device", (device,)))
+        readers = [reader for maker, reader in sorted(self.read) if maker == unit]
+        away = [reader for reader in readers if self.device_of[reader] != device]
+        for reader in set(readers) - set(away):
+            self.events.append((end, "1 input", (unit, reader)))
+        for tensor in dict.fromkeys(self.read[unit, reader] for reader in away):
+            to = [reader for reader in away if self.read[unit, reader] == tensor]
+            self.put("2 bus", device, end, (tensor, *to))
 
-    def maker_device(self, tensor: int) -> int:
-        return self.device_of[int(self.graph.tensor_producers[tensor])]
-
-    def end_unit(self, unit: int, now: float) -> None:
-        self.end[unit] = now
-        home = self.device_of[unit]
-        for tensor in self.graph.op_outputs.row(unit).tolist():
-            readers = self.graph.tensor_consumers.row(tensor).tolist()
-            self.arrived.add((tensor, home))
-            self.queue_ready([reader for reader in readers if self.device_of[reader] == home])
-            if any(self.device_of[reader] != home for reader in readers):
-                self.bus_queue.setdefault(home, []).append(tensor)
-
-    def end_transfer(self, tensor: int) -> None:
-        home = self.maker_device(tensor)
-        readers = self.graph.tensor_consumers.row(tensor).tolist()
-        there = [reader for reader in readers if self.device_of[reader] != home]
-        self.arrived |= {(tensor, self.device_of[reader]) for reader in there}
-        self.queue_ready(there)
+    def cost(self, unit: int) -> float:
+        """Microseconds, without the rounding of whole ones."""
+        micros = float(self.problem.costs.seconds[unit, self.device_of[unit]]) * 1e6
+        return float(round(micros)) if math.isclose(micros, round(micros)) else micros
 
     def peak(self, device: int) -> float:
-        """Most bytes at the start of an op, of tensors made here and not read for good."""
-        most = 0.0
+        """Most bytes at the start of an op: outputs stay until 1 before their last reader's end."""
+        graph, most = self.problem.unit_graph, 0.0
         for at in self.begin.values():
             alive = 0.0
-            for tensor, producer in enumerate(self.graph.tensor_producers.tolist()):
-                if producer < 0 or self.device_of[producer] != device:
+            for tensor, maker in enumerate(graph.tensor_producers.tolist()):
+                if maker < 0 or self.device_of[maker] != device:
                     continue
-                readers = self.graph.tensor_consumers.row(tensor).tolist()
-                last = max((self.end[reader] for reader in readers), default=math.inf)
-                if self.begin[producer] <= at < last:
-                    alive += float(self.graph.tensor_bytes[tensor])
+                readers = [reader for m, reader in self.read if m == maker]
+                ends = [int(self.begin[r]) + int(self.cost(r)) - 1 for r in readers]
+                if self.begin[maker] <= at <= max([self.begin[maker], *ends]):
+                    alive += float(graph.tensor_bytes[tensor])
             most = max(most, alive)
         return most

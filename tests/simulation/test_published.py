@@ -104,13 +104,17 @@ def test_subgraph_models_equal_the_reference(seed: int) -> None:
 @settings(max_examples=160)
 @given(seeds)
 def test_placeto_equals_the_reference(seed: int) -> None:
-    """Where no two ops end at one instant: their order is then the published queue's affair."""
+    """In half of the problems times and bytes have few values, so that events coincide."""
     rng = np.random.default_rng(seed)
     problem = without_modes(random_problem(rng))
     limit = float(rng.choice([math.inf, math.inf, 2e6]))
     devices = tuple(replace(device, memory_bytes=limit) for device in problem.cluster.devices)
     seconds = problem.costs.seconds
     own = np.where(rng.random(seconds.shape) < 0.05, 0.0, rng.random(seconds.shape) * 1e-4)
+    n_bytes = rng.integers(1, 10**6, problem.graph.n_tensors)
+    if rng.random() < 0.5:
+        own = rng.choice([0.0, 1e-6, 2e-6, 1e-5], seconds.shape)
+        n_bytes = rng.choice([0, 7600, 76000], problem.graph.n_tensors)
     own = np.where(np.isfinite(seconds), own, np.inf)
     problem = replace(
         problem,
@@ -118,16 +122,13 @@ def test_placeto_equals_the_reference(seed: int) -> None:
         costs=replace(problem.costs, seconds=frozen_floats(own)),
         graph=replace(
             problem.graph,
-            tensor_bytes=frozen_floats(rng.integers(1, 10**6, problem.graph.n_tensors)),
+            tensor_bytes=frozen_floats(n_bytes),
         ),
         execution_model=Placeto(),
     )
     placement = _placement(rng, problem)
     reference = PlacetoReference(problem, placement)
     expected = reference.value()
-    if len(set(reference.end.values())) < len(reference.end):
-        event("ops that end at one instant")
-        return
     simulator = Simulator(problem)
     if math.isfinite(expected):
         peaks = [reference.peak(device) for device in range(problem.n_devices)]

@@ -201,11 +201,11 @@ def test_a_class_on_a_cpu_is_not_bounded_by_the_cpu_of_least_total_time() -> Non
     assert tally.faults == []
 
 
-def test_placeto_ends_a_unit_without_seconds_after_the_unit_that_it_waited_for() -> None:
+def test_placeto_begins_a_unit_without_seconds_after_the_unit_that_it_waited_for() -> None:
     """Found by this campaign.
 
-    Unit 1 takes no time and waits for unit 2 on its device. Both end at one instant, so the tensor
-    of unit 2 must get the bus first.
+    Unit 1 takes no time and waits for unit 2 on its device, so the tensor of unit 2 gets the bus
+    first.
     """
     problem = proof_problem(3010, "placeto")
     placement = Placement.of([0, 1, 1, 0, 0, 0])

@@ -48,6 +48,7 @@ class Explanation:
     loads: FloatArray | None = None
     # seconds of each device, which add up to the value, shape (n_devices,)
     sums: FloatArray | None = None
+    starts: FloatArray | None = None  # of units, in seconds, without a timeline; shape (n_units,)
     # why the value is infinite although devices, order and memory are legal
     broken: str | None = None
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 from support import toys
+from support.small_problems import graph_of, problem_of
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
+from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer, GrouperPlacerMi
@@ -135,6 +137,18 @@ def test_placetos_episodes_start_from_one_placement() -> None:
     toys.run(placer, problem, 5 * 4, 3, measure=recorder)
     assert len({tuple(row.tolist()) for row in recorder.placements[::5]}) == 1
     assert len({tuple(row.tolist()) for row in recorder.placements}) > 4
+
+
+def test_placetos_start_times_are_those_of_its_own_simulator() -> None:
+    """On three devices, the second tensor waits for the bus (see `test_by_hand.py`)."""
+    from placewright.placers.learned.placeto.algorithm import PlacetoGraph
+
+    graph = graph_of(3, [(0, [1]), (0, [2])], size=7600.0)
+    problem = problem_of(graph, [[1e-5] * 3] * 3, []).under(Placeto())
+    placer = PlacetoPlacer(groups=3)
+    state = PlacetoGraph.of(placer.actions(problem), Evaluator(problem))
+    starts = state.starts(np.array([0, 1, 2]))
+    assert sorted(starts.tolist()) == pytest.approx([0.0, 1.1e-5, 3.7e-5])
 
 
 @pytest.mark.parametrize("aggregation", ["sum", "mean"])

@@ -1,9 +1,16 @@
 """Execution model `placeto`: the event simulator published with Placeto (Addanki et al. 2019).
 
-One queue per device in the order of readiness; 5.7 microseconds follow every op that takes time;
-one bus per *source* device; a transfer takes 25 microseconds and bytes / 7600 per microsecond and
-serves all destinations at once; destinations never wait. The runtime is the time of the last event.
-Memory is the bytes of outputs from the start of their op until the end of the last reader.
+A device runs ready units first in, first out. It is busy for 5.7 microseconds more after every unit
+that takes time; readers on the device do not wait for them. One bus per *source* device carries a
+tensor to all other devices at once. A transfer takes bytes / 7600 microseconds, and keeps the bus
+busy for 25 more, which the readers do not wait for. The runtime is the time when the last device
+and the last bus are free. If a unit reads several outputs of another, only the last one counts.
+
+At one instant, arrivals come first, in the order of the unit that made them, then buses, then
+devices. The published code sorts names there; here, units and devices have numbers.
+
+A unit's outputs all count from its start until 1 microsecond before the end of its last reader,
+with start and duration of that reader cut to whole microseconds, and at their start in any case.
 """
 
 from __future__ import annotations
@@ -11,12 +18,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
@@ -24,9 +31,13 @@ from placewright.simulation.bounds.lower import balanced_load_bound, critical_pa
 from placewright.simulation.layout import ProblemArrays, broken_limit
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 
-OP_OVERHEAD = 5.7e-6
-TRANSFER_OVERHEAD = 25e-6
-BYTES_PER_SECOND = 7600e6
+# In microseconds, as the published costs are.
+OP_OVERHEAD = 5.7
+TRANSFER_OVERHEAD = 25.0
+BYTES_PER_MICROSECOND = 7600.0
+ARRIVAL, BUS, DEVICE = range(3)  # order of events at one instant
+# time, kind, unit (of an arrival) or device, units that the tensors of an arrival are for
+Event = tuple[float, int, int, list[int]]
 
 
 class PlacetoModel:
@@ -39,7 +50,9 @@ class PlacetoModel:
     has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
-        self._problem, self._arrays = problem, arrays
+        self._arrays = arrays
+        self._micros = whole_where_close(arrays.seconds * 1e6)
+        self._reads = _Reads(problem.unit_graph, arrays)
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
         """Value of a placement, inf if it is infeasible."""
@@ -50,9 +63,11 @@ class PlacetoModel:
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
-        """An empty explanation: the published simulator returns a runtime only."""
-        del device_of, order
-        return Explanation()
+        """The start of each unit, or nothing for an infeasible placement."""
+        run, (value, *_) = self._run(device_of, order)
+        if run is None or math.isinf(value):
+            return Explanation()
+        return Explanation(starts=run.start / 1e6)
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
@@ -65,119 +80,136 @@ class PlacetoModel:
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""
+        return self._run(device_of, order)[1]
+
+    def _run(
+        self, device_of: IntArray, order: IntArray
+    ) -> tuple[_Run | None, tuple[float, int, int, FloatArray]]:
+        """The simulation, None for an illegal placement, and what `evaluate` returns."""
         arrays = self._arrays
         fault, at = check(arrays, device_of, order)
         if fault not in (FINE, BAD_ORDER):
-            return math.inf, fault, at, np.zeros(len(arrays.memory))
-        value, peaks = placeto_runtime(self._problem, arrays, device_of)
+            return None, (math.inf, fault, at, np.zeros(len(arrays.memory)))
+        run = _Run(self._reads, self._micros, device_of)
+        peaks = run.peaks()
         over = broken_limit(arrays, peaks)
         if over >= 0:
-            return math.inf, TOO_LARGE, over, peaks
-        return value, FINE, -1, peaks
+            return run, (math.inf, TOO_LARGE, over, peaks)
+        return run, (run.runtime / 1e6, FINE, -1, peaks)
 
 
-def placeto_runtime(
-    problem: Problem, arrays: ProblemArrays, device_of: IntArray
-) -> tuple[float, FloatArray]:
-    """Seconds until the last event, and peak bytes of each device (n_devices,).
+def whole_where_close(numbers: FloatArray) -> FloatArray:
+    """The numbers, without the rounding errors of those that are whole up to them."""
+    whole = np.rint(numbers)
+    return np.where(np.isclose(numbers, whole, rtol=1e-14, atol=0.0), whole, numbers)
 
-    Events of one instant are handled in the order (op end before transfer end, index), which the
-    published code leaves to its queue.
-    """
-    run = _Run(problem, arrays, device_of.tolist())
-    runtime = run.runtime()
-    return runtime, run.peaks()
+
+class _Reads:
+    """The pairs of a unit and a reader, with one output for each pair: its last one."""
+
+    def __init__(self, graph: ComputationGraph, arrays: ProblemArrays) -> None:
+        # of each unit: reader -> tensor, readers in ascending order
+        self.readers: list[dict[int, int]] = []
+        for unit in range(graph.n_ops):
+            last = {
+                reader: tensor
+                for tensor in graph.op_outputs.row(unit).tolist()
+                for reader in graph.tensor_consumers.row(tensor).tolist()
+            }
+            self.readers.append(dict(sorted(last.items())))
+        self.missing = [len(graph.predecessors.row(unit)) for unit in range(graph.n_ops)]
+        self.on_bus = (arrays.tensor_bytes / BYTES_PER_MICROSECOND).tolist()  # microseconds
+        made = arrays.producer >= 0
+        self.made_bytes = np.bincount(  # of all outputs of each unit
+            arrays.producer[made], arrays.tensor_bytes[made], minlength=graph.n_ops
+        )
+        self.makers = graph.successors.row_of_each()  # of each pair
+        self.pair_readers = graph.successors.indices
 
 
 class _Run:
-    """The simulation of one placement."""
+    """The simulation of one placement, in microseconds."""
 
-    def __init__(self, problem: Problem, arrays: ProblemArrays, device_of: list[int]) -> None:
-        graph = problem.unit_graph
-        self.arrays, self.device_of = arrays, device_of
-        self.readers = [
-            graph.tensor_consumers.row(tensor).tolist() for tensor in range(graph.n_tensors)
-        ]
-        self.outputs = [graph.op_outputs.row(unit).tolist() for unit in range(graph.n_ops)]
-        self.inputs = [graph.op_inputs.row(unit).tolist() for unit in range(graph.n_ops)]
-        made = graph.tensor_producers >= 0
-        self.missing = [int(made[row].sum()) for row in self.inputs]
-        self.waiting = [len(row) for row in self.readers]
-        self.queues: list[deque[int]] = [deque() for _ in range(problem.n_devices)]
-        self.is_busy = [False] * problem.n_devices
-        self.bus_free = [0.0] * problem.n_devices
-        self.made: dict[int, float] = {}  # tensor -> start of its op
-        self.read: dict[int, float] = {}  # tensor -> end of its last reader
-        self.events: list[tuple[float, int, int]] = []
+    def __init__(self, reads: _Reads, micros: FloatArray, device_of: IntArray) -> None:
+        n_units, n_devices = micros.shape
+        self.reads, self.devices = reads, device_of
+        self.micros = micros[np.arange(n_units), device_of]  # of each unit
+        self.device_of, self.seconds_of = device_of.tolist(), self.micros.tolist()
+        self.missing = list(reads.missing)
+        self.queues: list[deque[int]] = [deque() for _ in range(n_devices)]
+        self.is_busy = [False] * n_devices
+        self.bus_free = [0.0] * n_devices
+        self.events: list[Event] = []
+        self.begun = [0.0] * n_units
+        self.runtime = self.simulated()
+        self.start = np.array(self.begun)
 
-    def runtime(self) -> float:
+    def simulated(self) -> float:
+        """The time when all is done."""
         for unit, missing in enumerate(self.missing):
             if missing == 0:
                 self.queue(unit, 0.0)
-        last = 0.0
+        now = 0.0
         while self.events:
-            now, is_transfer, index = heapq.heappop(self.events)
-            last = max(last, now)
-            if is_transfer:
-                self.deliver(index, now, here=False)
-            else:
-                self.finish(index, now)
-        return last
-
-    def peaks(self) -> FloatArray:
-        """Peak bytes of each device, (n_devices,); at an instant bytes are freed first."""
-        changes: list[list[tuple[float, float]]] = [[] for _ in self.queues]
-        for tensor, start in self.made.items():
-            end = self.read.get(tensor, math.inf)
-            if start < end:
-                size = float(self.arrays.tensor_bytes[tensor])
-                home = self.device_of[int(self.arrays.producer[tensor])]
-                changes[home] += [(start, size), (end, -size)]
-        totals = (accumulate((size for _, size in sorted(row)), initial=0.0) for row in changes)
-        return np.array([max(total) for total in totals])
-
-    def queue(self, unit: int, now: float) -> None:
-        """Queue a unit that became ready on its device, and begin it if the device is idle."""
-        device = self.device_of[unit]
-        self.queues[device].append(unit)
-        if not self.is_busy[device]:
-            self.begin_next(device, now)
-
-    def begin_next(self, device: int, now: float) -> None:
-        """Begin the first unit of a device's queue.
-
-        Its end becomes an event only now: a unit that takes no time must not end before the unit
-        that it has waited for.
-        """
-        self.is_busy[device] = bool(self.queues[device])
-        if not self.is_busy[device]:
-            return
-        unit = self.queues[device].popleft()
-        seconds = float(self.arrays.seconds[unit, device])
-        for tensor in self.outputs[unit]:
-            self.made[tensor] = now
-        end = now + seconds
-        heapq.heappush(self.events, (end + (OP_OVERHEAD if seconds > 0 else 0.0), 0, unit))
-
-    def finish(self, unit: int, now: float) -> None:
-        device = self.device_of[unit]
-        for tensor in self.inputs[unit]:
-            self.waiting[tensor] -= 1
-            if self.waiting[tensor] == 0:
-                self.read[tensor] = now
-        for tensor in self.outputs[unit]:
-            self.deliver(tensor, now, here=True)
-            if any(self.device_of[reader] != device for reader in self.readers[tensor]):
-                start = max(now, self.bus_free[device])
-                size = float(self.arrays.tensor_bytes[tensor])
-                self.bus_free[device] = start + size / BYTES_PER_SECOND + TRANSFER_OVERHEAD
-                heapq.heappush(self.events, (self.bus_free[device], 1, tensor))
-        self.begin_next(device, now)
-
-    def deliver(self, tensor: int, now: float, *, here: bool) -> None:
-        home = self.device_of[int(self.arrays.producer[tensor])]
-        for reader in self.readers[tensor]:
-            if (self.device_of[reader] == home) == here:
+            now, kind, device, readers = heapq.heappop(self.events)
+            if kind == DEVICE:
+                self.begin_next(device, now)
+            for reader in readers:
                 self.missing[reader] -= 1
                 if self.missing[reader] == 0:
                     self.queue(reader, now)
+        return max(now, *self.bus_free)
+
+    def queue(self, unit: int, now: float) -> None:
+        """Queue a ready unit on its device, and let the device look if it is idle."""
+        device = self.device_of[unit]
+        self.queues[device].append(unit)
+        if not self.is_busy[device]:
+            self.is_busy[device] = True
+            heapq.heappush(self.events, (now, DEVICE, device, []))
+
+    def begin_next(self, device: int, now: float) -> None:
+        """Begin the first unit of a device's queue, and plan its end and its transfers."""
+        if not self.queues[device]:
+            self.is_busy[device] = False
+            return
+        unit = self.queues[device].popleft()
+        duration = self.seconds_of[unit]
+        end = now + duration
+        self.begun[unit] = now
+        heapq.heappush(
+            self.events, (end + (OP_OVERHEAD if duration > 0 else 0.0), DEVICE, device, [])
+        )
+        here: list[int] = []
+        sent: dict[int, list[int]] = {}  # tensor -> readers elsewhere, by the first of them
+        for reader, tensor in self.reads.readers[unit].items():
+            if self.device_of[reader] == device:
+                here.append(reader)
+            else:
+                sent.setdefault(tensor, []).append(reader)
+        if here:
+            heapq.heappush(self.events, (end, ARRIVAL, unit, here))
+        for tensor, readers in sent.items():
+            self.send(tensor, unit, end, readers)
+
+    def send(self, tensor: int, unit: int, made: float, readers: list[int]) -> None:
+        """Plan a transfer. One that takes no time arrives after all else that arrives then."""
+        device = self.device_of[unit]
+        start = max(made, self.bus_free[device])
+        end = start + self.reads.on_bus[tensor]
+        self.bus_free[device] = end + TRANSFER_OVERHEAD
+        event = (end, ARRIVAL, unit, readers) if end > start else (end, BUS, device, readers)
+        heapq.heappush(self.events, event)
+
+    def peaks(self) -> FloatArray:
+        """Peak bytes of each device, (n_devices,); at an instant bytes are freed last."""
+        reads, start = self.reads, self.start
+        freed = start.copy()
+        ends = np.floor(start) + np.floor(self.micros) - 1.0
+        np.maximum.at(freed, reads.makers, ends[reads.pair_readers])
+        size = reads.made_bytes
+        at, change = np.concatenate([start, freed]), np.concatenate([size, -size])
+        order = np.lexsort((change < 0, at))
+        is_on = np.tile(self.devices, 2)[order, None] == np.arange(len(self.queues))
+        totals = np.cumsum(np.where(is_on, change[order, None], 0.0), axis=0)
+        return np.asarray(totals.max(axis=0, initial=0.0))

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from torch import Tensor, nn
 
 from placewright.core.arrays import FloatArray, IntArray
-from placewright.core.execution_models import Event
+from placewright.core.execution_models import Event, Placeto
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
@@ -52,6 +52,7 @@ from placewright.placers.learned.shared.training_episodes import (
     require_one_device_count,
 )
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 
 SMALLEST_DEVIATION = 1e-6  # of advantages, in reference times
 AGGREGATORS = "relu"  # entry of a policy file for the last layer of aggregators
@@ -62,8 +63,8 @@ class PlacetoGraph:
     """The fixed part of the state of one problem, over n nodes.
 
     A node is a group. In a training step, the backward ops of a group (and its update) are a node
-    of their own, which follows the group's device, as in the published training graphs: nothing is
-    decided there.
+    of their own, which follows the group's device: nothing is decided there. (The published graphs
+    are not in the authors' repository, and their code visits every node.)
     """
 
     space: ActionSpace  # groups and their devices
@@ -149,19 +150,24 @@ def ordered_links(problem: Problem, nodes: Grouping) -> FloatArray:
     return links if n_components == len(links) else np.asarray(np.triu(links))
 
 
+def simulated_starts(simulator: Simulator, placement: Placement) -> FloatArray | None:
+    """Start of each unit in seconds, None without a simulation (see `start_seconds`)."""
+    model = simulator.problem.execution_model
+    if isinstance(model, Event) and simulator.violation(placement) is None:
+        return simulator.timeline(placement).start
+    return simulator.explain(placement).starts if isinstance(model, Placeto) else None
+
+
 def start_seconds(
     problem: Problem, nodes: Grouping, evaluator: Evaluator, device_of: IntArray
 ) -> FloatArray:
     """Start of each node's first unit, in seconds: simulated, or by longest path.
 
-    The longest path replaces the simulation outside `event`, and for infeasible placements, which
-    have no timeline.
+    The longest path replaces the simulation outside `event` and `placeto`, and for infeasible
+    placements, which have no start times.
     """
-    placement = Placement.of(device_of)
-    is_simulated = isinstance(problem.execution_model, Event)
-    if is_simulated and evaluator.simulator.violation(placement) is None:
-        begin = evaluator.simulator.timeline(placement).start
-    else:
+    begin = simulated_starts(evaluator.simulator, Placement.of(device_of))
+    if begin is None:
         seconds = problem.costs.seconds[np.arange(problem.n_units), device_of]
         graph = problem.unit_graph
         begin = levels(graph.successors, graph.topological_order, seconds)

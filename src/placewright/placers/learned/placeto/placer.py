@@ -48,8 +48,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     and devices (0 where it cannot run); the bytes of all tensors that its units make, divided by
     the largest; whether it is done; whether it is the current one; its start time, less the current
     one's, then divided by the largest (earlier nodes may be below -1); and the one-hot device that
-    it has now. Start times come from the simulator and are no queries. Outside the execution model
-    ``event``, and for infeasible placements, they are longest paths.
+    it has now. Start times come from the simulator and are no queries. Outside the execution models
+    ``event`` and ``placeto``, and for infeasible placements, they are longest paths.
 
     As in the code, file by file. These are options of the code and values of its
     ``hyperparameters.txt``, where its defaults are others; no number below is from the paper's
@@ -207,8 +207,8 @@ class OrderedMerger(Merger):
     colocation closes cycles before any merge, no grouping of whole classes is without them: a
     training step keeps the backward ops of a layer with its forward ops. The graph then has only
     the edges that lead from a class to one whose first unit comes later. That is the graph of the
-    forward pass, with each backward op on the device of its forward op, as in the published
-    training graphs.
+    forward pass, with each backward op on the device of its forward op. (The published graphs are
+    not in the authors' repository, and their code visits every node.)
     """
 
     def __init__(self, problem: Problem) -> None:
