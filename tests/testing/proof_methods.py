@@ -25,11 +25,13 @@ from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.pipedream import Pipedream
 from placewright.placers.portfolio.auto import Auto
+from placewright.placers.portfolio.enumeration import all_placements
 from placewright.placers.registry import Placer
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 
+_FEW = 30  # of `auto`, most often too few to enumerate
 _EVALUATIONS = 20_000  # of `auto`: enough to enumerate placements, and orders in half of it
 _WORK = 0.5  # deterministic seconds of a solver
 _TICKS = 10**8  # that the horizon of the program alone is divided into
@@ -74,6 +76,31 @@ def _of_placer(make: Callable[[], Placer], evaluations: int | None = None) -> Me
         )
 
     return claim
+
+
+def _after_another(make: Callable[[], Placer]) -> Method:
+    """A placer whose evaluator holds what another search has found, as in `auto`."""
+
+    def claim(problem: Problem) -> Claim | None:
+        placer, rows = make(), all_placements(problem)
+        if placer.why_not(problem) is not None or rows is None:
+            return None
+        evaluator = Evaluator(problem)
+        values = evaluator.evaluate_many(rows[:: max(1, len(rows) // 4)])
+        if not np.isfinite(values).any():
+            return None
+        found = placer.place(problem, evaluator, np.random.default_rng(0))
+        best = found.placement
+        device_of = None if best is None else best.device_of
+        return Claim(evaluator.lower_bound, found.status, found.value, device_of)
+
+    return claim
+
+
+def _portfolio(problem: Problem) -> Claim | None:
+    """`auto` with too few evaluations to enumerate; under `event` its members are asked alone."""
+    is_timeline = problem.execution_model.name == "event"
+    return None if is_timeline else _of_placer(Auto, _FEW)(problem)
 
 
 def _general_bounds(problem: Problem) -> Claim:
@@ -130,7 +157,11 @@ METHODS: dict[str, Method] = {
     "ideal-dp": _of_placer(IdealDp),
     "dpl": _of_placer(Dpl),
     "pipedream": _of_placer(Pipedream),
+    "latency-ip after another search": _after_another(
+        lambda: LatencyIp(annealing_rounds=0, max_nodes=10, max_columns=500)
+    ),
     "auto": _of_placer(Auto, _EVALUATIONS),
+    "auto without enumeration": _portfolio,
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from simulation.oracle import Reference
 from testing.event_truth import least_makespan, legal_placements, makespan, told, topological_orders
 from testing.plain_truth import is_charged, least_value, plain_value
 from testing.proof_campaign import Tally, ask, disagreements, look_at
+from testing.proof_magnitudes import FACTORS, in_other_seconds
 from testing.proof_mutations import MUTATIONS
 from testing.proof_problems import (
     CHARGES,
@@ -25,8 +28,10 @@ from testing.proof_problems import (
     proof_problem,
 )
 
+from placewright.core.graph import FORWARD, ComputationGraph
 from placewright.core.placement import Placement
 from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 
@@ -91,6 +96,59 @@ def test_nothing_that_is_claimed_is_false(model: str) -> None:
         look_at(model, seed, tally)
     assert tally.faults == []
     assert model == "placeto" or tally.counts["auto"]["optimal"] > 0
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("model", ["max-load", "subgraph", "subgraph-ip", "sequential"])
+def test_nothing_that_is_claimed_in_microseconds_or_weeks_is_false(
+    model: str, factor: float
+) -> None:
+    """Tolerances of solvers are absolute."""
+    tally = Tally()
+    for seed in range(12):
+        problem = proof_problem(seed, model, CHARGES)
+        ask(str(seed), in_other_seconds(problem, factor), least_value(problem) * factor, tally)
+    assert tally.faults == []
+    assert tally.counts["auto"]["optimal"] > 0
+
+
+def test_the_best_contiguous_split_is_that_of_brute_force() -> None:
+    """With hosts that pay for outputs; only what `ideal-dp` says of all splits counts."""
+    told_best, found = 0, list[str]()
+    for seed in range(120):
+        problem = proof_problem(seed, "max-load", REFUSED["ideal-dp"])
+        evaluator = Evaluator(problem)
+        placer = make_placer("ideal-dp")
+        if placer.why_not(problem) is not None:
+            continue
+        solution = placer.place(problem, evaluator, np.random.default_rng(0))
+        if solution.message != "optimal among contiguous placements":
+            continue
+        told_best += 1
+        graph = problem.unit_graph
+        splits = [row for row in legal_placements(problem) if is_split_in_order(graph, row)]
+        best = min((plain_value(problem, row) for row in splits), default=np.inf)
+        if solution.value > best * (1 + 1e-9):
+            found.append(f"{seed}: {solution.value} where {best} exists")
+    assert found == []
+    assert told_best > 20
+
+
+def is_split_in_order(graph: ComputationGraph, device_of: Sequence[int]) -> bool:
+    """True if the devices can be put in a row that all edges follow, without training phases."""
+    if (graph.op_phases != FORWARD).any():
+        return False
+    pairs = zip(graph.successors.row_of_each().tolist(), graph.successors.indices, strict=True)
+    follows = {(int(device_of[a]), int(device_of[b])) for a, b in pairs}
+    sorter = TopologicalSorter[int]()
+    for before, after in follows:
+        if before != after:
+            sorter.add(after, before)
+    try:
+        sorter.prepare()
+    except CycleError:
+        return False
+    return True
 
 
 # Problems with these as objective or limit that take less than two seconds.
