@@ -68,7 +68,7 @@ def authors_simulator(checkout: Path, folder: Path) -> Any:
         show = ["git", "-C", str(checkout), "show", f"{COMMIT}:{FOLDER}/{name}"]
         text = subprocess.run(show, check=True, capture_output=True).stdout
         (package / name).write_bytes(b"" if name == "__init__.py" else text)
-    sys.path.insert(0, str(folder))
+    sys.path[:0] = [str(folder)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # they compare texts and 0 with `is`
         return __import__("authors.tf_pl_simulator").tf_pl_simulator.ImportantOpsSimulator
