@@ -15,6 +15,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.errors import InputError
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer, GrouperPlacerMi
 from placewright.placers.learned.hierarchical.placer import HierarchicalMi
 from placewright.placers.learned.hsdag.placer import HsdagCorrected, HsdagReleased
@@ -137,6 +138,15 @@ def test_placetos_episodes_start_from_one_placement() -> None:
     toys.run(placer, problem, 5 * 4, 3, measure=recorder)
     assert len({tuple(row.tolist()) for row in recorder.placements[::5]}) == 1
     assert len({tuple(row.tolist()) for row in recorder.placements}) > 4
+
+
+def test_placetos_entropy_weight_stays_or_falls() -> None:
+    falling = PlacetoPlacer(entropy_weight=0.5)
+    assert [falling.entropy_weight_at(at) for at in (0.0, 0.5, 1.0)] == [0.5, 0.25, 0.0]
+    constant = PlacetoPlacer(entropy_weight=1.0, last_entropy_weight=1.0)
+    assert {constant.entropy_weight_at(at) for at in (0.0, 0.3, 1.0)} == {1.0}
+    with pytest.raises(InputError, match="last_entropy_weight"):
+        PlacetoPlacer(last_entropy_weight=-0.1)
 
 
 def test_placetos_start_times_are_those_of_its_own_simulator() -> None:

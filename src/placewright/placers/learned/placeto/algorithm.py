@@ -322,7 +322,7 @@ def episode_loss(
     log_p = masked_log_softmax(logits, torch.tensor(graph.space.allowed))
     spread = entropy(log_p)
     weights = torch.tensor(advantage, dtype=torch.float32)
-    bonus = settings.entropy_weight * (1.0 - progress) * spread
+    bonus = settings.entropy_weight_at(progress) * spread
     score = weights * chosen(log_p, episode.actions) + bonus
     return -score.sum() / len(score), spread.mean().item()
 

@@ -69,10 +69,9 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     Departures:
         * advantages are divided by the root mean square of the remembered returns' deviations from
           the baseline, over all steps, and the first entropy weight is 0.3. The code uses 1.0 with
-          returns in seconds. With
-          returns in relative time, 1.0 keeps the policy uniform. `normalised=false` and
-          `entropy_weight=1` give plain advantages and a first weight of 1; it still falls to 0, and
-          times stay relative;
+          returns in seconds. With returns in relative time, 1.0 keeps the policy uniform.
+          `normalised=false`, `entropy_weight=1` and `last_entropy_weight=1` give plain advantages
+          and the code's constant weight; times stay relative;
         * groups merge until there are 64 (ours): co-location groups, then neighbours merged (the
           code merges too, to a number that its users give, in a file that is not public). Here they
           are the fixpoint of Mirhoseini et al. 2017 (a group joins the one group that reads it,
@@ -92,8 +91,9 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           reverse) are left out;
         * times are divided by the problem's reference time: the sum of all units' times, each on
           its fastest device. Run time has a column per device, since costs are a matrix here;
-        * the entropy weight falls linearly to 0. The code can do so, and by default keeps
-          the weight. Episodes over which it and the learning rate fall follow from the budget;
+        * the entropy weight falls linearly to `last_entropy_weight`, which is 0. The code can do
+          so, and by default keeps the weight. The number of episodes over which it and the learning
+          rate fall follows from the budget;
         * each whole episode has an update; in a training over graphs with workers, eight have one
           together. The code sums gradients over 4 to 8 workers, each with a first placement of its
           own, and averages their baselines; a budget of 500 evaluations is only seven episodes of
@@ -136,7 +136,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
             divides by how many they are, so that what a policy sees does not grow with the graph.
         learning_rate: first of Adam.
         last_learning_rate: it falls linearly to this.
-        entropy_weight: first weight of the entropy bonus; falls linearly to 0.
+        entropy_weight: first weight of the entropy bonus.
+        last_entropy_weight: it changes linearly to this.
         normalised: divide advantages by the deviation of the remembered returns.
         clip_norm: largest global gradient norm; 0 sets no limit.
         baseline_window: episodes that the per-step baseline remembers.
@@ -156,6 +157,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
     learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
     entropy_weight: float = 0.3
+    last_entropy_weight: float = 0.0
     normalised: bool = True
     clip_norm: float = 1.25
     baseline_window: int = 10
@@ -168,8 +170,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         require_one_of(self.name, self, AGGREGATIONS, "aggregation")
         require_counts(self.name, self, "groups", "rounds", "baseline_window", "horizon")
         require_numbers(self.name, self, "> 0", "learning_rate")
-        not_below = ("last_learning_rate", "entropy_weight", "clip_norm", "patience")
-        require_numbers(self.name, self, ">= 0", *not_below)
+        not_below = ("last_learning_rate", "entropy_weight", "last_entropy_weight", "clip_norm")
+        require_numbers(self.name, self, ">= 0", *not_below, "patience")
 
     @property
     def network(self) -> dict[str, Any]:
@@ -180,6 +182,11 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         """Learning rate where `progress` of the episodes, in [0, 1], are done."""
         fall = self.learning_rate - self.last_learning_rate
         return self.last_learning_rate + (1.0 - progress) * fall
+
+    def entropy_weight_at(self, progress: float) -> float:
+        """Weight of the entropy bonus where `progress` of the episodes, in [0, 1], are done."""
+        fall = self.entropy_weight - self.last_entropy_weight
+        return self.last_entropy_weight + (1.0 - progress) * fall
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups in topological order, no edges of which close a cycle, and their devices."""
