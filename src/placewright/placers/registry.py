@@ -196,7 +196,7 @@ def family_of(name: str) -> str:
 
     Policies pass between the members of a family, for their networks are the same.
     """
-    families = [bare for bare in MENDED if name.startswith(f"{bare}-") and name in REGISTRY]
+    families = [bare for bare in REGISTRY if name.startswith(f"{bare}-") and name in REGISTRY]
     return families[0] if families else name
 
 

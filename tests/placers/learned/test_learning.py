@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -106,6 +108,18 @@ def test_random_search_does_not_find_the_optimum_of_two_clusters(seed: int) -> N
     best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
     largest = max(evaluations for _, evaluations in TWO_CLUSTERS)
     assert toys.run(make_placer("random"), problem, largest, seed).best_value > 1.05 * best
+
+
+def test_post_needs_no_pytorch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.path[:0] = ['tests']; "
+        "from support import toys; "
+        "from placewright.placers.registry import make_placer; "
+        "print(toys.run(make_placer('post'), toys.separable_problem(4), 60).best_value)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) > 0.0
 
 
 def test_a_setting_counts_beside_a_form() -> None:

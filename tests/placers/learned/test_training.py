@@ -51,6 +51,15 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(placer: str, tmp_p
     assert evaluator.best is not None
 
 
+def test_a_policy_of_a_changed_form_is_that_of_its_system(tmp_path: Path) -> None:
+    path, problem = tmp_path / "policy.safetensors", toys.two_cluster_problem(2)
+    train("placeto-mean", [problem], path, episodes=1)
+    placer = make_placer("placeto-mean", {"policy": str(path)})
+    assert toys.run(placer, problem, 20).best is not None
+    with pytest.raises(FileFormatError, match="mean"):  # the settings of its network are others
+        toys.run(make_placer("placeto", {"policy": str(path)}), problem, 20)
+
+
 def test_only_networks_that_carry_over_can_be_trained(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be trained over graphs"):
         train("post", [toys.two_cluster_problem()], tmp_path / "x.safetensors")

@@ -20,7 +20,12 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.learned.shared.searching import SearchSettings, require_packages
+from placewright.placers.learned.shared.searching import (
+    EarlyStop,
+    SearchSettings,
+    require_packages,
+    scalars_to,
+)
 from placewright.placers.learned.shared.training_episodes import (
     ROUND,
     Episode,
@@ -38,7 +43,6 @@ from placewright.placers.registry import (
 
 if TYPE_CHECKING:
     from placewright.placers.learned.shared.checkpoint import Checkpoint
-    from placewright.placers.learned.shared.learning_scope import EarlyStop
 
 Report = Callable[[float, str], None]
 # Settings that no training reads: those of a search, and of placing with a policy.
@@ -118,7 +122,7 @@ def train(
     import torch
 
     from placewright.placers.learned.shared.checkpoint import save_checkpoint
-    from placewright.placers.learned.shared.learning_scope import EarlyStop, scalars_to, torch_scope
+    from placewright.placers.learned.shared.learning_scope import torch_scope
 
     target, job = Path(output), Job(placer, settings, tuple(problems))
     rng = np.random.default_rng(options.seed)

@@ -19,7 +19,6 @@ from placewright.placers.learned.shared.encoders import (
 )
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.learning_scope import (
-    EarlyStop,
     as_array,
     chosen,
     descend,
@@ -34,6 +33,7 @@ from placewright.placers.learned.shared.returns import (
     reference_value,
     relative_times,
 )
+from placewright.placers.learned.shared.searching import EarlyStop
 from placewright.simulation.evaluator import Evaluator
 
 PLAIN = Logits(constant=0.0, temperature=1.0)  # scores are the logits

@@ -100,8 +100,8 @@ class GrouperPlacerMi(GrouperPlacer):
     then either all stay undecided, or all go to one group, so that nothing is cut. This form
     changes these settings of `grouper-placer`, and nothing else:
         * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
-        * `grouper_scale` 6 times the first weights of the grouper's last layer: ops begin with
-          different groups;
+        * `grouper_scale` 6 times the first weights and biases of the grouper's last layer: ops
+          begin with different groups;
         * `usage_entropy_weight` 1: the groups are used evenly by all ops together, while each op
           may be sure of its own. Mutual information of op and group is H(use) less the mean entropy
           of an op's group; only H(use) is rewarded here (`grouper_entropy_weight` 0);

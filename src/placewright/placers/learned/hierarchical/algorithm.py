@@ -19,7 +19,6 @@ from placewright.placers.learned.shared.encoders import (
 )
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.learning_scope import (
-    EarlyStop,
     as_array,
     chosen,
     descend,
@@ -35,6 +34,7 @@ from placewright.placers.learned.shared.returns import (
     reference_value,
     relative_times,
 )
+from placewright.placers.learned.shared.searching import EarlyStop
 from placewright.simulation.evaluator import Evaluator
 
 

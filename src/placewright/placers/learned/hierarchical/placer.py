@@ -137,8 +137,8 @@ class HierarchicalMi(Hierarchical):
     (`learning_scope.joint_bonus`). It changes these settings of `hierarchical`, and nothing else:
         * `usage_entropy_weight` u = 2 and `grouper_entropy_weight` -g = -1.2: ops use all groups,
           and each is sure of one;
-        * `grouper_scale` 6 times the first weights of the grouper's last layer: ops begin with
-          different groups;
+        * `grouper_scale` 6 times the first weights and biases of the grouper's last layer: ops
+          begin with different groups;
         * `entropy_weight` 0.1: the placer does not settle before the grouper;
         * `hidden` 64 and `learning_rate` 0.005;
         * `shapes` log: batch 1 and 2,048 channels have one scale.

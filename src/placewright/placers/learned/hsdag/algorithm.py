@@ -27,7 +27,6 @@ from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
 from placewright.placers.learned.shared.grouping import common_devices
 from placewright.placers.learned.shared.learning_scope import (
-    EarlyStop,
     as_array,
     chosen,
     descend,
@@ -43,6 +42,7 @@ from placewright.placers.learned.shared.returns import (
     reference_value,
     released_hsdag_return,
 )
+from placewright.placers.learned.shared.searching import EarlyStop
 from placewright.placers.learned.shared.training_episodes import (
     EpisodeResult,
     Trainee,
@@ -102,7 +102,7 @@ def learn(
             if settings.updates:
                 descend(policy, optimiser, loss, settings.clip_norm)
             report(
-                mean_time=mean_time(evaluator, 20),
+                mean_time=mean_time(evaluator, len(rewards)),
                 loss=loss.item(),
                 entropy=steps.entropy.mean().item(),
                 clusters=float(steps.n_clusters),

@@ -65,9 +65,9 @@ class Hsdag(LearningPlacer, SearchSettings):
           have no node. Nodes are visited in another order (weights first), which the index of a
           group shows.
         * ``main.py``, ``merge_operations``: same groups; colocation classes stay together, and a
-          group needs a device that all its units may use, and a quarter of which holds its weights.
-          Clusters have no such limit. If some device cannot keep all weights, units that share a
-          weight stay together, where a device can hold them.
+          group needs a device that all its units may use, and a quarter of which holds the sum
+          of the weights of its classes. Clusters have no such limit. If some device cannot keep
+          all weights, units that share a weight stay together, where a device can hold them.
         * ``main.py``, ``pre_process``: the mean of kinds is over all members of a group. The code
           leaves out those that it meets after the group's last node.
         * ``main.py``, ``sim_runtime``: the evaluator times placements; homogeneous means that all

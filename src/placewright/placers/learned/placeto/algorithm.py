@@ -31,7 +31,6 @@ from placewright.placers.learned.shared.group_inputs import (
 )
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
-    EarlyStop,
     chosen,
     descend,
     entropy,
@@ -40,12 +39,12 @@ from placewright.placers.learned.shared.learning_scope import (
     sample,
 )
 from placewright.placers.learned.shared.returns import (
-    FAILING_TIMES,
     PerStepAverage,
     discounted,
     reference_value,
     relative_times,
 )
+from placewright.placers.learned.shared.searching import EarlyStop
 from placewright.placers.learned.shared.training_episodes import (
     EpisodeResult,
     Trainee,
@@ -270,23 +269,23 @@ def run_episode(
     reference, devices = reference_value(graph.space.problem), devices.copy()
     allowed = torch.tensor(graph.space.allowed)
 
-    def time_of_placement() -> FloatArray:
-        return relative_times(evaluator.evaluate_many(graph.space.expand(devices)), reference)
+    def value_of_placement() -> FloatArray:
+        return evaluator.evaluate_many(graph.space.expand(devices))
 
-    times, states, actions = [time_of_placement()], [], []
+    values, states, actions = [value_of_placement()], [], []
     for group, node in enumerate(graph.decided.tolist()):
         state = torch.tensor(graph.features(devices, group))[None]
         with torch.no_grad():
             log_p = masked_log_softmax(policy(graph, state, torch.tensor([node])), allowed[group])
         action = sample(log_p, generator)
         devices[group] = int(action)
-        times.append(time_of_placement())
+        values.append(value_of_placement())
         states.append(state)
         actions.append(action)
     # A test of learning reads last placements: those before are partly the first one of all.
-    last = times[-1]
-    evaluator.record_samples(np.where(last < FAILING_TIMES, last * reference, np.inf))
-    return Episode(torch.cat(states), torch.cat(actions), np.concatenate(times))
+    evaluator.record_samples(values[-1])
+    times = relative_times(np.concatenate(values), reference)
+    return Episode(torch.cat(states), torch.cat(actions), times)
 
 
 def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph, devices: IntArray) -> IntArray:

@@ -79,10 +79,11 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           its only reader if that reads no other unit). Then the group with the smallest mean time
           over devices joins the neighbour that it shares most bytes with, or the next one if that
           is refused (without a neighbour, one of the eight cheapest groups). A merged group needs a
-          device that all its units may use, and a quarter of which holds its weights. If some
-          device cannot keep all weights, units that share a weight stay together, where a device
-          can hold them. By default the code sorts its groups and fails on a cycle, so a merge that
-          would close one is refused here, and groups are visited in topological order;
+          device that all its units may use, and a quarter of which holds the sum of the weights of
+          its co-location groups. If some device cannot keep all weights, units that share a weight
+          stay together, where a device can hold them. By default the code sorts its groups and
+          fails on a cycle, so a merge that would close one is refused here, and groups are visited
+          in topological order;
         * devices that a group may not use have probability 0. The code has no such constraints;
         * in a training step, the backward ops of a group and its update are a node of their own. It
           has the group's device and is not visited, unless the group has no forward op: backward

@@ -10,8 +10,8 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.post.placer import Post
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.learning_scope import EarlyStop, reporting
 from placewright.placers.learned.shared.returns import RunningMean, reference_value, relative_times
+from placewright.placers.learned.shared.searching import EarlyStop, reporting
 from placewright.simulation.evaluator import Evaluator
 
 SMALLEST_PROBABILITY = 1e-12

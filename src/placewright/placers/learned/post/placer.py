@@ -50,15 +50,16 @@ class Post(LearningPlacer, SearchSettings):
           the group with the smallest mean time over devices joins the neighbour that it shares most
           bytes with, or the next one if that is refused (without a neighbour, one of the eight
           cheapest groups). A merged group needs a device that all its units may use, and a quarter
-          of which holds its weights. If some device cannot keep all weights, units that share a
-          weight stay together, where a device can hold them;
+          of which holds the sum of the weights of its co-location groups. If some device cannot
+          keep all weights, units that share a weight stay together, where a device can hold them;
         * times are divided by the problem's reference time, so that learning rates have a scale:
           the sum of all units' times, each on its fastest device. An infeasible placement counts as
           ten of these, and so does any slower one;
         * one process. The paper times a few training steps of a placement and drops the first; here
           a query gives one time;
-        * epsilon falls linearly to 0 with the samples, over the evaluation budget (over `horizon`
-          without one);
+        * epsilon falls linearly with the samples, to 0 if they were the whole evaluation budget
+          (or `horizon` without one). The homogeneous placements are in the budget and are no
+          samples, so that it ends a little above 0;
         * a group may use the devices that all its units may use; memory forbids none, and a
           placement that breaks it is infeasible. u = 0 gives these devices equal probability, the
           others have none, and none of them falls below a probability of 1e-12;

@@ -17,7 +17,6 @@ from placewright.placers.learned.shared.group_inputs import (
 )
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
-    EarlyStop,
     as_array,
     descend,
     learning_scope,
@@ -29,6 +28,7 @@ from placewright.placers.learned.shared.returns import (
     reference_value,
     relative_times,
 )
+from placewright.placers.learned.shared.searching import EarlyStop
 from placewright.simulation.evaluator import Evaluator
 
 WARM_UP_FACTOR = 5.0  # on the temperature, in the first updates

@@ -54,10 +54,10 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
         * merged towards 128 groups (the paper's models have 83 to 280), since the memory of
           attention grows with the square of their number: the group with the smallest mean time
           over devices joins the neighbour that it shares most bytes with, or the next one if that
-          is refused. A group without neighbours joins one of the cheapest. A merged group
-          needs a device that all its units may use, and a quarter of which holds its weights.
-          If some device cannot keep all weights, units that share a weight stay together, where a
-          device can hold them;
+          is refused. A group without neighbours joins one of the cheapest. A merged group needs a
+          device that all its units may use, and a quarter of which holds the sum of the weights of
+          its colocation classes. If some device cannot keep all weights, units that share a weight
+          stay together, where a device can hold them;
         * devices that some unit of a group may not use have probability 0; memory masks none;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;
         * a measured placement is one query, not ten steps of which the first is dropped;
@@ -147,7 +147,8 @@ class Seq2SeqHsdagRnn(Seq2Seq):
           device, so that its state alone makes the logits;
         * groups, features and scales of times are those of `seq2seq`. Theirs are the groups of
           ``merge_operations``, each with the shape of one op and only the groups that read it; a
-          failure takes 10,000 s;
+          failure takes 10,000 s, and teaches at any time, where here it does not after 5,000
+          samples. They run 100 episodes;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
     """
 

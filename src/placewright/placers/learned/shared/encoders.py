@@ -233,7 +233,7 @@ def perceptron(*widths: int, last_scale: float = 1.0) -> nn.Sequential:
 
     Args:
         widths: of the inputs, the hidden layers and the outputs.
-        last_scale: factor on the initial weights of the last layer.
+        last_scale: factor on the first weights and biases of the last layer.
     """
     layers: list[nn.Module] = []
     for index, (inputs, outputs) in enumerate(pairwise(widths)):

@@ -3,7 +3,8 @@
 Groups are closed under colocation. They need not be convex: the evaluator always values the
 expanded placement of the units. A merge is refused if the members would have no device in common,
 or would fill more than a quarter of the memory of every device that they may use, so that a layer
-that is larger than any device can still be spread.
+that is larger than any device can still be spread. A weight that several colocation classes share
+counts once for each of them.
 """
 
 from __future__ import annotations

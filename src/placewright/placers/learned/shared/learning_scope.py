@@ -1,91 +1,17 @@
-"""A search that learns: random state, samples, a step down the gradient, an entropy bonus."""
+"""PyTorch for a search: random state, samples, a step down the gradient, an entropy bonus."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placewright.placers.learned.shared.searching import JointSettings, require_packages
+from placewright.placers.learned.shared.searching import JointSettings, UpdateReport, reporting
 from placewright.simulation.evaluator import Evaluator
-
-
-class Scalars(Protocol):
-    """Function that writes named numbers after so many steps."""
-
-    def __call__(self, step: int, **values: float) -> None: ...
-
-
-class UpdateReport(Protocol):
-    """Function that records the named numbers of an update of a policy."""
-
-    def __call__(self, **values: float) -> None: ...
-
-
-@contextmanager
-def scalars_to(folder: str) -> Iterator[Scalars]:
-    """Write numbers of updates into a folder for TensorBoard; "" writes none.
-
-    All learners use the same names: ``best``, ``mean_time``, ``loss``, ``entropy``, ``kl``.
-
-    Raises:
-        MissingExtraError: a folder is given and TensorBoard is absent.
-    """
-    if not folder:
-        yield lambda step, **values: None
-        return
-    require_packages("tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(folder) as writer:
-
-        def write(step: int, **values: float) -> None:
-            for name, value in values.items():
-                writer.add_scalar(name, value, step)
-
-        yield write
-
-
-@contextmanager
-def reporting(tensorboard: str, evaluator: Evaluator) -> Iterator[UpdateReport]:
-    """Record numbers of updates, and the best value so far, in the evaluator and for TensorBoard.
-
-    Args:
-        tensorboard: as `scalars_to` takes it.
-    """
-    with scalars_to(tensorboard) as write:
-
-        def report(**values: float) -> None:
-            values = {"best": evaluator.best_value, **values}
-            evaluator.record_update(**values)
-            write(evaluator.evaluations, **values)
-
-        yield report
-
-
-@dataclass
-class EarlyStop:
-    """True once the incumbent has not improved for a number of evaluations."""
-
-    patience: int = 0  # evaluations without improvement that end a run; 0 never ends it
-    best: float = math.inf  # the incumbent
-    since: int = 0  # evaluations at its last improvement
-
-    def __call__(self, best_value: float, evaluations: int) -> bool:
-        """Take in an incumbent; True if the run should end."""
-        if best_value < self.best:
-            self.best, self.since = best_value, evaluations
-        return self.ends(evaluations)
-
-    def ends(self, evaluations: int) -> bool:
-        """True if the run should end after so many evaluations."""
-        return self.patience > 0 and evaluations - self.since >= self.patience
 
 
 @contextmanager

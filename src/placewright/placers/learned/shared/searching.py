@@ -1,13 +1,14 @@
-"""Settings and the search of the placers that learn on one problem."""
+"""Settings, reports and the search of the placers that learn on one problem; without PyTorch."""
 
 from __future__ import annotations
 
 import importlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class SearchSettings:
     Attributes:
         homogeneous_starts: evaluate the homogeneous placements first; they teach nothing. There is
             one query for each device; what it cannot run goes to the first device that can.
-        updates: False samples from the untrained policy only: the control of learning.
+        updates: False samples from the first policy only, which is untrained unless a file gave it:
+            the control of learning.
         patience: stop after so many evaluations without improvement, looked at between updates; 0
             never stops early.
         tensorboard: folder for TensorBoard scalars; "" writes none.
@@ -83,8 +85,8 @@ class JointSettings(ReinforceSettings):
             penalises undecided nodes.
         usage_entropy_weight: of the entropy of the group of a random node, in that bonus; it
             rewards even use of the groups.
-        grouper_scale: factor on the initial weights of the grouper's last layer; above 1 nodes
-            begin with different groups.
+        grouper_scale: factor on the first weights and biases of the grouper's last layer; above 1
+            nodes begin with different groups.
         aligned: the decoder's logits see the encoder's state of the group that is placed.
         normalised: divide advantages by their moving root mean square.
     """
@@ -139,12 +141,86 @@ def require_numbers(placer: str, settings: object, condition: str, *names: str) 
             raise InputError(f"{placer}: {what} must be {condition}, got {value}")
 
 
+class Scalars(Protocol):
+    """Function that writes named numbers after so many steps."""
+
+    def __call__(self, step: int, **values: float) -> None: ...
+
+
+class UpdateReport(Protocol):
+    """Function that records the named numbers of an update of a policy."""
+
+    def __call__(self, **values: float) -> None: ...
+
+
+@contextmanager
+def scalars_to(folder: str) -> Iterator[Scalars]:
+    """Write numbers of updates into a folder for TensorBoard; "" writes none.
+
+    A number that several learners have has one name: ``best``, ``mean_time``, ``loss``,
+    ``entropy``, ``kl``.
+
+    Raises:
+        MissingExtraError: a folder is given and TensorBoard is absent.
+    """
+    if not folder:
+        yield lambda step, **values: None
+        return
+    require_packages("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(folder) as writer:
+
+        def write(step: int, **values: float) -> None:
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
+
+        yield write
+
+
+@contextmanager
+def reporting(tensorboard: str, evaluator: Evaluator) -> Iterator[UpdateReport]:
+    """Record numbers of updates, and the best value so far, in the evaluator and for TensorBoard.
+
+    Args:
+        tensorboard: as `scalars_to` takes it.
+    """
+    with scalars_to(tensorboard) as write:
+
+        def report(**values: float) -> None:
+            values = {"best": evaluator.best_value, **values}
+            evaluator.record_update(**values)
+            write(evaluator.evaluations, **values)
+
+        yield report
+
+
+@dataclass
+class EarlyStop:
+    """True once the incumbent has not improved for a number of evaluations."""
+
+    patience: int = 0  # evaluations without improvement that end a run; 0 never ends it
+    best: float = math.inf  # the incumbent
+    since: int = 0  # evaluations at its last improvement
+
+    def __call__(self, best_value: float, evaluations: int) -> bool:
+        """Take in an incumbent; True if the run should end."""
+        if best_value < self.best:
+            self.best, self.since = best_value, evaluations
+        return self.ends(evaluations)
+
+    def ends(self, evaluations: int) -> bool:
+        """True if the run should end after so many evaluations."""
+        return self.patience > 0 and evaluations - self.since >= self.patience
+
+
 class LearningPlacer(ForEveryProblem, ABC):
     """A placer that learns on the problem that it places.
 
     Attributes:
         requires: packages that its algorithm imports.
-        algorithm: module with ``learn(settings, actions, evaluator, rng)``.
+        algorithm: module with ``learn(settings, actions, evaluator, rng)``, where actions is what
+            `actions` returns; that of HSDAG receives the problem, as it groups in each pass.
     """
 
     requires: ClassVar[Requires] = (("torch", "learned"),)
