@@ -150,6 +150,20 @@ def test_it_goes_on_from_what_others_found() -> None:
     assert any(np.count_nonzero(row != planted) < 24 for row in rows)
 
 
+def test_a_restart_leaves_its_own_incumbent_aside() -> None:
+    """Only an incumbent that another search has improved is worth a question again."""
+    problem = towers(4, 6)
+    planted = np.repeat(np.arange(4), 6)
+    settings = Multilevel(groups=8, batch=4, patience=2, kick=1, temperature=0.0, restart=2)
+    questions = cycles(problem, settings, lambda: (planted, 1.0), np.random.default_rng(0))
+    rows, asked = next(questions), 0
+    for _ in range(3000):
+        is_planted = len(rows) == 1 and np.array_equal(rows[0], planted)
+        asked += is_planted
+        rows = questions.send(np.full(len(rows), 1.0 if is_planted else 2.0))
+    assert asked == 1
+
+
 def test_a_second_call_with_the_same_evaluator_goes_on() -> None:
     """Two parts of a budget ask what the whole asks, wherever the break is."""
     problem = random_layered_problem(np.random.default_rng(2), 100, 3)

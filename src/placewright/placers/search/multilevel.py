@@ -204,7 +204,9 @@ def cycles(
         if stale >= settings.restart:
             fewest = max(2, round(settings.groups * 2.0 ** rng.uniform(*_SPREAD)))
             current, value = yield from _sampled_and_refined(problem, settings, fewest, rng)
-            known, stale, heard = value, 0, math.inf
+            # The incumbent stays aside until another search improves it: its own old best would
+            # otherwise end the restart after one cycle.
+            known, stale, heard = value, 0, outside_value
         candidate, reached = yield from _cycled(problem, settings, current, rng)
         stale = 0 if reached < known else stale + 1
         known = min(known, reached)
