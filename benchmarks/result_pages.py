@@ -323,11 +323,6 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.proofs,
         ),
         Section(
-            "Claims, of an earlier generator", "proofs", "make fuzz-proofs",
-            "Further problems, without pools by shares, and without energy and price of modes.",
-            tables.proofs,
-        ),
-        Section(
             "The simulator against plain references", "simulator",
             "python -m benchmarks.proofs --simulator 2000 --results docs/results/simulator.json",
             "Random placements of random small problems in which every feature of the "
