@@ -191,6 +191,15 @@ def test_references_in_circles_end(tmp_path: Path) -> None:
     assert found == {"a.json", "b.json"}
 
 
+def test_files_behind_a_model_with_the_prefix_of_its_reader(tmp_path: Path) -> None:
+    """A plan of a language model names ``hf:FOLDER``, whose files an output must not replace."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"model": {"source": "hf:model"}}')
+    assert {file.name for file in files_behind(plan)} == {"plan.json", "config.json"}
+
+
 def test_every_option_that_writes_says_so() -> None:
     """A new option without the mark, or a command without the wrapper, would not be protected."""
     from placewright.cli import bench, compare, export, inspect, place, run, train

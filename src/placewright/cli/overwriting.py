@@ -166,4 +166,4 @@ def _references(path: Path) -> list[str]:
         part = document.get(key)
         if isinstance(part, dict):
             found.append(part.get(entry))
-    return [name for name in found if isinstance(name, str) and name]
+    return [path_in(name) for name in found if isinstance(name, str) and name]

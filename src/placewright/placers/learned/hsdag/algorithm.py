@@ -272,11 +272,12 @@ def weights_of(settings: Hsdag, returns: FloatArray, baseline: MovingAverage | N
 
 def episode_loss(settings: Hsdag, steps: EpisodeSteps, weights: FloatArray) -> Tensor:
     """Sum of -log pi(a_t) * weight_t over the first n steps, less the bonus; weights (n,)."""
-    log_p = steps.log_probabilities[: len(weights)]
+    n = len(weights)
+    log_p = steps.log_probabilities[:n]
     loss = -(log_p * torch.tensor(weights, dtype=log_p.dtype)).sum()
     if settings.entropy_weight == 0.0:
         return loss
-    return loss - settings.entropy_weight * steps.entropy.sum()
+    return loss - settings.entropy_weight * steps.entropy[:n].sum()
 
 
 def mean_time(evaluator: Evaluator, last: int) -> float:
