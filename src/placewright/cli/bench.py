@@ -25,7 +25,7 @@ from placewright.cli.output import (
 )
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_tables_report
-from placewright.errors import InputError
+from placewright.errors import FieldError, InputError
 from placewright.io.written import require_folder
 from placewright.report.time_left import Counted, Report
 from placewright.session.request import SPREAD, Request
@@ -63,6 +63,8 @@ def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
     """Reproduce tables and figures; `bench --report FILE.html SUITE` also writes them as a page."""
     if report_file is None:
         return
+    if report_file.suffix.lower() not in (".html", ".htm"):  # it may be the file of the results
+        raise FieldError("report", f"is a page, whose name ends in .html; got '{report_file}'")
     require_folder(report_file)
     shown = context.with_resource(recorded())
     title = f"bench {context.invoked_subcommand}"

@@ -51,7 +51,7 @@ def _run_each(
     run: Callable[..., None], given: dict[str, Any], sizes: list[tuple[str, list[str]]]
 ) -> None:
     from placewright.cli.overwriting import files_behind, refuse_overwriting
-    from placewright.errors import AnswerError
+    from placewright.errors import AnswerError, InputError, PlacewrightError
     from placewright.files.plan_file import read_plan
     from placewright.session.parsing import labelled
 
@@ -60,7 +60,7 @@ def _run_each(
     read = files_behind(Path(given["model"]))
     refuse_overwriting([path for row in files for path in row.values()], read)
     as_json: bool = given["as_json"]
-    failure: AnswerError | None = None
+    failure: PlacewrightError | None = None
     documents: dict[str, Any] = {}
     rows = []
     for (label, texts), written in zip(sizes, files, strict=True):
@@ -76,8 +76,8 @@ def _run_each(
             rows.append([label, *_row(plan, written["output"])])
             if plan.placer.is_interrupted:
                 break
-        except AnswerError as error:
-            failure = error
+        except (AnswerError, InputError) as error:  # one size does not end the others
+            failure = failure if isinstance(failure, InputError) else error
             documents[label] = {"error": str(error)}
             rows.append([label, "-", str(error), "-"])
     if as_json:

@@ -18,6 +18,7 @@ from placewright.execution.requests import (
     RequestProgress,
     RequestTensors,
     Slot,
+    failure_of,
     new_slot,
     request_numbers,
 )
@@ -199,7 +200,7 @@ class Copy:
                     raise
                 at = self._tensors.describe(min(n - request.left, n - 1), request.number)
                 name = at if n > 1 else f"the model on '{self._device.name}'"
-                raise RuntimeFailure(f"{name} failed: {cause}") from cause
+                raise failure_of(name, cause) from cause
         slot.inputs = None
         slot.tensors.clear()
         self._idle.append(slot)  # only after success: a failure leaves it in an unknown state

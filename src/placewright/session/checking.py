@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -238,7 +239,8 @@ def _checked_requests(
         placement = contenders[written].placement
         if written == contenders.searched or placement is None:
             break
-        other = compare_outputs(problem, placement, model)
+        with limited(plan):
+            other = compare_outputs(problem, placement, model)
         if other.equal:
             break
         contenders = contenders.without(written, _why_differs(other.error, other.tolerance))
@@ -465,18 +467,18 @@ class _Comparing:
         Raises:
             RuntimeFailure: a sample failed; the message names it.
         """
-        passed: list[Sample] = []
+        sent: deque[Sample] = deque()  # without an answer yet
 
         def noted() -> Iterator[Sample]:
             for sample in samples:
-                passed.append(sample)
+                sent.append(sample)
                 yield sample
 
         count, worst, largest = 0, 0, 0.0
         for count, answer in enumerate(server.outcomes(noted()), start=1):
             if isinstance(answer, RuntimeFailure):
                 raise RuntimeFailure(f"sample {count - 1}: {answer}") from answer
-            error = sample_error(self._check, passed[count - 1], answer.outputs, self._known)
+            error = sample_error(self._check, sent.popleft(), answer.outputs, self._known)
             if error > largest or math.isnan(error):
                 worst, largest = count - 1, math.inf if math.isnan(error) else error
         return count, worst, largest

@@ -39,7 +39,7 @@ from placewright.placers.registry import (
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.report.time_left import KERNELS, Report, no_report, rough_duration
 from placewright.session.request import EVALUATORS
-from placewright.session.search import search
+from placewright.session.search import search, solution_by
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -358,7 +358,7 @@ def _run(
 ) -> Run:
     placer, evaluator = named_placer(name, {}), Evaluator(problem, budget, measure=measure)
     start = time.process_time()
-    solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(seed)))
+    solution = pass_interrupt_on(solution_by(placer, problem, evaluator, seed))
     return Run(
         placer=name,
         seed=seed,

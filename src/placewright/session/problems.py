@@ -22,7 +22,7 @@ from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import inputs_named
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, calls_of
 from placewright.errors import AnswerError, FieldError, InfeasibleError, InputError
 from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import Runtime
@@ -91,6 +91,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     require_source(read.source, request.target)
     inputs_named(request.resident, read.graph, read.source)  # before any long work
     if read.problem is not None:
+        _refuse_mean_of_calls(read.problem, request)
         measured = Measured(_as_asked(read.problem, request))
     elif read.source is None:
         raise InputError(
@@ -120,6 +121,15 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     problem = resident(problem, request.resident)
     problem = constrained(problem, request.memory, request.pins)
     return replace(measured, problem=_charged(problem, request))
+
+
+def _refuse_mean_of_calls(problem: Problem, request: Request) -> None:
+    """Refuse costs that are the mean of several calls: no bound of theirs, and no shape to run."""
+    if calls_of(problem.source):
+        raise InputError(
+            f"'{request.name}' holds the mean costs of several calls; place the model itself, with "
+            "argument `calls`, so that each of them is predicted, bounded and checked"
+        )
 
 
 def _granularity(request: Request) -> str:

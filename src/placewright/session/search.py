@@ -131,7 +131,7 @@ def search(
             evaluator.offer_bound(bound.value, bound.method)
         if start is not None and not evaluator.is_spent:
             evaluator.evaluate(start)
-        solution = _whole(_placed(placer, problem, evaluator, seed))
+        solution = _whole(solution_by(placer, problem, evaluator, seed))
         if measure is not None or RELAXATION in evaluator.bounded_by:
             return solution
         return _with_best_bound(problem, solution, budget)
@@ -142,7 +142,7 @@ def search(
         raise Interrupted(solution) from None
 
 
-def _placed(placer: Placer, problem: Problem, evaluator: Evaluator, seed: int) -> Solution:
+def solution_by(placer: Placer, problem: Problem, evaluator: Evaluator, seed: int) -> Solution:
     """Run a placer; an error of a placer from outside the package names its file and line.
 
     Raises:
@@ -454,7 +454,8 @@ def search_and_check(
     if model.request.evaluator == "simulated":
         plan = predicted_plan(plan)
     limit = model.request.latency_limit
-    if limit is not None and plan.measured is None:  # a check has found the number itself
+    # A full check has found the number itself.
+    if limit is not None and (plan.measured is None or model.request.quick):
         in_flight = within_latency(Simulator(plan.problem), plan.placement, limit)
         plan = replace(plan, in_flight=in_flight)
     if can_run(plan):
@@ -491,7 +492,7 @@ def _search_within(
     tell_of_core_seconds([placer], request.limit)
     is_alone = (request.workers, request.ray) == (None, None)
     if is_of_tokens(problem) and (reason := why_pins_inexpressible(problem)) is not None:
-        raise FieldError("pin", f"leaves nothing that the engine can express: {reason}")
+        raise FieldError("pins", f"leaves nothing that the engine can express: {reason}")
     if isinstance(placer, Auto) and is_alone and is_of_tokens(problem):
         placer = LayersInRuns(_enough(request))
     is_whole = isinstance(placer, LayersInRuns) or not is_of_tokens(problem)

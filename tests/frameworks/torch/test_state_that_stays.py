@@ -224,6 +224,23 @@ def test_the_old_value_is_read_if_the_new_one_is_an_input(
     assert found == [2.0, 4.0, 1 + 6.0, 2 + 8.0]
 
 
+class Line(nn.Module):
+    """A delay line; its first entry leaves as it was before the call."""
+
+    def forward(self, x: torch.Tensor, line: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": line[:, 0], "new": torch.cat([line[:, 1:], x[:, None]], dim=1)}
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime", "torch"])
+def test_a_part_of_the_old_state_leaves_as_it_was(runtime: str, tmp_path: Path) -> None:
+    decoding = Decoding(
+        Line(), (torch.ones(1), torch.zeros(1, 4)), {"new": "line"}, lambda: lambda *_: _[0]
+    )
+    with pw.load(plan_on_cores(decoding, None, tmp_path / "l.pt2", 0.0, runtime)) as step:
+        found = [float(step(np.full(1, k, np.float32))["y"][0]) for k in (1, 2, 3, 4, 5, 6)]
+    assert found == [0.0, 0.0, 0.0, 0.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize("seed", [None, 1])
 def test_state_may_leave_as_it_was_and_an_input_may_become_state(seed: int | None) -> None:
     class Before(nn.Module):
@@ -313,6 +330,21 @@ def test_a_window_shorter_than_the_context_is_refused() -> None:
     with pytest.raises(InputError, match=r"look back 4 tokens.*at most 4, got 8"):
         cached_decoder(model, context=8)
     module, (_, _, *caches), _ = cached_decoder(model, context=4)
+    tokens = torch.tensor([[5, 7, 3]])
+    with torch.no_grad():
+        found = module(tokens, torch.arange(3), *caches)["scores"]
+        torch.testing.assert_close(found, model(tokens).logits)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_attention_that_adds_its_mask_sees_no_empty_place(attention: str) -> None:
+    config = MistralConfig(
+        vocab_size=9, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, attn_implementation=attention,
+    )  # fmt: skip
+    model = MistralForCausalLM(config).eval()
+    assert model.config._attn_implementation == attention
+    module, (_, _, *caches), _ = cached_decoder(model, context=16)
     tokens = torch.tensor([[5, 7, 3]])
     with torch.no_grad():
         found = module(tokens, torch.arange(3), *caches)["scores"]

@@ -29,6 +29,8 @@ class CachedDecoder(nn.Module):
         super().__init__()
         self.model = model
         self.context = context
+        # Other attention than PyTorch's own adds the mask to its scores.
+        self._adds_mask = getattr(model.config, "_attn_implementation", "sdpa") != "sdpa"
 
     def forward(
         self,
@@ -43,10 +45,14 @@ class CachedDecoder(nn.Module):
         cache = _Given(self.context, keys, values, position, read)
         places = torch.arange(self.context) if reach is None else reach
         seen = places[None, None, None, :] <= position[None, None, :, None]
+        mask = seen
+        if self._adds_mask:
+            least = torch.finfo(self.model.dtype).min
+            mask = torch.where(seen, 0.0, least).to(self.model.dtype)
         scores = self.model(
             input_ids=token,
             position_ids=position[None, :],
-            attention_mask=seen,
+            attention_mask=mask,
             past_key_values=cache,
             use_cache=True,
         ).logits

@@ -248,14 +248,19 @@ class _Building:
             self._cast_from_host(tensor, node)
         due = {position: [(n, t) for p, n, t in writes.inside if p == position]
                for position, _, _ in writes.inside}  # fmt: skip
+        copied: dict[int, Node] = {}
         for position, op in enumerate(self.segment.ops):
             self._add_op(op)
+            # A later write of state would change what shares its memory.
+            for tensor in self.nodes.graph.op_outputs.row(op).tolist():
+                if tensor in copies:
+                    clone = torch.ops.aten.clone.default
+                    copied[tensor] = self.graph.call_function(clone, (self._value(tensor),))
             for name, tensor in due.get(position, ()):
                 self._write(name, tensor)
-        results = [self._value(tensor) for tensor in self.segment.outputs]
         results = [
-            self.graph.call_function(torch.ops.aten.clone.default, (node,)) if t in copies else node
-            for t, node in zip(self.segment.outputs, results, strict=True)
+            copied[tensor] if tensor in copied else self._value(tensor)
+            for tensor in self.segment.outputs
         ]
         results += [self._value(tensor) for _, tensor in writes.held]
         self.graph.output(results)

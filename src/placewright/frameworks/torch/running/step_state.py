@@ -79,7 +79,9 @@ class TorchStepState:
         values: dict[str, Any] = {}
         for name, paths in self._parts.paths.items():
             for path in paths:
-                values[path] = self._value(name).detach().cpu().clone()
+                value = self._value(name).detach().cpu()
+                # A safetensors file has no strides, such as those of channels_last.
+                values[path] = value.clone(memory_format=torch.contiguous_format)
         values[_STEPS] = torch.tensor(self._steps)
         values[_SEED] = torch.tensor(self._draws.seed)
         return values
