@@ -93,6 +93,15 @@ def test_a_size_without_a_plan_does_not_end_the_others(
     assert "batch=1000000" in found.stdout.split("One plan for each size")[1]
 
 
+def test_a_wrong_size_does_not_end_the_others(
+    tmp_path: Path, model: str, command: InProcess
+) -> None:
+    words = ("place", model, "--shape", "batch=2|-3|8", *QUICK, "-o", "p.json")
+    found = command(*words, cwd=tmp_path)
+    assert found.returncode == 2, found.stdout + found.stderr
+    assert (tmp_path / "p-batch=8.json").exists()
+
+
 def test_an_interrupted_plan_is_the_last(tmp_path: Path, model: str) -> None:
     made: list[Path] = []
 

@@ -13,6 +13,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.source import Call, ModelSource, calls_option
+from placewright.errors import InputError
 from placewright.session.call_mix import checked_calls
 from placewright.session.models import ModelOfRequest
 from placewright.session.request import Request
@@ -40,7 +41,10 @@ def test_a_plan_says_if_its_calls_take_longer_than_the_mean_call(
     mean = CostTable(frozen_floats(np.mean([part.costs.seconds for part in parts], axis=0)))
     source = ModelSource("model", "0" * 64, "none", options=options)
     problem = replace(parts[0], costs=mean, source=source)
-    plan = replace(pw.place(problem, budget=pw.Budget(evaluations=20)), problem=problem)
+    budget = pw.Budget(evaluations=20)
+    plan = replace(pw.place(replace(problem, source=None), budget=budget), problem=problem)
+    with pytest.raises(InputError, match="mean costs of several calls; place the model itself"):
+        pw.place(problem, budget=budget)
     assert plan.placement.device_of.tolist() in ([0, 1], [1, 0])
     model = ModelOfRequest(Request(problem))
     checked = checked_calls(plan, parts, model, compares=False)

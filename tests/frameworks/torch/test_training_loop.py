@@ -300,6 +300,36 @@ class Frozen(nn.Module):
         return nn.functional.cross_entropy(self.head(self.backbone(x)), labels)
 
 
+def test_a_checkpoint_of_a_module_in_another_memory_format(tmp_path: Path) -> None:
+    """A safetensors file has no strides."""
+
+    class Convolved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).square().mean()
+
+    module = Convolved().to(memory_format=torch.channels_last)
+    batch = (torch.ones(2, 3, 5, 5),)
+    with pw.load(plan_of_step(module, batch, seed=None, optimizer="adamw")) as step:
+        step(*batch)
+        step.save(tmp_path / "step.safetensors")
+        expected = step(*batch)
+        step.restore(tmp_path / "step.safetensors")
+        assert step(*batch) == expected
+
+
+def test_a_rate_that_a_scheduler_has_set_is_refused() -> None:
+    module = Frozen(1)
+    optimizer = torch.optim.AdamW(module.head.parameters(), lr=1e-3)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1, update / 3))
+    batch = torch.randn(8, 6), torch.arange(8) % 4
+    with pytest.raises(InputError, match=r"scheduler has set the learning rate to 0 of 0.001"):
+        plan_of_step(module, batch, seed=None, optimizer=optimizer)
+
+
 def test_a_checkpoint_brings_back_what_does_not_train(tmp_path: Path) -> None:
     """Another process has another backbone, which stays its own until `write_back`."""
     batch = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)), torch.arange(8) % 4

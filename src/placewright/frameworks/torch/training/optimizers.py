@@ -245,6 +245,13 @@ def text_of(optimizer: Any, module: Any) -> str:
             f"optimizer {kind}: has {others} of {len(held)} parameters from outside the module, "
             "which a step would not train; make it of module.parameters()"
         )
+    for group in groups:
+        if (first := group.get("initial_lr", group["lr"])) != group["lr"]:
+            raise InputError(
+                f"optimizer {kind}: its scheduler has set the learning rate to {group['lr']:g} of "
+                f"{first:g}, and a plan has no scheduler; make the optimizer without one, and give "
+                "`pw.load` the argument `learning_rate`, a function of the number of the step"
+            )
     said = [_settings(name, group) for group in groups]
     if any(settings != said[0] for settings in said):
         raise InputError(f"optimizer {kind}: has {len(said)} groups that differ; a step has one")
