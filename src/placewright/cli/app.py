@@ -94,15 +94,13 @@ def all_commands() -> typer.Typer:
     from placewright.cli import (
         bench,
         compare,
-        export,
         inspect,
         place,
         report,
         run,
-        train,
     )
 
-    modules = (inspect, place, run, report, export, compare, train, bench)
+    modules = (inspect, place, run, report, compare, bench)
     for module in modules:
         module.register(app)
     return app

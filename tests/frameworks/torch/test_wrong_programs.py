@@ -15,8 +15,7 @@ import torch
 from cli.runner import InProcess, the_line
 
 from placewright.errors import FileFormatError, InputError
-from placewright.frameworks.torch.pt2.file import refused_in_one_line
-from placewright.frameworks.torch.pt2.weights import require_bounded_tensors
+from placewright.frameworks.torch.pt2.file import refused_in_one_line, require_bounded_tensors
 from placewright.frameworks.torch.reading.reader import read_inference
 from placewright.frameworks.torch.training.step import read_training
 

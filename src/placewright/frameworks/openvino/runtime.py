@@ -51,17 +51,17 @@ from placewright.frameworks.openvino.devices import (
     openvino_core,
     openvino_library,
 )
-from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.reader import keep_state_of
 from placewright.frameworks.openvino.segments import (
     CutModel,
+    KernelMap,
     NodeMap,
     cut,
+    number_uses,
     with_inner_outputs,
     with_weights_in_file,
 )
 from placewright.frameworks.openvino.state import with_whole_variables
-from placewright.frameworks.openvino.whole_numbers import number_uses
 from placewright.frameworks.segment_cache import SegmentCache
 from placewright.frameworks.weights_in_file import are_shared, give_back_pages
 

@@ -1,17 +1,24 @@
-"""Sub-models of an ``openvino.Model``, cut at the tensors of the graph that was read from it."""
+"""Sub-models of an ``openvino.Model``, cut at the tensors of the graph that was read from it.
+
+Also the kernels that a device makes of a graph's ops, and the uses of a model's whole numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.core.arrays import FloatArray
 from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, numbered_position
 from placewright.errors import StalePlanError
+from placewright.execution.inputs import Use
 from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
 from placewright.frameworks.openvino.state import copy_inputs
@@ -218,3 +225,157 @@ def with_inner_outputs(model: Any) -> Any:
             if readers and "Result" not in readers:
                 model.add_outputs([port])
     return model
+
+
+_OP = re.compile(r"op(\d+)")
+
+
+class KernelMap:
+    """The op of each kernel of a model whose nodes are called ``op<number>``, by kernel name.
+
+    A compiled model lists the nodes that each kernel computes (``originalLayersNames``). A kernel
+    without such nodes (a layout conversion) belongs to the kernel that reads its result. An op that
+    appears in no kernel was merged without a trace or needs no work; it joins its only reader.
+
+    Args:
+        compiled: an ``openvino.CompiledModel`` of the whole graph.
+    """
+
+    def __init__(self, graph: ComputationGraph, compiled: Any) -> None:
+        self.graph = graph
+        kernels = compiled.get_runtime_model().get_ordered_ops()
+        ops_of = {node.get_friendly_name(): _ops_in(node, graph.n_ops) for node in kernels}
+        self.op_of: dict[str, int] = {}
+        for node in reversed(kernels):
+            name = node.get_friendly_name()
+            own = ops_of[name]
+            if own:
+                self.op_of[name] = own[-1]
+            else:
+                read_by = _names_of_readers(node)
+                self.op_of[name] = next((self.op_of[r] for r in read_by if r in self.op_of), -1)
+        for node in kernels:  # a kernel that makes an output has no reader, but a producer
+            name = node.get_friendly_name()
+            if self.op_of[name] < 0:
+                made_by = [value.get_node().get_friendly_name() for value in node.input_values()]
+                self.op_of[name] = next((self.op_of[m] for m in made_by if self.op_of[m] >= 0), -1)
+        self.grouping = self._grouping([ops for ops in ops_of.values() if ops])
+
+    def seconds(self, profile: Any) -> FloatArray:
+        """Seconds of each op in ``InferRequest.profiling_info``, shape (n_ops,)."""
+        seconds = np.zeros(self.graph.n_ops)
+        for entry in profile:
+            op = self.op_of.get(entry.node_name, -1)
+            if op >= 0:
+                seconds[op] += entry.real_time.total_seconds()
+        return seconds
+
+    def _grouping(self, kernels: list[list[int]]) -> Grouping:
+        graph = self.graph
+        label = np.full(graph.n_ops, -1, dtype=np.int64)
+        for number, ops in enumerate(kernels):
+            label[ops] = number
+        for op in reversed(graph.topological_order.tolist()):
+            if label[op] < 0:
+                readers = np.unique(label[graph.successors.row(op)])
+                makers = np.unique(label[graph.predecessors.row(op)])
+                if len(readers) == 1:
+                    label[op] = readers[0]
+                elif len(readers) == 0 and len(makers) == 1 and makers[0] >= 0:
+                    label[op] = makers[0]
+                else:
+                    label[op] = len(kernels) + op
+        return Grouping.from_labels(label)
+
+
+def _ops_in(node: Any, n_ops: int) -> list[int]:
+    info = node.get_rt_info()
+    text = str(info["originalLayersNames"].astype(str)) if "originalLayersNames" in info else ""
+    names = [*text.split(","), node.get_friendly_name()]
+    ops = [int(match[1]) for name in names if (match := _OP.fullmatch(name))]
+    return sorted({op: None for op in ops if op < n_ops})
+
+
+def _names_of_readers(node: Any) -> list[str]:
+    return [
+        target.get_node().get_friendly_name()
+        for port in node.outputs()
+        for target in sorted(port.get_target_inputs(), key=lambda t: t.get_node().get_instance_id())
+    ]
+
+
+# Kind -> positions of the inputs whose numbers the outputs hold.
+_PASSES = {
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Transpose", "Broadcast", "Tile"), (0,)),
+    **dict.fromkeys(("Slice", "StridedSlice", "Split", "VariadicSplit", "Pad"), (0,)),
+    "Select": (1, 2),
+}
+# Kind -> positions of an indexed table, of its indices, and of the axis; None for an attribute.
+_INDEXES = {
+    "Gather": (0, 1, 2),
+    "GatherElements": (0, 1, None),
+    "ScatterUpdate": (0, 1, 3),
+    "ScatterElementsUpdate": (0, 1, 3),
+}
+_READS_NO_NUMBER = ("ShapeOf", "FakeQuantize", "Result")
+_COMPARES = ("Equal", "Less", "LessEqual", "Greater", "GreaterEqual", "NotEqual")
+
+
+def number_uses(value: Any) -> Iterator[Use[Any] | None]:
+    """Yield the uses of a value, which say what whole numbers suit an input.
+
+    See `execution.inputs.whole_numbers`.
+
+    Args:
+        value: an ``openvino.Output``.
+    """
+    for target in value.get_target_inputs():
+        yield _use(target.get_node(), target.get_index())
+
+
+def _use(node: Any, position: int) -> Use[Any] | None:
+    kind = node.get_type_name()
+    passed = Use(passed_to=tuple(node.outputs()))
+    if kind in _READS_NO_NUMBER:
+        return Use()
+    if kind == "Convert":
+        return passed if node.get_output_element_type(0).is_integral() else Use()
+    if kind in _COMPARES:
+        return Use(_numbers_compared(node.input_value(1 - position)) if kind == "Equal" else None)
+    if kind == "OneHot" and position == 0:
+        depth = _constant(node.input_value(1))
+        return None if depth is None else Use(int(depth.reshape(-1)[0]))
+    if kind in _INDEXES:
+        return _index(node, *_INDEXES[kind]) if position == _INDEXES[kind][1] else passed
+    return passed if kind == "Concat" or position in _PASSES.get(kind, ()) else None
+
+
+def _index(node: Any, table: int, _: int, axis_input: int | None) -> Use[Any] | None:
+    shape = node.get_input_partial_shape(table)
+    if axis_input is None:
+        axis = int(node.get_attributes()["axis"])
+    else:
+        held = _constant(node.input_value(axis_input))
+        if held is None:
+            return None
+        axis = int(held.reshape(-1)[0])
+    if shape.rank.is_dynamic:
+        return None
+    size = shape[axis % len(shape)]
+    return None if size.is_dynamic else Use(size.get_length())
+
+
+def _numbers_compared(value: Any) -> int | None:
+    """The size of the table that a comparison with 0, 1, 2, ... makes; None for one number."""
+    numbers = _constant(value)
+    if numbers is None or numbers.size < 2 or not np.issubdtype(numbers.dtype, np.integer):
+        return None
+    return int(numbers.max()) + 1
+
+
+def _constant(value: Any) -> Any | None:
+    """The numbers of a constant, or of the constant whose numbers it repeats."""
+    node = value.get_node()
+    while _PASSES.get(node.get_type_name()) == (0,):
+        node = node.input_value(0).get_node()
+    return node.get_data() if node.get_type_name() == "Constant" else None
