@@ -67,8 +67,8 @@ class EngineOptions:
         words = [tool, "-m", path]
         if self.servers:  # before names of buffers on them
             words += [_long("rpc"), ",".join(self.servers)]
-        if self.devices:
-            words += ["-dev", comma.join(self.devices)]
+        # Without names the engine takes all devices that it finds.
+        words += ["-dev", comma.join(self.devices or ("none",))]
         words += ["-ngl", str(self.gpu_layers)]
         if len(self.devices) > 1 and self.gpu_layers:
             words += ["-ts", comma.join(map(str, self.shares))]

@@ -141,7 +141,7 @@ def profile_engine(
     count = threads or len(usable_cores())
     with running_servers(engine, dict.fromkeys(servers, count), may_answer=True) as running:
         alike = len(running.started) == len(servers)
-        cards = _served(servers) if servers else _own(engine)
+        cards = _served(engine, servers) if servers else _own(engine)
         session = _Session(engine, formats, servers, count, cards, bool(servers) and alike)
         cluster = session.measured(report)
     size, hardware = session.size, [card.hardware for card in cards if card.hardware]
@@ -149,10 +149,32 @@ def profile_engine(
     return keep_engine_cluster(cluster, how)
 
 
-def _served(servers: Sequence[str]) -> list[_At]:
-    ram = memory_bytes()
+def _served(engine: Programs, servers: Sequence[str]) -> list[_At]:
+    """The servers in order; one on another machine has the memory that the engine prints for it.
+
+    Raises:
+        FieldError: the engine finds more devices than servers, so that its numbers are of others.
+    """
+    ram, hosts = memory_bytes(), [address.rpartition(":")[0] for address in servers]
+    printed: dict[str, float] = {}
+    if any(host not in _HERE for host in hosts):
+        printed = printed_devices(listed_text(engine, servers))
+    found = [name for name in printed if name.startswith("RPC")]
+    if len(found) > len(servers):
+        raise FieldError(
+            "servers",
+            f"has {len(servers)} addresses, behind which are {len(found)} devices "
+            f"({', '.join(found)}); start one rpc-server for each device, with its option -d",
+        )
     return [
-        _At(f"RPC{at}", ("-dev", f"RPC{at}", "-ngl", "99"), f"rpc:{at}", f"RPC0[{address}]", ram)
+        _At(
+            f"RPC{at}",
+            ("-dev", f"RPC{at}", "-ngl", "99"),
+            f"rpc:{at}",
+            f"RPC0[{address}]",
+            ram if hosts[at] in _HERE else printed.get(f"RPC{at}", ram),
+            "" if hosts[at] in _HERE else address,
+        )
         for at, address in enumerate(servers)
     ]
 

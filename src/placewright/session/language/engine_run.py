@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.plan import EVEN_SPLIT, PLAN, PlacerRecord, Plan, contender_of
 from placewright.core.problem import Problem
@@ -182,6 +183,11 @@ def run_on_engine(
     """
     if not is_of_tokens(plan.problem):
         raise InputError("this plan is not of a language model, and an engine runs no other")
+    if engine_options(plan).sizes["-ctk"] == "f32":
+        raise InputError(
+            "this plan has caches of f32, which the engine's benchmark does not know; place with "
+            "argument `kv` f16 or narrower"
+        )
     source = plan.problem.source
     if source is not None and not has_weights(source):
         raise InputError(
@@ -242,10 +248,23 @@ def engine_servers(problem: Problem, engine: Programs, *, may_answer: bool) -> I
     for device in problem.cluster.devices:
         served = SERVED.fullmatch(device.options.get(NAME, ""))
         if served is not None:
-            threads = device.options.get(THREADS)
-            addresses[served[1]] = None if threads is None else int(threads)
+            addresses[served[1]] = _threads_of(device)
     with running_servers(engine, addresses, may_answer=may_answer) as running:
         yield running
+
+
+def _threads_of(device: Device) -> int | None:
+    """Threads of a device's server, None without the option.
+
+    Raises:
+        InputError: the option is no whole number above 0.
+    """
+    text = str(device.options.get(THREADS, "1"))
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(
+            f"device '{device.name}': option {THREADS} must be a whole number above 0, got '{text}'"
+        )
+    return int(text) if THREADS in device.options else None
 
 
 def listed_devices(
@@ -545,7 +564,7 @@ def fitted_words(
     if not limits:
         raise InexpressibleError("the fitting tool takes no limits without cards")
     margins = [
-        str(max(0, round((free[name] - limit) / _MIB)))
+        str(max(0, round((free[name] - limit) / _MIB))) if math.isfinite(limit) else "0"
         for name, limit in zip(options.devices, limits, strict=True)
     ]
     words = ["-m", path]
