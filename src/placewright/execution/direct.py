@@ -18,7 +18,6 @@ from placewright.execution.requests import (
     RequestProgress,
     RequestTensors,
     Slot,
-    failure_of,
     new_slot,
     request_numbers,
 )
@@ -200,7 +199,7 @@ class Copy:
                     raise
                 at = self._tensors.describe(min(n - request.left, n - 1), request.number)
                 name = at if n > 1 else f"the model on '{self._device.name}'"
-                raise failure_of(name, cause) from cause
+                raise RuntimeFailure(f"{name} failed: {cause}") from cause
         slot.inputs = None
         slot.tensors.clear()
         self._idle.append(slot)  # only after success: a failure leaves it in an unknown state

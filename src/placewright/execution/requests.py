@@ -16,7 +16,7 @@ import numpy as np
 
 from placewright.core.cluster import Device
 from placewright.core.source import NO_TENSOR
-from placewright.errors import RuntimeFailure, UnsuitableInputs
+from placewright.errors import RuntimeFailure
 from placewright.execution.members import Members
 from placewright.execution.routes import routes_of
 from placewright.execution.runtime import (
@@ -386,11 +386,3 @@ class RequestTensors:
             inputs = self.model.random_inputs(np.random.default_rng(0))
             self._plain_outputs = self.model.plain(self.members.devices[0])(inputs)
         return self._plain_outputs[at].copy()
-
-
-def failure_of(where: str, cause: BaseException) -> RuntimeFailure:
-    """The error of a segment that raised another; unsuitable inputs remain the caller's fault."""
-    kind = UnsuitableInputs if isinstance(cause, UnsuitableInputs) else RuntimeFailure
-    error = kind(f"{where} failed: {cause}")
-    error.__cause__ = cause
-    return error

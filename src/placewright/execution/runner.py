@@ -37,7 +37,6 @@ from placewright.execution.requests import (
     RequestProgress,
     RequestTensors,
     Slot,
-    failure_of,
     in_order,
     new_slot,
     request_numbers,
@@ -427,7 +426,10 @@ class ConcurrentRunner:
         try:
             self._tensors.run_segment(request, index)
         except BaseException as cause:  # a worker must never end silently
-            error = failure_of(self._tensors.describe(index, request.number), cause)
+            error = RuntimeFailure(
+                f"{self._tensors.describe(index, request.number)} failed: {cause}"
+            )
+            error.__cause__ = cause
             del request.running[index]
             if request.fail(error, running=True):
                 request.finished.put(request)
