@@ -223,3 +223,11 @@ class Interrupted(KeyboardInterrupt):
 
 class BudgetSpent(Exception):
     """The budget is used up: an evaluator raises this, which ends the search of a placer."""
+
+
+def failure_from(cause: BaseException, message: str) -> RuntimeFailure:
+    """A failure with another message, which is still of the inputs if its cause is."""
+    kind = UnsuitableInputs if isinstance(cause, UnsuitableInputs) else RuntimeFailure
+    failure = kind(message)
+    failure.__cause__ = cause
+    return failure

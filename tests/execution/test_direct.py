@@ -14,8 +14,10 @@ from execution.adding import DEVICES, Adding, expected, layered, plans
 from hypothesis import given, settings
 
 from placewright.core.graph import ComputationGraph
-from placewright.errors import InputError, RuntimeFailure
+from placewright.errors import InputError, RuntimeFailure, UnsuitableInputs
 from placewright.execution.direct import DirectRunner, split_copy, whole_copies
+from placewright.execution.inputs import cannot_compute
+from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops, whole_segment
 
 
@@ -65,6 +67,30 @@ def test_a_device_runs_one_segment_of_many_callers_at_a_time() -> None:
     assert found == [[expected(graph, 100.0 * c + x) for x in range(20)] for c in range(6)]
     assert most == [1, 1]
     assert both.is_set()
+
+
+@pytest.mark.parametrize("in_threads", [False, True])
+def test_inputs_that_do_not_suit_are_an_error_of_inputs(in_threads: bool) -> None:
+    def fail(op: int) -> None:
+        raise cannot_compute("the library", "an index is out of bounds")
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph, fail)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    runner: Any = (
+        ConcurrentRunner(model, parts, DEVICES, in_flight=1)
+        if in_threads
+        else DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1)
+    )
+    with runner, pytest.raises(UnsuitableInputs, match="an index is out of bounds"):
+        runner.run([np.float64(0)])
+
+
+@pytest.mark.parametrize("reason", ["CUDA out of memory", "Failed to allocate memory for buffer"])
+def test_a_lack_of_memory_is_not_an_error_of_inputs(reason: str) -> None:
+    error = cannot_compute("the library", reason)
+    assert not isinstance(error, InputError)
+    assert reason in str(error)
 
 
 def test_an_error_names_the_segment_and_the_next_call_is_another_one() -> None:

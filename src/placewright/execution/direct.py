@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from placewright.core.cluster import Device
 from placewright.core.processors import first_on_processors
-from placewright.errors import InputError, RuntimeFailure
+from placewright.errors import InputError, RuntimeFailure, failure_from
 from placewright.execution.members import Members
 from placewright.execution.requests import (
     Execution,
@@ -199,7 +199,7 @@ class Copy:
                     raise
                 at = self._tensors.describe(min(n - request.left, n - 1), request.number)
                 name = at if n > 1 else f"the model on '{self._device.name}'"
-                raise RuntimeFailure(f"{name} failed: {cause}") from cause
+                raise failure_from(cause, f"{name} failed: {cause}") from cause
         slot.inputs = None
         slot.tensors.clear()
         self._idle.append(slot)  # only after success: a failure leaves it in an unknown state

@@ -11,7 +11,13 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar, overload, runtime
 import numpy as np
 
 from placewright.core.source import ModelSource, Number, Port, Signature
-from placewright.errors import FieldError, InputError, UnknownNameError, UnsuitableInputs
+from placewright.errors import (
+    FieldError,
+    InputError,
+    RuntimeFailure,
+    UnknownNameError,
+    UnsuitableInputs,
+)
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.io.content import one_line
 from placewright.io.opened import shown_name
@@ -126,6 +132,10 @@ def _fixed(port: Port, dtype: np.dtype[Any], otherwise: Any) -> Any:
     )
 
 
+# Parts of libraries' messages, in lower case.
+_NO_MEMORY = ("out of memory", "failed to allocate", "bad_alloc", "bad allocation")
+
+
 def require_arrays(
     source: ModelSource, ports: Sequence[Port], known: Collection[str], library: str
 ) -> None:
@@ -144,9 +154,11 @@ def require_arrays(
         )
 
 
-def cannot_compute(library: str, error: Exception | str) -> UnsuitableInputs:
-    """The error of a run that a library gave up, because values or shapes do not suit the model."""
+def cannot_compute(library: str, error: Exception | str) -> RuntimeFailure:
+    """The error of a run that a library gave up: its inputs do not suit, or memory ran out."""
     reason = one_line(error, 300)
+    if any(words in str(error).lower() for words in _NO_MEMORY):
+        return RuntimeFailure(f"{library} has no memory left to compute the model: {reason}")
     return UnsuitableInputs(
         f"{library} cannot compute the model with these inputs: {reason}; argument `shapes` gives "
         "inputs other dimensions, argument `values` fixes what they hold"

@@ -29,7 +29,7 @@ from queue import Empty, LifoQueue, SimpleQueue
 
 from placewright.core.cluster import Device
 from placewright.core.processors import first_on_processors, require_whole_processors
-from placewright.errors import InputError, RuntimeFailure, TimedOut
+from placewright.errors import InputError, RuntimeFailure, TimedOut, failure_from
 from placewright.execution.members import Members
 from placewright.execution.requests import (
     Execution,
@@ -426,10 +426,8 @@ class ConcurrentRunner:
         try:
             self._tensors.run_segment(request, index)
         except BaseException as cause:  # a worker must never end silently
-            error = RuntimeFailure(
-                f"{self._tensors.describe(index, request.number)} failed: {cause}"
-            )
-            error.__cause__ = cause
+            name = self._tensors.describe(index, request.number)
+            error = failure_from(cause, f"{name} failed: {cause}")
             del request.running[index]
             if request.fail(error, running=True):
                 request.finished.put(request)

@@ -16,7 +16,13 @@ from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import ALL_CORES, PLAN, UNSPLIT_STREAMS, Plan, device_of
 from placewright.core.source import Port
-from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
+from placewright.errors import (
+    InfeasibleError,
+    InputError,
+    PlacewrightError,
+    RuntimeFailure,
+    failure_from,
+)
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.direct import (
     DirectRunner,
@@ -340,7 +346,7 @@ class LoadedPlan:
                     continue
                 self._require_open()
                 has_failed = True
-                failure = RuntimeFailure(f"sample {number}: {answer}")
+                failure = failure_from(answer, f"sample {number}: {answer}")
                 if not keeps_going:
                     raise failure from answer
                 yield failure
