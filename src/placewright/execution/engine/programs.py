@@ -219,12 +219,12 @@ def running_servers(
         for address, threads in addresses.items():
             host, port = _parts(address)
             if _answers(host, port):
-                if _is_here(host) and not may_answer:
+                if is_of_this_machine(address) and not may_answer:
                     raise InputError(
                         f"port {port} of {host} is taken; end the program that listens there, or "
                         f"give argument `servers` {address} if it is a server of the engine"
                     )
-            elif not _is_here(host):
+            elif not is_of_this_machine(address):
                 raise InputError(f"no server answers at {address}; start one there")
             else:
                 started.append(stack.enter_context(_server(engine, address, threads)))
@@ -292,7 +292,9 @@ def _parts(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _is_here(host: str) -> bool:
+def is_of_this_machine(address: str) -> bool:
+    """True if an address, host:port, leads back to this machine."""
+    host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True
     try:

@@ -28,6 +28,7 @@ from placewright.execution.engine.programs import (
     ENGINE,
     OWN_MEMORY,
     Programs,
+    is_of_this_machine,
     long,
     running_servers,
 )
@@ -155,10 +156,8 @@ def _served(engine: Programs, servers: Sequence[str]) -> list[_At]:
     Raises:
         FieldError: the engine finds more devices than servers, so that its numbers are of others.
     """
-    ram, hosts = memory_bytes(), [address.rpartition(":")[0] for address in servers]
-    printed: dict[str, float] = {}
-    if any(host not in _HERE for host in hosts):
-        printed = printed_devices(listed_text(engine, servers))
+    ram, are_here = memory_bytes(), [is_of_this_machine(address) for address in servers]
+    printed = {} if all(are_here) else printed_devices(listed_text(engine, servers))
     found = [name for name in printed if name.startswith("RPC")]
     if len(found) > len(servers):
         raise FieldError(
@@ -172,10 +171,10 @@ def _served(engine: Programs, servers: Sequence[str]) -> list[_At]:
             ("-dev", f"RPC{at}", "-ngl", "99"),
             f"rpc:{at}",
             f"RPC0[{address}]",
-            ram if hosts[at] in _HERE else printed.get(f"RPC{at}", ram),
-            "" if hosts[at] in _HERE else address,
+            ram if is_here else printed.get(f"RPC{at}", ram),
+            "" if is_here else address,
         )
-        for at, address in enumerate(servers)
+        for at, (address, is_here) in enumerate(zip(servers, are_here, strict=True))
     ]
 
 
