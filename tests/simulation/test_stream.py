@@ -214,6 +214,24 @@ def test_too_many_samples_for_the_memory_are_refused_and_never_chosen():
         played(problem, [0])
 
 
+def test_copies_that_pile_up_late_are_never_chosen():
+    """The second stage falls behind by a millisecond with each sample."""
+    builder = GraphBuilder()
+    builder.add_op("a", "Op")
+    tensor = builder.add_tensor(0, 100.0)
+    builder.add_op("b", "Op", inputs=[tensor])
+    devices = (Device("A", pays_transfers=False), Device("B", memory_bytes=250.0, pays_transfers=False))
+    cluster = Cluster(devices, (Link("A", "B", 0.9, np.inf, "bus"),), host="A")
+    costs = CostTable(frozen_floats(np.array([[1.0, 9.0], [9.0, 1.001]])))
+    problem = replace(
+        Problem.of_ops(builder.build(), cluster, costs),
+        objective="throughput",
+        execution_model=MaxLoad(samples_in_flight=0),
+    )
+    stream = Simulator(problem).stream(Placement.of([0, 1]))
+    assert stream.memory_peaks[1] <= 250.0
+
+
 @pytest.mark.parametrize("numbers", [{"samples": 0}, {"in_flight": 0}])
 def test_numbers_below_one_are_refused(numbers):
     with pytest.raises(InputError, match="must be >= 1, got 0"):

@@ -19,6 +19,7 @@ from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.integer_program import solve
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.subgraphs.bound import Window, Windows, bound_program, program_size
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.published.subgraph import latency_arrays
@@ -164,6 +165,37 @@ def test_a_window_grows_along_heavy_paths_and_by_dear_tensors() -> None:
         units = {window.root, *(unit for edge in window.edges for unit in edge[:2])}
         assert sum([1.0, 2.0, 3.5, 2.0][unit] for unit in units) > 4.0
         assert len(window.edges) == len(units) - 1
+
+
+def test_a_window_that_fits_in_another_order_of_addition_is_none() -> None:
+    """0.3 + 0.2 + 0.1 fits into 0.6, and 0.1 + 0.2 + 0.3 is a little more."""
+    problem = pipeline_problem(
+        [[1.0, 1.0]] * 4,
+        [(0, 1), (1, 2), (2, 3)],
+        [10.0, 10.0, 1.0, 0.0],
+        n_cpus=0,
+        sizes=[0.3, 0.2, 0.1, 0.5],
+        memory=0.6,
+        objective="latency",
+        execution_model=SUBGRAPH,
+    )
+    assert Simulator(problem).value(Placement.of([0, 0, 0, 1])) == 6.0
+    assert relaxed(problem) <= 6.0
+    found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.lower_bound <= 6.0
+    assert (found.value, found.status) == (6.0, "optimal")
+
+
+def test_a_limit_of_price_where_ops_run_at_once() -> None:
+    """Two ops of 1 s take 1 s together on a CPU, which costs 1 a second."""
+    problem = pipeline_problem(
+        [[1.0]] * 2, [], [0.0, 0.0], n_cpus=1, objective="latency", execution_model=SUBGRAPH
+    )
+    cluster = problem.cluster
+    devices = tuple(replace(device, price_per_hour=3600.0) for device in cluster.devices)
+    problem = replace(problem, cluster=replace(cluster, devices=devices), limits={"price": 1.5})
+    assert Simulator(problem).violation(Placement.of([0, 0])) is None
+    assert prove_infeasible(problem) is None
 
 
 def test_latency_ip_closes_the_gap_where_the_relaxation_is_met() -> None:

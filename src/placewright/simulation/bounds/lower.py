@@ -16,6 +16,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, frozen_floats
 from placewright.core.charges import CHARGED, Charges
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.compiled import compiled
@@ -68,6 +69,7 @@ def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
     - Cheapest units: a used processor is there at least as long as the units of its devices take,
       one after another on each stream. So the amount is at least
       sum of min over devices of (own + used x seconds / streams) + always x bound on seconds.
+      Under `subgraph` and `subgraph-ip`, whose CPUs run any number of ops at once, own alone.
     - Cheapest devices: the least, over the sets of devices that may be used, of
       sum of min own within the set + (always + sum of used of the set) x bound within the set.
     """
@@ -75,7 +77,9 @@ def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
     if not problem.allowed_by_class.any(axis=1).all():
         return (Bound(0.0, CHEAPEST_UNITS, 0.0),)
     seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
-    busy = charges.own + seconds * (charges.of_devices / problem.cluster.concurrency)
+    busy = charges.own
+    if not isinstance(problem.execution_model, Subgraph | SubgraphIP):  # whose CPUs are unlimited
+        busy = busy + seconds * (charges.of_devices / problem.cluster.concurrency)
     shortest = max(bound.value for bound in quick_bounds(timed))
     every = np.ones(problem.n_devices, dtype=np.bool_)
     value = _least_own(problem, busy, every) + charges.always * shortest

@@ -42,6 +42,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.exact.integer_program import IntegerProgram, Narrowing, Rows
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
+from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays
 
@@ -149,7 +150,8 @@ class _Builder:
     def _windows(self) -> None:
         """Forbid that a whole window is on the accelerator of its root; see the module."""
         limit = self.problem.cluster.memory_bytes[self.accelerators].max(initial=0.0)
-        for window in Windows(self.problem, self.arrays.transfer, float(limit)):
+        limit = float(limit) * (1.0 + MEMORY_ROUNDING)  # another order of addition may fit
+        for window in Windows(self.problem, self.arrays.transfer, limit):
             terms: dict[int, float] = {}
             column = int(self.placed[self.group_of[window.root], 0])
             if column >= 0:

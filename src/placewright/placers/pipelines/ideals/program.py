@@ -43,6 +43,7 @@ from placewright.placers.pipelines.ideals.load_model import (
     load_model_of,
     why_not_separable,
 )
+from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
 
@@ -195,7 +196,7 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
         receive=np.ascontiguousarray(model.receive.T),
         send=np.ascontiguousarray(model.send.T),
         standing=standing_loads(model),
-        memory=model.memory,
+        memory=model.memory * (1.0 + MEMORY_ROUNDING),  # the evaluator decides
         overlaps=model.overlaps,
         input_ptr=model.inputs.indptr,
         inputs=model.inputs.indices,
