@@ -220,7 +220,10 @@ def test_copies_that_pile_up_late_are_never_chosen():
     builder.add_op("a", "Op")
     tensor = builder.add_tensor(0, 100.0)
     builder.add_op("b", "Op", inputs=[tensor])
-    devices = (Device("A", pays_transfers=False), Device("B", memory_bytes=250.0, pays_transfers=False))
+    devices = (
+        Device("A", pays_transfers=False),
+        Device("B", memory_bytes=250.0, pays_transfers=False),
+    )
     cluster = Cluster(devices, (Link("A", "B", 0.9, np.inf, "bus"),), host="A")
     costs = CostTable(frozen_floats(np.array([[1.0, 9.0], [9.0, 1.001]])))
     problem = replace(
