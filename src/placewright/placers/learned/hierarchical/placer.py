@@ -42,9 +42,10 @@ class Hierarchical(LearningPlacer, JointSettings):
     the best placement evaluated.
 
     C, T, k, the ReLUs and the constant rate are the paper's (code: 1, 1, 1, none, and a decay by
-    0.95 every 50 steps after step 400). All else, the widths and the
-    noise included, follows TensorFlow's ``hierarchical_controller.py``. These are the departures,
-    function by function; the last two are from other files:
+    0.95 every 50 steps after step 400). All else, the widths and the noise included, follows
+    TensorFlow's ``hierarchical_controller.py``. The noise is added to a logit after the tanh, and
+    the same again where the sample is scored. These are the departures, function by function; the
+    last two are from other files:
         * ``__init__``: 40 groups for any number of devices, or as many as there are classes (code:
           20 x devices, at most 256; paper: 256, several times as slow). Initial weights are
           PyTorch's. LSTMs, grouper and output layer have biases, attention has none, and there is
@@ -69,11 +70,11 @@ class Hierarchical(LearningPlacer, JointSettings):
           on to draw groupings; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
           time, the sum of all units' times, each on its fastest device. An infeasible placement
-          is given ten of these, as is any slower one (the code: 100 s, and slower ones
-          their own time). An update without a
-          placement that teaches is skipped (the code: a step with gradient 0). The baseline starts
-          at the mean of the first rewards; the code's, at the reward of 100 s, would need dozens of
-          updates to forget;
+          is given ten of these, as is any slower one (the code: 100 s, and slower ones their own
+          time). After `feasible_only_after` updates these leave loss and baseline, and an update
+          without a placement that teaches is skipped (the code: a step with gradient 0). The
+          baseline starts at the mean of the first rewards; the code's, at the reward of 100 s,
+          would need dozens of updates to forget;
         * ``controller.py``: all units are placed, and a class that may not run on its group's
           device goes to the device where it is fastest. The code places "important" ops only,
           without those that a single device supports;
@@ -134,7 +135,8 @@ class HierarchicalMi(Hierarchical):
     group, which cuts nothing. The content of a group then changes from sample to sample or never,
     and the placer learns one device for all. This form lowers the loss by g I + (u - g) H, with the
     mutual information I of op and group and the entropy H of the use of groups
-    (`learning_scope.joint_bonus`). It changes these settings of `hierarchical`, and nothing else:
+    (`learning_scope.joint_bonus`); with that of the placer's entropy it is 1.2 I + 0.8 H + 0.1
+    H(placer). It changes these settings of `hierarchical`, and nothing else:
         * `usage_entropy_weight` u = 2 and `grouper_entropy_weight` -g = -1.2: ops use all groups,
           and each is sure of one;
         * `grouper_scale` 6 times the first weights and biases of the grouper's last layer: ops

@@ -47,8 +47,8 @@ class Hsdag(LearningPlacer, SearchSettings):
         * a pass parses once, the code until nothing merges. The code's way gives one cluster per
           connected graph if there is no dropout: scores are alike then in both directions of an
           edge. With its dropout, untrained policies give one to eight.
-    Widths, dropout and learning rate are those of ``config.py``. Numbers that only
-    `hsdag-corrected` changes are ours.
+    Widths, dropout and learning rate are those of ``config.py``, whose ``dropout_parsing`` of 0
+    drops no edge. Numbers that only `hsdag-corrected` changes are ours.
 
     A group is what coarsening makes of nodes; a cluster is groups that a pass merges. One action is
     a device for every cluster. Clusters are not drawn: they follow from the scores of edges under
