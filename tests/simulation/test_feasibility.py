@@ -330,3 +330,21 @@ def test_a_unit_whose_time_vanishes_in_rounding_has_no_instant() -> None:
     problem = chain([0, 0, 0], (60,), tensor=40, seconds=seconds, links=())
     assert math.isfinite(brute_force(problem))
     assert prove_infeasible(problem) is None
+
+
+def test_transfers_may_take_so_long_that_the_time_of_a_unit_vanishes() -> None:
+    """The input arrives after 1e8 s, so that 1e-9 s are lost in the sum."""
+    builder = GraphBuilder()
+    given = builder.add_input(40.0)
+    builder.add_op("x0", "Op", inputs=[given])
+    builder.add_tensor(0, 40.0)
+    builder.add_op("x1", "Op", inputs=[1])
+    host = Link("host", "a", 1e8), Link("a", "host")
+    problem = Problem(
+        builder.build(),
+        Cluster((Device("a", memory_bytes=60.0),), host, host="host"),
+        CostTable(frozen_floats([[1e-9], [1.0]])),
+        Grouping.identity(2),
+    )
+    assert math.isfinite(brute_force(problem))
+    assert prove_infeasible(problem) is None

@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.exact.cp_sat import CpSat, all_in_turn
+from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.exact.parts.programs import part_programs, search_parts
@@ -30,6 +30,7 @@ from placewright.placers.registry import Placer
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
+from placewright.simulation.layout import all_in_turn
 
 _FEW = 30  # of `auto`, most often too few to enumerate
 _EVALUATIONS = 20_000  # of `auto`: enough to enumerate placements, and orders in half of it

@@ -296,3 +296,21 @@ def resident_bytes(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
                 stamp[device] = weight
                 memory[device] += arrays.kept_bytes[weight]
     return memory
+
+
+def all_in_turn(problem: Problem) -> float:
+    """An upper bound on every schedule without needless waiting, in seconds."""
+    arrays = problem_arrays(problem)
+    seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
+    slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))
+    latency = float(np.max(arrays.latency, initial=0.0, where=arrays.channel >= 0))
+    hop = latency + arrays.tensor_bytes * slowest
+    if len(arrays.own_transfer):
+        hop = arrays.own_transfer
+    per_byte = arrays.cut_per_byte + arrays.layout_per_byte
+    cuts = ((arrays.cut + arrays.layout)[:, None] + per_byte[:, None] * arrays.tensor_bytes).max(0)
+    readers = np.diff(arrays.consumer_ptr)
+    overheads = float(arrays.dispatch.max() * problem.n_units + (readers * cuts).sum())
+    factor = float(arrays.factors.max(initial=1.0))
+    ways = readers + arrays.is_output  # to the readers, and home
+    return float(seconds * factor + overheads + 2.0 * (ways * hop).sum())

@@ -235,7 +235,7 @@ def test_a_program_without_a_solution_is_unknown() -> None:
     problem = packing_problem()
     found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
     assert found.status == "unknown"
-    assert "no assignment that keeps support, routes and resident bytes exists" in found.message
+    assert "no assignment that keeps routes, resident bytes and limits exists" in found.message
 
 
 def test_a_device_that_draws_much_more_leaves_the_bound_as_precise() -> None:

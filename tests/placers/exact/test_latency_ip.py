@@ -177,7 +177,7 @@ def test_a_program_without_a_solution_is_unknown() -> None:
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.status == "unknown"
-    assert "no placement that keeps memory and support exists" in solution.message
+    assert "no placement that keeps all constraints exists" in solution.message
 
 
 def test_a_cpu_whose_memory_the_program_leaves_out() -> None:

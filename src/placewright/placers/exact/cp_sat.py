@@ -47,7 +47,7 @@ from placewright.placers.search.within_limits import look_for_first
 from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
-from placewright.simulation.layout import problem_arrays
+from placewright.simulation.layout import all_in_turn
 
 _TICKS = 10**8  # per makespan of the first schedule
 _MOST_NO_BETTER = 1000  # solutions in a row without a better value
@@ -164,7 +164,7 @@ class CpSat:
         status, bound = search()
         if status == cp_model.INFEASIBLE and not has_start:
             return evaluator.solution(
-                message=found_none("assignment that keeps support, routes and resident bytes")
+                message=found_none("assignment that keeps routes, resident bytes and limits")
             )
         evaluator.offer_bound(bound, "constraint program")
         for _ in range(self.alternatives):
@@ -221,24 +221,6 @@ def _longest(problem: Problem, evaluator: Evaluator, start: Placement) -> float:
         return value
     rate = problem.charges[problem.objective].least_rate
     return min(all_in_turn(problem), value / rate if rate > 0 else math.inf)
-
-
-def all_in_turn(problem: Problem) -> float:
-    """An upper bound on every schedule without needless waiting, in seconds."""
-    arrays = problem_arrays(problem)
-    seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
-    slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))
-    latency = float(np.max(arrays.latency, initial=0.0, where=arrays.channel >= 0))
-    hop = latency + arrays.tensor_bytes * slowest
-    if len(arrays.own_transfer):
-        hop = arrays.own_transfer
-    per_byte = arrays.cut_per_byte + arrays.layout_per_byte
-    cuts = ((arrays.cut + arrays.layout)[:, None] + per_byte[:, None] * arrays.tensor_bytes).max(0)
-    readers = np.diff(arrays.consumer_ptr)
-    overheads = float(arrays.dispatch.max() * problem.n_units + (readers * cuts).sum())
-    factor = float(arrays.factors.max(initial=1.0))
-    ways = readers + arrays.is_output  # to the readers, and home
-    return float(seconds * factor + overheads + 2.0 * (ways * hop).sum())
 
 
 def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:

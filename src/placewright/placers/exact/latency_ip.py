@@ -218,7 +218,7 @@ class LatencyIp:
                 reason = failure(evaluator, device_of)
                 return evaluator.solution(message=f"the program's best is infeasible: {reason}")
         if is_exact and result.is_infeasible and best is None:
-            return evaluator.solution(message=found_none("placement that keeps memory and support"))
+            return evaluator.solution(message=found_none("placement that keeps all constraints"))
         if result.is_out_of_time:
             return evaluator.cut_short()
         return evaluator.solution()

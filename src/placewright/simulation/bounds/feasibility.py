@@ -14,12 +14,12 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
-from placewright.simulation.layout import NO_ROUTE, once_per_problem, routes
+from placewright.simulation.layout import NO_ROUTE, all_in_turn, once_per_problem, routes
 
 # Relative error of sums of bytes: another order of terms rounds otherwise, and shares of pools add
 # up to 1 within 1e-9.
 MEMORY_ROUNDING = 2e-9
-_VANISHING = 1e-12  # seconds over those of all units; adding them may change nothing
+_VANISHING = 1e-12  # seconds over those of a whole run; adding them may change nothing
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
@@ -117,12 +117,13 @@ def _working_sets(problem: Problem, *, counts: bool) -> FloatArray:
     Under `event` a unit that takes no time has no instant at which both are there.
     """
     seconds = problem.costs.seconds
-    most = np.where(np.isfinite(seconds), seconds, 0.0).max(axis=1).sum()
+    if not counts:
+        return np.zeros(seconds.shape)
     graph = problem.unit_graph
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
         np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
-    return np.where(counts & (seconds > _VANISHING * most), own[:, None], 0.0)
+    return np.where(seconds > _VANISHING * all_in_turn(problem), own[:, None], 0.0)
 
 
 def _needed(problem: Problem, working: FloatArray) -> FloatArray:
