@@ -60,6 +60,20 @@ def test_a_failure_is_that_of_its_sample_alone() -> None:
             way.run_many([[np.float64(3)]])
 
 
+def test_a_copy_that_is_closed_takes_no_samples_from_the_others() -> None:
+    """Its refusals would be faster than any answer."""
+    released = threading.Event()
+    with copies(Adding(GRAPH, lambda op: released.wait(0.01)), 2) as way:
+        way._runners[0].close()
+        answers = way.run_many([[np.float64(x)] for x in range(20)])
+        assert [float(one.outputs[0]) for one in answers] == [
+            expected(GRAPH, float(x))[0] for x in range(20)
+        ]
+        way._runners[1].close()
+        with pytest.raises(RuntimeFailure, match="closed"):
+            way.run_many([[np.float64(0)]])
+
+
 def test_who_leaves_early_closes_all_copies() -> None:
     way = copies(Adding(GRAPH), 2)
     answers = way.outcomes([np.float64(x)] for x in range(9))

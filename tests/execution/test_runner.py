@@ -245,6 +245,25 @@ def test_a_segment_that_never_returns_is_named() -> None:
         released.set()
 
 
+def test_the_limit_of_a_request_leaves_out_those_before_it() -> None:
+    graph, idle = layered([], 1), threading.Event()
+    model: Any = Adding(graph, hook=lambda op: idle.wait(0.5))
+    with time_limit(1.4):
+        runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0])]), DEVICES, in_flight=4)
+    with runner:
+        answers: list[float] = []
+
+        def call() -> None:
+            answers.append(float(runner.run([np.float64(0)]).outputs[0]))
+
+        callers = [threading.Thread(target=call) for _ in range(4)]  # the last one takes 2 s
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    assert answers == [1.0] * 4
+
+
 def test_the_first_run_of_a_segment_may_compile() -> None:
     """The limit is longer until a request has ended, and as it was from then on."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,36 @@ def test_what_was_used_longest_ago_goes_first(
     assert loads == [first, second, third]
     used(kept, second, loads)  # the second went when the third came
     assert loads == [first, second, third, second]
+    kept.clear()
+
+
+def test_a_plan_is_used_while_another_loads(tmp_path: Path) -> None:
+    write_onnx(tmp_path / "m.onnx")
+    first = split_plan(tmp_path / "m.onnx", "onnxruntime")
+    second = unsplit(first)
+    kept, used_both = KeptPlans(), threading.Event()
+    used(kept, first, [])
+    begun = threading.Event()
+
+    def slow() -> LoadedModel:
+        begun.set()
+        assert used_both.wait(60)
+        return loaded_model(second.problem, second.runtime)
+
+    def load_second() -> None:
+        with kept.using(second, slow):
+            pass
+
+    loading = threading.Thread(target=load_second)
+    loading.start()
+    assert begun.wait(60)
+    using = threading.Thread(target=used, args=(kept, first, []), daemon=True)
+    using.start()
+    using.join(20)
+    was_served = not using.is_alive()
+    used_both.set()
+    loading.join()
+    assert was_served
     kept.clear()
 
 

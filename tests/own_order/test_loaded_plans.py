@@ -111,6 +111,20 @@ def test_many_threads_get_their_own_outputs(split: Plan, kind: str) -> None:
     assert set(threading.enumerate()) <= before
 
 
+def test_a_plan_of_another_processor_serves_and_says_so(split: Plan) -> None:
+    cluster = split.problem.cluster
+    first, *others = cluster.devices
+    devices = (replace(first, fingerprint="another processor"), *others)
+    problem = replace(split.problem, cluster=replace(cluster, devices=devices))
+    changed = replace(split, problem=problem)
+    for serve in (lambda: pw.load(changed).close(), lambda: pw.run(changed, values())):
+        with pytest.warns(UserWarning, match=f"'{first.name}' has changed.*'another processor'"):
+            serve()
+    answer = pw.run(changed, values())
+    require_right(answer.values(), values(), list(answer))
+    pw.unload()
+
+
 @pytest.mark.parametrize("kind", ["split", "unsplit"])
 def test_inputs_and_outputs_by_position_and_by_name(split: Plan, kind: str) -> None:
     inputs, outputs = names_of(split)

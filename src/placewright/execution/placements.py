@@ -214,7 +214,9 @@ class CopyPerDevice:
         waiting: SimpleQueue[tuple[int, int, Sample] | None] = SimpleQueue()
         done: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
         threads = [
-            threading.Thread(target=_serve, args=(runner, waiting, done), daemon=True)
+            threading.Thread(
+                target=_serve, args=(runner, self._runners, waiting, done), daemon=True
+            )
             for runner in self._runners
         ]
         for thread in threads:
@@ -238,11 +240,14 @@ class CopyPerDevice:
 
 def _serve(
     runner: ConcurrentRunner,
+    runners: Sequence[ConcurrentRunner],
     waiting: SimpleQueue[tuple[int, int, Sample] | None],
     done: SimpleQueue[tuple[int, Outcome]],
 ) -> None:
-    """Run samples on one device until None comes."""
-    while (item := waiting.get()) is not None:
+    """Run samples on one device until None comes, or until only others can run them."""
+    while runner.is_open or not any(other.is_open for other in runners):
+        if (item := waiting.get()) is None:
+            break
         number, draw, sample = item
         try:
             result = next(iter(list(runner.outcomes([sample], iter([draw])))))

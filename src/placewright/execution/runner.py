@@ -112,6 +112,7 @@ class ConcurrentRunner:
         ]
         self._numbers, self._draws = itertools.count(), request_numbers()
         self._limit, self._is_stuck = current_limit(), False
+        self._last_end = 0.0  # of any request, on the clock of `time.monotonic`
         self._first_run_seconds = max(
             segment.first_run_seconds if isinstance(segment, CompilesAtFirstRun) else 0.0
             for segment in itertools.chain([None], *self._compiled)
@@ -301,11 +302,14 @@ class ConcurrentRunner:
         """
         begin, done = time.monotonic(), None
         while done is None:
-            left = self._limit + self._first_run_seconds - (time.monotonic() - begin)
+            # A request may wait for those before it, so that the limit starts again with each end.
+            since = max(begin, self._last_end)
+            left = self._limit + self._first_run_seconds - (time.monotonic() - since)
             try:
                 done = finished.get(timeout=min(_CHECK_SECONDS, max(left, 0.0)))
             except Empty:
                 self._require_progress(finished, is_over=left <= 0.0)
+        self._last_end = time.monotonic()
         self._under_way.pop(done.number, None)
         if self._changes_callers is not None and not self._under_way:
             self._changes_callers.restore_caller()

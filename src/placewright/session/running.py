@@ -199,6 +199,23 @@ def require_one_shape(plan: Plan) -> None:
         )
 
 
+def changed_device(problem: Problem, runtime: str | None) -> str | None:
+    """The first device that differs from the one on which the costs were measured, or None.
+
+    Raises:
+        UnknownNameError: a device is not there.
+    """
+    chosen = runtime_named(runtime or default_runtime(problem))
+    for device in Members.of(problem.cluster.devices).devices:
+        found = chosen.completed(device).fingerprint
+        if found != device.fingerprint:
+            return (
+                f"device '{device.name}' has changed: the plan was measured on "
+                f"'{device.fingerprint}', here it is '{found}'; place again"
+            )
+    return None
+
+
 def check_devices(problem: Problem, runtime: str | None) -> None:
     """Refuse devices that differ from those on which the costs were measured.
 
@@ -206,14 +223,8 @@ def check_devices(problem: Problem, runtime: str | None) -> None:
         UnknownNameError: a device is not there.
         StalePlanError: a device has changed; the message names both.
     """
-    chosen = runtime_named(runtime or default_runtime(problem))
-    for device in Members.of(problem.cluster.devices).devices:
-        found = chosen.completed(device).fingerprint
-        if found != device.fingerprint:
-            raise StalePlanError(
-                f"device '{device.name}' has changed: the plan was measured on "
-                f"'{device.fingerprint}', here it is '{found}'; place again"
-            )
+    if text := changed_device(problem, runtime):
+        raise StalePlanError(text)
 
 
 def require_executable(plan: Plan, runs: int = ROUNDS) -> None:

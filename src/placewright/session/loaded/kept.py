@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from placewright.core.plan import Plan
 from placewright.core.quantities import parse_bytes
@@ -40,6 +40,7 @@ class KeptPlans:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._plans: dict[_Key, LoadedPlan] = {}  # the one used last stands last
+        self._loading: WeakValueDictionary[_Key, threading.Lock] = WeakValueDictionary()
         self._hashes: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
         self._numbers: dict[str, Iterator[int]] = {}  # of the calls of each plan, by its hash
 
@@ -56,8 +57,9 @@ class KeptPlans:
         with ExitStack() as closing, ExitStack() as held:
             with self._lock:
                 key = (self._hash(plan), _stamp(plan.problem.source))
-                loaded = self._loaded(key, plan, load)
-                held.enter_context(loaded.in_use())
+                turn = self._loading.setdefault(key, threading.Lock())
+            with turn:  # other plans are used meanwhile
+                loaded = self._loaded(key, plan, load, held)
             closing.callback(self._close_unless_kept, loaded)
             try:
                 yield loaded
@@ -92,24 +94,31 @@ class KeptPlans:
         if not is_needed:
             loaded.close()
 
-    def _loaded(self, key: _Key, plan: Plan, load: Callable[[], LoadedModel]) -> LoadedPlan:
-        """The loaded plan, which stays for the next call if it is among those kept."""
-        known = self._plans.pop(key, None)
-        if known is not None:
-            self._plans[key] = known
-            return known
-        for other in [other for other in self._plans if other[0] == key[0]]:
-            self._close_unless_kept(self._plans.pop(other))  # its model has changed
+    def _loaded(
+        self, key: _Key, plan: Plan, load: Callable[[], LoadedModel], held: ExitStack
+    ) -> LoadedPlan:
+        """The loaded plan, held; it stays for the next call if it is among those kept."""
+        with self._lock:
+            known = self._plans.pop(key, None)
+            if known is not None:
+                self._plans[key] = known
+                held.enter_context(known.in_use())
+                return known
+            for other in [other for other in self._plans if other[0] == key[0]]:
+                self._close_unless_kept(self._plans.pop(other))  # its model has changed
         model = load()
-        if plan.problem.objective == "training":
-            return LoadedPlan(plan, model)  # each call does the first step
-        with self.counting(plan):
-            loaded = LoadedPlan(plan, model)
-        changes = isinstance(model, KeepsState) and model.keeps_state
-        if changes or loaded.weight > _limit():
-            return loaded
-        self._plans[key] = loaded
-        self._shrink()
+        if plan.problem.objective == "training":  # each call does the first step
+            loaded, stays = LoadedPlan(plan, model), False
+        else:
+            with self.counting(plan):
+                loaded = LoadedPlan(plan, model)
+            changes = isinstance(model, KeepsState) and model.keeps_state
+            stays = not changes and loaded.weight <= _limit()
+        with self._lock:
+            held.enter_context(loaded.in_use())
+            if stays:
+                self._plans[key] = loaded
+                self._shrink()
         return loaded
 
     def _shrink(self) -> None:

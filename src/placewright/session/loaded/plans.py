@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -52,7 +53,7 @@ from placewright.session.contenders import (
     whole_processor,
     why_default_is_not_comparable,
 )
-from placewright.session.running import limited
+from placewright.session.running import changed_device, limited
 from placewright.session.streams import LEAST_SAMPLES, contender_to_run, require_streamable
 from placewright.simulation.model import Simulator
 
@@ -128,6 +129,9 @@ class LoadedPlan:
     ) -> None:
         if in_flight is not None and in_flight < 1:
             raise InputError(f"in-flight must be >= 1, got {in_flight}")
+        # A plan serves on other machines, too: outputs are right, but it may not be the fastest.
+        if text := changed_device(plan.problem, plan.runtime):
+            warnings.warn(text, stacklevel=3)
         self.plan = plan
         self._dtypes = model.input_dtypes()
         ports = model.signature
