@@ -284,6 +284,26 @@ def test_buffers_stay_if_the_plain_call_fails() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1])
+def test_a_parameter_that_the_model_changes_is_state(seed: int | None) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = nn.Parameter(torch.zeros(2), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1.0)
+            return x * self.count
+
+    module = Counting()
+    counting = Decoding(module, (torch.ones(2),), {}, lambda: lambda *_: _[0])
+    writes = module.count._version
+    with pw.load(plan_on_cores(counting, seed)) as step:
+        assert [float(step(torch.ones(2))[0]) for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert not module.count.any()
+    assert module.count._version == writes
+
+
+@pytest.mark.parametrize("seed", [None, 1])
 def test_a_stream_goes_on_from_the_state_of_the_calls(seed: int | None) -> None:
     class Summing(nn.Module):
         def forward(self, x: torch.Tensor, held: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -210,7 +210,20 @@ def normalised() -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (2, 3)), *layers, nn.Flatten(), nn.Linear(12, 4))
 
 
-@pytest.mark.parametrize("body", [frozen, normalised, Regularised, Recurrent])
+class Counted(nn.Module):
+    """It counts its calls in a parameter that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.calls = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1.0)
+        return self.layer(x) + self.calls * torch.arange(4.0)
+
+
+@pytest.mark.parametrize("body", [frozen, normalised, Regularised, Recurrent, Counted])
 @pytest.mark.parametrize("is_whole_off", [False, True])
 def test_a_step_has_the_modes_of_the_module(
     body: Callable[[], nn.Module], is_whole_off: bool

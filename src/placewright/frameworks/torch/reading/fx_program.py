@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -121,13 +121,16 @@ def inference_program(
     if len(values) != len(inputs):
         values = [_example_of(node.meta["val"]) for node in inputs]
     staying = {at: torch.zeros_like(values[at]) for _, at in pairs}
-    updates = _changed_buffers(program) | {
-        interface.inputs[at]: interface.outputs[output] for output, at in pairs
-    }
+    changed = _changed_state(program)
+    parameters = program.graph_signature.inputs_to_parameters
+    plain = plain_call(
+        program if original is None else original,
+        {parameters[name] for name in changed if name in parameters},
+    )
+    updates = changed | {interface.inputs[at]: interface.outputs[output] for output, at in pairs}
     given = interface.without(pairs)
     updates, given_outputs = with_copies(program.graph, updates, given.outputs)
     kept = {interface.inputs[at]: value for at, value in staying.items()}
-    plain = plain_call(program if original is None else original)
     n_outputs, returned = len(interface.outputs), {output for output, _ in pairs}
     shown = [at for at in range(n_outputs) if at not in returned]
 
@@ -155,16 +158,17 @@ def inference_program(
     )
 
 
-def _changed_buffers(program: ExportedProgram) -> dict[str, str]:
-    """Placeholder of each buffer that a model changes -> node that holds its new value."""
+def _changed_state(program: ExportedProgram) -> dict[str, str]:
+    """Placeholder of each buffer or parameter that a model changes -> node of its new value."""
     from torch.export.graph_signature import OutputKind
 
     signature = program.graph_signature
-    placeholder = {target: name for name, target in signature.inputs_to_buffers.items()}
+    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    placeholder = {target: name for name, target in held.items()}
     return {
         placeholder[str(spec.target)]: str(spec.arg.name)
         for spec in signature.output_specs
-        if spec.kind == OutputKind.BUFFER_MUTATION
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
     }
 
 
@@ -334,11 +338,16 @@ def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> 
     ]
 
 
-def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+def plain_call(
+    program: ExportedProgram, changed: Collection[str] = ()
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """A function that runs a program as PyTorch itself does: values in, outputs out.
 
     State that the program changes stays as it is. Random operators draw other numbers in each
     call, while the user's generator stays as it is.
+
+    Args:
+        changed: names of the parameters that the program changes.
     """
     import torch
 
@@ -354,8 +363,10 @@ def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], l
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         module = made()
-        # The user's own buffers are not even written to: their count of writes shows changes.
-        own = {name: value.detach().clone() for name, value in module.named_buffers()}
+        # The user's own state is not even written to: its count of writes shows changes.
+        parameters = [row for row in module.named_parameters() if row[0] in changed]
+        held = [*parameters, *module.named_buffers()]
+        own = {name: value.detach().clone() for name, value in held}
         with nullcontext() if draws is None else draws.entered(), torch.no_grad():
             return called(
                 program,

@@ -52,9 +52,11 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
     if sum(value.numel() * value.element_size() for value in held) > _MOST_BYTES:
         return None
     before = [
-        (part, name, value, None if value is None else value.detach().clone())
+        (rows, name, value, None if value is None else value.detach().clone())
         for part in model.modules()
-        for name, value in part._buffers.items()
+        for rows in (part._buffers, part._parameters)
+        for name, value in rows.items()
+        if value is None or not value.requires_grad
     ]
     try:
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -72,9 +74,9 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
     except Exception:  # the module's own code; tracing reports what does not run
         return None
     finally:
-        for part, name, value, kept in before:
-            part._buffers[name] = value
-            if value is not None and kept is not None:
+        for rows, name, value, kept in before:
+            rows[name] = value
+            if value is not None and kept is not None and not torch.equal(value, kept):
                 with torch.no_grad():
                     value.copy_(kept)
 

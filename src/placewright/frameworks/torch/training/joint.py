@@ -58,14 +58,15 @@ def joint_graph(
     constants = {n: values[n] for n in names if n not in read.state and n not in read.inputs}
     trainable = _trainable(exported, stands_for)
     module = exported.graph_module
-    position = list(exported.graph_signature.user_outputs).index(read.outputs[0])
+    signature = exported.graph_signature
+    position = list(signature.user_outputs).index(read.outputs[0])
+    n_changed = len(signature.buffers_to_mutate) + len(signature.parameters_to_mutate)
 
     def forward(*arguments: Any) -> Any:
         of_name = dict(zip(remaining, arguments, strict=True)) | constants
         with torch.fx.traceback.preserve_node_meta():
             results = torch.fx.Interpreter(module).run(*[of_name[stands_for[n]] for n in names])
-        outputs = results[len(exported.graph_signature.buffers_to_mutate) :]
-        return (outputs[position],)
+        return (results[n_changed + position],)
 
     fakes = [values[name].detach().requires_grad_(name in trainable) for name in remaining]
     graph, mutated = _traced(forward, fakes, module)
