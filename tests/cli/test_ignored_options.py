@@ -75,6 +75,15 @@ def test_a_folder_that_lets_nobody_write(
     assert "'plan.json' cannot be written: its folder lets you write no files" in told
 
 
+def test_a_report_of_benchmarks_is_a_page(tmp_path: Path, cli: InProcess) -> None:
+    """It is written at the end, and would replace the rows of `--results`."""
+    rows = tmp_path / "rows.json"
+    rows.write_text("[]")
+    words = ("bench", "--report", "rows.json", "suite", "--results", "rows.json")
+    assert "whose name ends in .html" in the_line(cli(*words, cwd=tmp_path), 2)
+    assert rows.read_text() == "[]"
+
+
 def test_a_dash_is_no_file(tmp_path: Path, cli: InProcess) -> None:
     assert "'-' names no file" in the_line(cli("place", "m.onnx", "-o", "-", cwd=tmp_path), 2)
     assert list(tmp_path.iterdir()) == []

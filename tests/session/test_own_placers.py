@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import networkx
@@ -51,3 +52,16 @@ def test_a_fault_is_named(fault: str, error: type[Exception], message: str) -> N
     problem = pw.Problem.from_costs(chain, [[1.0, 2.0], [2.0, 1.0]], (0.0, 1e9))
     with pytest.raises(error, match=message):
         pw.place(problem, placer=Faulty(fault), evaluations=20)
+
+
+@dataclass
+class Mistyped(Faulty):
+    fault: str = "key"
+
+
+def test_a_fault_in_a_comparison_is_named() -> None:
+    chain = networkx.DiGraph([("a", "b", {"bytes": 8})])
+    problem = pw.Problem.from_costs(chain, [[1.0, 2.0], [2.0, 1.0]], (0.0, 1e9))
+    message = r"placer 'faulty' raised KeyError.*\(test_own_placers.py, line \d+\)"
+    with pytest.raises(InputError, match=message):
+        pw.compare(problem, placers=["heft", f"{__name__}:{Mistyped.__name__}"], evaluations=20)

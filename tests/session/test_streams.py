@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import placewright as pw
 from placewright.core.execution_models import MaxLoad, Placeto
 from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
@@ -118,6 +120,21 @@ def test_a_plan_that_is_not_measured_keeps_its_latency_limit() -> None:
     assert "at most 2 samples in flight" in plan_lines(plan, "m")
     with pytest.raises(InfeasibleError, match="a sample alone takes 8 s by the simulator"):
         placed(problem, 7.0)
+
+
+def test_a_quick_plan_keeps_its_latency_limit() -> None:
+    """The probe measures contenders, not the number of samples in flight."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    words: dict[str, Any] = {
+        "example_inputs": torch.ones(8, 64), "objective": "throughput", "devices": "cpu:0,cpu:1",
+        "placer": "round-robin", "quick": True, "calibrate": False,
+    }  # fmt: skip
+    first = pw.place(model, **words)
+    alone = Simulator(first.problem).stream(first.placement, samples=9, in_flight=1)
+    limit = 1.02 * float(alone.latencies.max())
+    plan = pw.place(model, latency_limit=limit, **words)
+    assert plan.in_flight is not None
+    assert plan.in_flight == within_latency(Simulator(plan.problem), plan.placement, limit)
 
 
 def test_a_latency_limit_without_a_stream_is_refused_before_the_search() -> None:

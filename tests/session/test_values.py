@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import placewright as pw
-from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNameError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -153,3 +153,13 @@ def test_a_value_for_nothing_is_refused(tmp_path: Path) -> None:
     name = branched(tmp_path / "branched.onnx")
     with pytest.raises(UnknownNameError, match=r"unknown model input 'r'; .*available: x, rate"):
         pw.read(name, runtime="onnxruntime", values={"r": 1})
+
+
+def test_a_model_that_was_read_is_not_read_in_another_way(tmp_path: Path) -> None:
+    model = pw.read(scaled(tmp_path / "m.onnx"), runtime="onnxruntime")
+    for words, told in (
+        ({"shapes": {"x": (2, 4)}}, "shapes: says how a model is read, but 'the model' was read"),
+        ({"objective": "training"}, "training: 'the model' was read for inference"),
+    ):
+        with pytest.raises(FieldError, match=told):
+            pw.place(model, devices="cpu:0", quick=True, evaluations=1, **words)  # type: ignore[arg-type]

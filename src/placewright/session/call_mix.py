@@ -23,7 +23,7 @@ from placewright.core.quantities import value_text
 from placewright.core.source import Call, calls_of, calls_option
 from placewright.errors import FieldError, InfeasibleError, InputError, MismatchError
 from placewright.execution.comparing import compare_outputs
-from placewright.execution.inputs import GivenInputs, flattened, given_inputs
+from placewright.execution.inputs import GivenInputs, flattened, given_inputs, with_values
 from placewright.execution.placements import LoadsBeside
 from placewright.execution.requests import numbered, request_numbers
 from placewright.execution.runtime import HostArray, LoadedModel
@@ -355,11 +355,14 @@ def models_of_calls(plan: Plan) -> list[tuple[Plan, LoadedModel]]:
     assert framework is not None
     first = loaded_model(problem, plan.runtime)
     made = [(plan, first)]
+    values = {} if source.signature is None else source.signature.values
     for call in calls_of(source)[1:]:
         shapes = {**source.shapes, **call.shapes}
         options = {**source.options, "open_dimensions": "yes"}
         asked = replace(source, shapes=shapes, options=options)
         graph, found = framework.again(asked, finder(framework))
+        if found.signature is not None:  # reading again forgets which values are fixed
+            found = replace(found, signature=with_values(found.signature, values))
         _require_same_ops(problem.graph, graph, call)
         plan_of_call = replace(plan, problem=replace(problem, graph=graph, source=found))
         made.append((plan_of_call, runtime.load_beside(found, graph, first)))
@@ -452,11 +455,12 @@ class LoadedCalls:
         if isinstance(flat, Mapping):
             found = {name: np.shape(flat[name]) for name in names if name in flat}
         else:
-            found = dict(zip(names, map(np.shape, flat), strict=False))
-        if len(found) < len(names):
+            given = first.open_inputs if len(flat) == len(first.open_inputs) else names
+            found = dict(zip(given, map(np.shape, flat), strict=False))
+        if not found.keys() >= set(first.open_inputs):
             return first  # its check names the missing input
         for loaded in self._loaded:
-            if all(found[port.name] == port.shape for port in loaded.inputs):
+            if all(found.get(port.name, port.shape) == port.shape for port in loaded.inputs):
                 return loaded
         known = " or ".join(_text({port.name: port.shape for port in row}) for row in self.inputs)
         raise InputError(

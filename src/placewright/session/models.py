@@ -17,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from placewright.core.graph import ComputationGraph
+from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
 from placewright.core.problem import Objective, Problem
@@ -69,7 +69,7 @@ from placewright.frameworks.runtimes import (
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing, shown_name
 from placewright.profiling.units import light_ops_joined
-from placewright.session.request import Request
+from placewright.session.request import OF_TRAINING, Request
 
 _LOG = logging.getLogger(__name__)
 
@@ -354,7 +354,15 @@ class ModelOfRequest:
         """
         found, values = self._read(), self.request.values
         if found.problem is not None:
-            self._refuse_reading()
+            self._refuse_reading("carries its problem")
+        elif not self._is_read_here:
+            self._refuse_reading("was read before")
+            if self.request.objective == "training" and BACKWARD not in found.graph.op_phases:
+                raise FieldError(
+                    "objective",
+                    f"training: '{self.request.name}' was read for inference and has no backward "
+                    "operators; read it for training, or give the model itself",
+                )
         if not values:
             return found
         signature = None if found.source is None else found.source.signature
@@ -363,14 +371,19 @@ class ModelOfRequest:
         source = replace(found.source, signature=with_values(signature, values))
         return Model(found.graph, source)
 
-    def _refuse_reading(self) -> None:
-        """Refuse fields that say how a model is read, since the model carries its problem."""
-        for name in ("shapes", "state", "weights"):
-            if getattr(self.request, name):
+    @property
+    def _is_read_here(self) -> bool:
+        """False for a `Model` and for the file of a graph, which were read before."""
+        given = self.request.model
+        return isinstance(given, str) and Path(given).suffix != ".json"
+
+    def _refuse_reading(self, why: str) -> None:
+        """Refuse fields that say how a model is read; `why` nothing is read."""
+        usual = Request.__dataclass_fields__
+        for name in ("shapes", "state", "weights", *OF_TRAINING):
+            if getattr(self.request, name) not in (usual[name].default, {}, ()):
                 raise FieldError(
-                    name,
-                    f"says how a model is read, but '{self.request.name}' carries its problem; "
-                    "leave it out",
+                    name, f"says how a model is read, but '{self.request.name}' {why}; leave it out"
                 )
 
     def _read(self) -> Model:

@@ -39,7 +39,7 @@ PROFILED = (
     "precision", "prompt", "generate", "context", "kv", "micro_batch", "sequences",
     "granularity", "limits",
 )  # fmt: skip
-_OF_TRAINING = ("optimizer", "colocate_backward", "dropout")
+OF_TRAINING = ("optimizer", "colocate_backward", "dropout")
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
 COMPARED = (*PROFILED, "budget", "evaluations", "core_seconds", "evaluator", *SPREAD)
@@ -389,7 +389,7 @@ class Request:
         """
         from placewright.core.execution_models import MaxLoad
 
-        for name in _OF_TRAINING:
+        for name in OF_TRAINING:
             usual = type(self).__dataclass_fields__[name].default
             if self.objective != "training" and getattr(self, name) != usual:
                 raise FieldError(name, "is of a training step; give objective training, too")

@@ -102,6 +102,24 @@ def test_tokens_of_a_prompt_and_fifty_steps_are_the_unsplit_model_s(
                 step.reset()
 
 
+def test_a_fixed_value_is_that_of_every_call() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+            return x * by
+
+    plan = pw.place(
+        Scaled(),
+        example_inputs=(torch.ones(3, 4), torch.ones(1)),
+        values={"by": (5.0,)},
+        calls=[(1, {}), (9, {"x": (1, 4)})],
+        devices="cpu:0",
+        **QUICK,
+    )
+    with pw.load(plan) as model:
+        for rows in (3, 1):
+            assert float(model(x=torch.ones(rows, 4))[0, 0]) == 5.0
+
+
 def test_attention_reads_as_much_of_the_cache_as_a_call_reaches() -> None:
     """Buckets of 16 and 64 positions over one cache of 64; tokens are the unsplit model's."""
     buckets, count = (16, 64), 55

@@ -54,7 +54,7 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
     before = [
         (rows, name, value, None if value is None else value.detach().clone())
         for part in model.modules()
-        for rows in (part._buffers, part._parameters)
+        for rows in _rows_of(part)
         for name, value in rows.items()
         if value is None or not value.requires_grad
     ]
@@ -79,6 +79,11 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
             if value is not None and kept is not None and not torch.equal(value, kept):
                 with torch.no_grad():
                     value.copy_(kept)
+
+
+def _rows_of(part: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    """Name -> tensor of the buffers and of the parameters that a part itself holds."""
+    return part._buffers, part._parameters
 
 
 def _first(outputs: Any) -> Any:
