@@ -90,3 +90,11 @@ def test_rates_of_another_card_are_kept_apart() -> None:
     kept = kept_engine_cluster()
     assert kept is not None
     assert formats(kept) == {"f16", "q8_0"}
+
+
+@pytest.mark.usefixtures("_no_probes")
+def test_rates_of_fewer_cores_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two virtual machines on one kind of processor may share a home folder."""
+    assert formats(profiled("A card (81079 MiB, 80552 MiB free)", "f16")) == {"f16"}
+    monkeypatch.setattr("placewright.execution.processor.usable_cores", lambda: (0,))
+    assert kept_engine_cluster() is None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import platform
 from dataclasses import replace
-from pathlib import Path
 
 from placewright.core.cluster import Cluster
 from placewright.errors import InputError
+from placewright.execution.processor import processor_text
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.profiling.store import CostStore
 
@@ -16,7 +15,7 @@ _KEY = "token rates of random weights"  # of the store
 
 
 def keep_engine_cluster(cluster: Cluster, how: str) -> Cluster:
-    """Keep the measured devices of an engine, by processor, engine, options and cards.
+    """Keep the measured devices of an engine, by processor and cores, engine, options and cards.
 
     Args:
         cluster: of devices with measured rates.
@@ -26,14 +25,14 @@ def keep_engine_cluster(cluster: Cluster, how: str) -> Cluster:
         The devices with the formats that were measured before, too.
     """
     store, names = CostStore(), ",".join(cluster.device_names)
-    key = f"{_KEY} {processor()} {how} {names}"
+    key = f"{_KEY} {processor_text()} {how} {names}"
 
     def merged(before: str | None) -> str:
         new = cluster if before is None else _with_formats(cluster, _stored(before))
         return json.dumps(cluster_data(new))
 
     kept = _stored(store.change_fact(key, merged))
-    store.put_fact(f"{_KEY} {processor()}", key)
+    store.put_fact(f"{_KEY} {processor_text()}", key)
     return kept
 
 
@@ -53,7 +52,7 @@ def _with_formats(cluster: Cluster, before: Cluster) -> Cluster:
 def kept_engine_cluster() -> Cluster | None:
     """The devices that an engine measured last on this processor; None without any."""
     store = CostStore()
-    key = store.fact(f"{_KEY} {processor()}")
+    key = store.fact(f"{_KEY} {processor_text()}")
     kept = None if key is None else store.fact(key)
     return None if kept is None else _stored(kept)
 
@@ -63,13 +62,3 @@ def _stored(text: str) -> Cluster:
         return cluster_of(ClusterDocument.model_validate(json.loads(text)))
     except ValueError as error:
         raise InputError(f"the kept measurement of an engine is damaged: {error}") from None
-
-
-def processor() -> str:
-    """Name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    found = next((line for line in lines if line.startswith("model name")), "")
-    return found.partition(":")[2].strip() or platform.processor() or platform.machine()
