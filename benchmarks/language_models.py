@@ -43,11 +43,11 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.execution.engine.probe import Probe, probe_numbers, probe_tensors
 from placewright.execution.engine.programs import Programs, engine_at, running_servers
+from placewright.execution.processor import processor_text
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.io.written import write_text
 from placewright.session.language.engine_profile import profile_engine
 from placewright.session.language.engine_run import run_on_engine
-from placewright.session.language.kept_rates import processor
 from placewright.session.language.run_search import layer_runs, why_inexpressible
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
@@ -225,7 +225,7 @@ class Campaign:
                     formats, self._engine, **({} if self._has_cards else where)
                 )
             self._document |= {
-                "machine": processor(),
+                "machine": processor_text(),
                 "version": f"{version('placewright')}, llama.cpp {self._engine.version}",
                 "date": datetime.now(UTC).date().isoformat(),
                 key: cluster_data(cluster),

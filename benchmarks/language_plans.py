@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.command import Results, run, write_results
+from placewright.execution.processor import processor_text
 from placewright.files.plan_file import read_plan
-from placewright.session.language.kept_rates import processor
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "language"
 SMALL = {  # of a published dense model with tied embeddings
@@ -142,7 +142,7 @@ def planning(name: str, folder: Path) -> dict[str, Any]:
 def main(results: Results = Path("docs/results/language-plans.json")) -> None:
     """Read and plan, and write the rows."""
     document = {
-        "machine": processor(),
+        "machine": processor_text(),
         "version": f"{version('placewright')}, transformers {version('transformers')}",
         "date": datetime.now(UTC).date().isoformat(),
         "readings": [in_own_folder(reading, name) for name in CONFIGURATIONS],

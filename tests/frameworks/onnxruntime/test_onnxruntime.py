@@ -584,3 +584,21 @@ def test_additions_go_with_the_kernel_that_they_serve(tmp_path: Path) -> None:
     assert kernels.grouping.group_of.tolist() == [0, 0, 1, 2]
     seconds = kernels.seconds({node.name: 10.0 for node in executed})
     np.testing.assert_allclose(seconds, [21e-6, 10.5e-6, 21e-6, 21e-6])
+
+
+def test_bfloat16_in_the_memory_of_a_gpu_is_not_read_by_its_address(tmp_path: Path) -> None:
+    """No GPU is here: the value says that it lies in the memory of one."""
+
+    class OnGpu:
+        def device_name(self) -> str:
+            return "cuda"
+
+        def data_type(self) -> str:
+            return "tensor(bfloat16)"
+
+    node = helper.make_node("Relu", ["x"], ["y"])
+    floats = TensorProto.FLOAT
+    path = saved(tmp_path / "m.onnx", [node], [("x", floats, [1])], [("y", floats, [1])], {})
+    graph, source = read_onnx(path)
+    with pytest.raises(RuntimeFailure, match="bfloat16 values in the memory of cuda"):
+        OnnxRuntime().load(source, graph).to_host(OnGpu())

@@ -326,10 +326,19 @@ class OnnxModel:
         return values.ortvalue_from_numpy(array)
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
-        """Copy a value to an array; bfloat16 becomes float32."""
+        """Copy a value to an array; bfloat16 becomes float32.
+
+        Raises:
+            RuntimeFailure: the value is bfloat16 in the memory of an accelerator.
+        """
         if tensor.data_type() == "tensor(bfloat16)":
             import ctypes
 
+            if (memory := tensor.device_name()) != "cpu":  # its address is none of this process
+                raise RuntimeFailure(
+                    f"ONNX Runtime cannot hand over bfloat16 values in the memory of {memory}; let "
+                    "the model cast its outputs to float32"
+                )
             size = 2 * math.prod(tensor.shape())
             halves = np.frombuffer(ctypes.string_at(tensor.data_ptr(), size), dtype=np.uint16)
             widened = (halves.astype(np.uint32) << 16).view(np.float32)
@@ -473,7 +482,9 @@ class OnnxInstance:
         """
         for index, (name, value) in enumerate(zip(self._segment.inputs, inputs, strict=True)):
             is_new = value is not self._bound[index]
-            if is_new or value.device_name() != self._memory[0]:
+            # A value of another memory is copied as it is bound, and two GPUs have the same name.
+            is_copied = value.device_name() != "cpu" or self._memory[0] != "cpu"
+            if is_new or is_copied:
                 self._binding.bind_ortvalue_input(name, value)
                 self._bound[index] = value
         if not self._is_static:
