@@ -191,6 +191,20 @@ def test_two_comparisons_into_one_file_lose_no_runs(problem: Problem, tmp_path: 
     assert again.bound == (0.5, "a proof")
 
 
+def test_a_file_with_a_placer_of_somebody_else_goes_on(problem: Problem, tmp_path: Path) -> None:
+    path, budget = tmp_path / "c.json", Budget(evaluations=20)
+    comparison.compare(problem, ["random"], 1, budget, results_path=path)
+    written = json.loads(path.read_text())
+    written["runs"].append(written["runs"][0] | {"placer": "their.package:Placer"})
+    written["settings"]["their.package:Placer"] = {"rate": 0.5}
+    path.write_text(json.dumps(written))
+    comparison.compare(problem, ["heft"], 1, budget, results_path=path)
+    again = json.loads(path.read_text())
+    assert {run["placer"] for run in again["runs"]} == {"random", "heft", "their.package:Placer"}
+    assert again["settings"]["their.package:Placer"] == {"rate": 0.5}
+    assert set(again["settings"]) == {"random", "heft", "their.package:Placer"}
+
+
 def test_another_problem_is_not_overwritten(problem: Problem, tmp_path: Path) -> None:
     """Both comparisons began before there was a file."""
     path, budget = tmp_path / "c.json", Budget(evaluations=5)

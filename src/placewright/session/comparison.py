@@ -68,6 +68,7 @@ class ComparisonFile:
     ) -> None:
         self.runs: dict[tuple[str, int], Run] = {}
         self.bound: tuple[float, str] | None = None
+        self._settings: dict[str, Any] = {}  # in the file, also of placers that are not here
         self._path = None if path is None else Path(path)
         self._unit = problem.value_unit
         self._key = {
@@ -94,6 +95,9 @@ class ComparisonFile:
                 f"'{path}' holds results of another problem or budget, or of another "
                 "evaluator; give another file"
             )
+        if not isinstance(settings := document.get("settings", {}), dict):
+            raise FileFormatError(f"results '{path}' are damaged: settings are no object")
+        self._settings |= settings
         return _content(path, document)
 
     def add(self, run: Run) -> None:
@@ -124,7 +128,10 @@ class ComparisonFile:
             self._unit,
             runs,
             min(run.value for run in self.runs.values()),
-            settings_by_placer(run.placer for run in runs),
+            {
+                name: self._settings.get(name) or settings_by_placer([name])[name]
+                for name in dict.fromkeys(run.placer for run in runs)
+            },
             bound,
             method,
         )
