@@ -99,6 +99,18 @@ def test_wrong_inputs_name_the_sample(tmp_path: Path) -> None:
         list(pw.stream(split_plan(path, runtime), [good[0], unknown]))
 
 
+def test_outputs_before_a_wrong_sample_come_first(tmp_path: Path) -> None:
+    file, runtime = ONE_OF_EACH[0]
+    path = tmp_path / file
+    WRITERS[file](path)
+    good = samples(3)
+    bad = {**good[2], INPUTS[0]: np.zeros((1, 1), np.float32)}
+    found = []
+    with pytest.raises(InputError, match="sample 2: "):
+        found.extend(pw.stream(split_plan(path, runtime), [*good[:2], bad, good[2]], in_flight=4))
+    assert len(found) == 2
+
+
 def test_a_number_in_flight_below_one_is_refused(tmp_path: Path) -> None:
     file, runtime = ONE_OF_EACH[0]
     path = tmp_path / file

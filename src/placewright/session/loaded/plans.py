@@ -245,7 +245,8 @@ class LoadedPlan:
             Results of each sample, as a call returns them.
 
         Raises:
-            InputError: a sample's inputs are wrong; the message names the sample and the input.
+            InputError: a sample's inputs are wrong; the message names the sample and the input. The
+                results before it come first.
             RuntimeFailure: a sample failed; the message names it and its segment.
         """
         require_stream(self.plan, in_flight, errors)
@@ -336,8 +337,8 @@ class LoadedPlan:
     ) -> Generator[Any, None, None]:
         server, model = self._taken_server(in_flight)
         tensors: deque[bool] = deque()  # for each sample under way: it came as tensors
-        has_failed = False
-        checked = self._checked(model, samples, tensors)
+        has_failed, wrong = False, list[PlacewrightError]()
+        checked = self._checked(model, samples, tensors, wrong)
         if in_flight != 1:
             # The caller may fill the same arrays again while a sample is still under way.
             # In the order that every runtime takes, so that none copies them once more.
@@ -354,23 +355,30 @@ class LoadedPlan:
                 if not keeps_going:
                     raise failure from answer
                 yield failure
+            server.is_whole = not has_failed  # a failure may have ended some of its workers
+            if wrong:
+                raise wrong[0]
         except RuntimeFailure:
             self._require_open()  # its message is clearer
             raise
-        else:
-            server.is_whole = not has_failed  # a failure may have ended some of its workers
         finally:
             self._given_back(server, in_flight)
 
     def _checked(
-        self, model: LoadedModel, samples: Iterable[GivenInputs], tensors: deque[bool]
+        self,
+        model: LoadedModel,
+        samples: Iterable[GivenInputs],
+        tensors: deque[bool],
+        wrong: list[PlacewrightError],
     ) -> Iterator[list[HostArray]]:
+        """Values of samples up to a wrong one, whose error is noted for after those before it."""
         for number, given in enumerate(samples):
             try:
                 inputs, has_tensors = flattened(model, given_inputs((given,), {}))
                 values = checked_inputs(model, inputs, self._dtypes)
             except PlacewrightError as error:
-                raise _of_sample(number, error) from None
+                wrong.append(_of_sample(number, error))
+                return
             tensors.append(has_tensors)
             yield values
 
