@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -118,6 +119,19 @@ def test_a_fixed_value_is_that_of_every_call() -> None:
     with pw.load(plan) as model:
         for rows in (3, 1):
             assert float(model(x=torch.ones(rows, 4))[0, 0]) == 5.0
+
+
+def test_a_call_of_many_shapes_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, count = torch.nn.Linear(4, 2), itertools.count()
+    calls = [(1, {}), *((1, {"input": (rows, 4)}) for rows in (2, 3, 4))]
+    plan = pw.place(
+        module, example_inputs=torch.ones(1, 4), calls=calls, devices="cpu:0", check=False, **QUICK
+    )
+    export = torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda *given: (next(count), export(*given))[1])
+    for _ in range(2):
+        assert pw.run(plan, [torch.ones(3, 4)]).shape == (3, 2)
+    assert next(count) == 0
 
 
 def test_attention_reads_as_much_of_the_cache_as_a_call_reaches() -> None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 FORMATS = ("torch", TRAINING)
-_MOST_PROGRAMS = 2  # they hold their weights
+_MOST_MODELS = 2  # that stay read; programs for several shapes of a model share its weights
+_MOST_PROGRAMS = 16  # of a model
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
     if key not in _programs:
         for other in [other for other in _programs if other[0] == own and other[2] != stamp]:
             del _programs[other]  # the model has changed
-        while len(_programs) >= _MOST_PROGRAMS:
-            del _programs[next(iter(_programs))]
+        _make_room(own)
         read = _read(own, model, options)
         if isinstance(model, ModelInMemory):
             # To read a step runs the module, and then puts back the buffers that it has changed.
@@ -101,6 +101,15 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
         return read
     # The name of a module keeps the module alive, and this cache does not.
     return replace(read, source=replace(read.source, path=name))
+
+
+def _make_room(own: object) -> None:
+    """Forget the models and the programs that were read first, before one more of a model."""
+    models = list(dict.fromkeys(key[0] for key in _programs if key[0] != own))
+    mine = [key for key in _programs if key[0] == own]
+    gone = [key for key in _programs if key[0] in models[: 1 - _MOST_MODELS]]
+    for key in gone + mine[: max(0, len(mine) + 1 - _MOST_PROGRAMS)]:
+        del _programs[key]
 
 
 def load_torch_program(source: ModelSource, find: Find) -> FxProgram:
