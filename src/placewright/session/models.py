@@ -226,7 +226,7 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
     require_objective(runtime, objective)
     framework = framework_named(runtime or default_runtime_name(objective, name))
     path = Path(name)
-    if name and path.suffix == ".json" and path.exists() and not path.is_dir():
+    if _is_json(path):
         return _from_json(path, objective)
     if name.startswith(MODULE_PREFIX) and not framework.reads_modules:
         raise FieldError(
@@ -251,6 +251,11 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
     if runtime is None:
         tell_default_runtime(objective, name)
     return Model(*framework.read(name, finder(framework), options))
+
+
+def _is_json(path: Path) -> bool:
+    """True for a file of a graph, problem, plan or workload."""
+    return path.suffix == ".json" and path.exists() and not path.is_dir()
 
 
 def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource:
@@ -353,16 +358,7 @@ class ModelOfRequest:
             InputError: it cannot be read, or a value does not fit its input.
         """
         found, values = self._read(), self.request.values
-        if found.problem is not None:
-            self._refuse_reading("carries its problem")
-        elif not self._is_read_here:
-            self._refuse_reading("was read before")
-            if self.request.objective == "training" and BACKWARD not in found.graph.op_phases:
-                raise FieldError(
-                    "objective",
-                    f"training: '{self.request.name}' was read for inference and has no backward "
-                    "operators; read it for training, or give the model itself",
-                )
+        self._refuse_reading(found)
         if not values:
             return found
         signature = None if found.source is None else found.source.signature
@@ -371,20 +367,20 @@ class ModelOfRequest:
         source = replace(found.source, signature=with_values(signature, values))
         return Model(found.graph, source)
 
-    @property
-    def _is_read_here(self) -> bool:
-        """False for a `Model` and for the file of a graph, which were read before."""
-        given = self.request.model
-        return isinstance(given, str) and Path(given).suffix != ".json"
-
-    def _refuse_reading(self, why: str) -> None:
-        """Refuse fields that say how a model is read; `why` nothing is read."""
-        usual = Request.__dataclass_fields__
-        for name in ("shapes", "state", "weights", *OF_TRAINING):
-            if getattr(self.request, name) not in (usual[name].default, {}, ()):
-                raise FieldError(
-                    name, f"says how a model is read, but '{self.request.name}' {why}; leave it out"
-                )
+    def _refuse_reading(self, found: Model) -> None:
+        """Refuse fields that say how a model is read, if it was read before or has its problem."""
+        given, name, has_problem = self.request.model, self.request.name, found.problem is not None
+        if not has_problem and isinstance(given, str) and not _is_json(Path(given)):
+            return
+        why = "carries its problem" if has_problem else "was read before"
+        for key in ("shapes", "state", "weights", *OF_TRAINING):
+            usual = Request.__dataclass_fields__[key].default
+            if getattr(self.request, key) not in (usual, {}, ()):
+                raise FieldError(key, f"says how a model is read, but '{name}' {why}; leave it out")
+        phases = found.graph.op_phases
+        if self.request.objective == "training" and not has_problem and BACKWARD not in phases:
+            text = f"training: '{name}' was read for inference; read it for training"
+            raise FieldError("objective", text)
 
     def _read(self) -> Model:
         given = self.request.model
