@@ -17,7 +17,7 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.latency_ip import LatencyIp
-from placewright.placers.exact.subgraphs.bound import all_in_turn
+from placewright.placers.exact.subgraphs.bound import latency_in_turn
 from placewright.placers.pipelines.greedy import Greedy, filled
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -227,7 +227,7 @@ def test_every_placement_takes_at_most_all_in_turn() -> None:
     device_of = [1 - op % 2 for op in range(n)]
     value = Simulator(problem).value(Placement.of(device_of))
     assert value == pytest.approx(6.12)
-    assert value <= all_in_turn(latency_arrays(problem))
+    assert value <= latency_in_turn(latency_arrays(problem))
 
 
 @pytest.mark.parametrize("model", [Subgraph(), SubgraphIP(2)])

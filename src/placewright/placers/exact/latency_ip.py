@@ -35,7 +35,7 @@ from placewright.errors import InputError
 from placewright.placers.bases import anytime, found_none, why_not_time_alone
 from placewright.placers.exact.integer_program import IntegerProgram, Rows, solve
 from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
-from placewright.placers.exact.subgraphs.bound import all_in_turn, bound_program, program_size
+from placewright.placers.exact.subgraphs.bound import bound_program, latency_in_turn, program_size
 from placewright.placers.legal import failure
 from placewright.placers.pipelines.greedy import filled
 from placewright.placers.pipelines.ideals.items import items_of
@@ -256,7 +256,7 @@ def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
 
 def _horizon(arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator) -> float:
     """A value that some placement reaches: the incumbent's, or more than any placement takes."""
-    return evaluator.best_value if best is not None else all_in_turn(arrays)
+    return evaluator.best_value if best is not None else latency_in_turn(arrays)
 
 
 def _scaled(

@@ -392,10 +392,10 @@ def subgraph_limits(
     def decode(columns: FloatArray) -> IntArray:
         return problem.colocation.expand(program.classes_on(columns))
 
-    return Narrowing(program.program, decode, all_in_turn(arrays), evaluator, solver)
+    return Narrowing(program.program, decode, latency_in_turn(arrays), evaluator, solver)
 
 
-def all_in_turn(arrays: LatencyArrays) -> float:
+def latency_in_turn(arrays: LatencyArrays) -> float:
     """An upper bound on every placement: slowest units, and each tensor sent to each reader.
 
     A tensor leaves the piece that makes it once, and enters at most as many others as it has
