@@ -186,6 +186,17 @@ def test_compare_without_any_placement_is_no(tmp_path: Path, cli: InProcess) -> 
     assert cli(*words, "--json", cwd=tmp_path).returncode == 1
 
 
+def test_a_front_without_points_costs_no_table(tmp_path: Path, cli: InProcess) -> None:
+    write_problem(tmp_path / "p.json", with_power(packing_problem(), objective="latency"))
+    words = ("compare", "p.json", "--placers", "single,random", "--evaluations", 20)
+    done = cli(*words, "--pareto", 3, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "random" in done.stdout
+    assert "warning: no Pareto front: none was found" in done.stderr
+    measured = cli(*words, "--pareto", 3, "--evaluator", "measured", cwd=tmp_path)
+    assert "--pareto is of predicted values" in the_line(measured, 2)
+
+
 def test_compare_prints_one_json_document(workload: Path, cli: InProcess) -> None:
     result = cli(
         "compare", workload, "--placers", "single,random,dpl", "--seeds", 2, "--evaluations", 50,

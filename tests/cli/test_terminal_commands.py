@@ -122,7 +122,7 @@ def test_a_terminal_gets_its_own_width(tmp_path: Path) -> None:
 
 
 def test_a_long_error_keeps_its_hint() -> None:
-    hint = "the smallest change that fits: --memory gpu:1=50962432B, 28.60 MiB more (proven: none "
+    hint = "the smallest change found: --memory gpu:1=50962432B, 28.60 MiB more (proven: none "
     hint += "fits below 36.58 MiB), or 2 more devices like 'gpu:0'"
     line = error_line(f"no placement is possible: {'a long proof, ' * 30}; {hint}")
     assert line.endswith(f" ... {hint}")

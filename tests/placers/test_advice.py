@@ -198,8 +198,7 @@ def test_problems_worked_by_hand() -> None:
     assert packed[0] == LimitChange("a", 6.0, 1.0, 6.0)
     assert DeviceChange("a", 1) in packed
     assert advice(packing_problem()) == (
-        "the smallest change that fits: argument `memory` a=6B, 1 B more, "
-        "or one more device like 'a'"
+        "the smallest change found: argument `memory` a=6B, 1 B more, or one more device like 'a'"
     )
 
 

@@ -345,15 +345,18 @@ def test_matrices_come_in_the_order_of_the_engine(
 
 
 def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:
-    """llama.cpp's `size_swa`: window 512 and 100 tokens, as a multiple of 256."""
+    """llama.cpp's `size_swa`: window 512 and 100 tokens, and the context, as multiples of 256."""
     model = load_model(written(tmp_path, "windows"))
     assert model.works is not None
     work = model.works(TokenRequest(300, 1, 4096, micro_batch=100, sequences=3))
     caches = dict(zip(work.graph.op_names, work.caches, strict=True))
     assert caches["layers.0.attention"] == 3 * 256 * 2 * 768
     assert caches["layers.5.attention"] == 3 * 256 * 2 * 4096
-    short = model.works(TokenRequest(300, 1, 600, micro_batch=100))
-    assert short.caches[1] == 256 * 2 * 600
+    for context, in_window, in_full in ((600, 768, 768), (900, 768, 1024), (1024, 768, 1024)):
+        work = model.works(TokenRequest(300, 1, context, micro_batch=100))
+        caches = dict(zip(work.graph.op_names, work.caches, strict=True))
+        assert caches["layers.0.attention"] == 256 * 2 * in_window
+        assert caches["layers.5.attention"] == 256 * 2 * in_full
 
 
 def test_a_card_without_room_for_copies_copies_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from support.warm import COMMAND, run_warm
 
+import placewright as pw
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import Interrupted
@@ -298,3 +299,11 @@ def test_a_search_without_a_clock_is_announced_by_its_own_size(
     assert ("without" in caplog.text) == (uncounted != "")
     assert uncounted in caplog.text
     assert (steps.search_seconds > 0) == (uncounted == "")
+
+
+def test_a_check_that_is_not_possible_is_named() -> None:
+    """A request without `check` asks for none of a problem in memory."""
+    problem = random_problem(np.random.default_rng(0))
+    asked = pw.place(problem, evaluations=20, check=True)
+    assert "check on the hardware: it has no model; place a model file" in asked.left_out
+    assert not any("check" in clause for clause in pw.place(problem, evaluations=20).left_out)

@@ -30,7 +30,7 @@ from placewright.session import checking, streams
 from placewright.session.checking import StreamRounds, recommended_stream, within_latency
 from placewright.session.plans import plan_of, recommendation_lines, searched_plan
 from placewright.session.request import Request
-from placewright.session.running import _why_not
+from placewright.session.running import why_no_run
 from placewright.session.session import Session
 from placewright.session.streams import (
     best_measured,
@@ -152,11 +152,11 @@ def test_only_a_measured_throughput_plan_is_advised_to_stream() -> None:
     problem = replace(two_stages().problem, source=source)
     costs = problem.costs
     measured = replace(problem, costs=replace(costs, source="measured"))
-    assert "`samples` 200 runs a stream" in _why_not(measured)
+    assert "`samples` 200 runs a stream" in why_no_run(measured)
     sheets = replace(problem, costs=replace(costs, source="roofline"))
-    assert _why_not(sheets).startswith("its costs are 'roofline'")
+    assert why_no_run(sheets).startswith("its costs are 'roofline'")
     other = replace(measured.under(Placeto()), objective="latency")
-    assert "place it under execution model 'event'" in _why_not(other)
+    assert "place it under execution model 'event'" in why_no_run(other)
 
 
 def test_limits_that_are_no_durations_are_refused() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import threading
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +35,18 @@ class Clock:
     now = 0.0
 
     def __call__(self) -> float:
+        return self.now
+
+
+class ClockOfTwoLanes(Clock):
+    """A clock whose next reading lets another lane act first."""
+
+    act: Callable[[], object] | None = None
+
+    def __call__(self) -> float:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
         return self.now
 
 
@@ -248,3 +263,29 @@ def test_an_incumbent_that_meets_the_bound_is_optimal_however_the_method_ended()
     evaluator.offer_bound(value)
     for solution in (evaluator.solution(), evaluator.cut_short()):
         assert (solution.status, solution.stop) == ("optimal", Stop.PROVEN)
+
+
+def test_a_solution_is_of_one_moment() -> None:
+    """Another lane finds and proves the optimum while the solution is made."""
+    clock = ClockOfTwoLanes()
+    evaluator = evaluator_with(Budget(seconds=10.0), clock)
+    rows = [np.array(row) for row in itertools.product(range(2), repeat=6)]
+    by_value = sorted(
+        (value, at)
+        for at, row in enumerate(rows)
+        if math.isfinite(value := evaluator.simulator.value(Placement.of(row)))
+    )
+    (least, best), (most, worst) = by_value[0], by_value[-1]
+    assert least < most
+    evaluator.evaluate(rows[worst])
+
+    def prove() -> None:
+        other = evaluator.beside()
+        other.evaluate(rows[best])
+        other.offer_bound(least)
+
+    clock.act = prove
+    solution = evaluator.solution()
+    assert clock.act is None
+    assert (solution.status == "optimal") == (solution.stop is Stop.PROVEN)
+    assert (solution.status == "optimal") == (solution.value == solution.lower_bound)

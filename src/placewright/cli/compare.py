@@ -23,6 +23,7 @@ from placewright.cli.output import (
 )
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_tables_report
+from placewright.errors import FieldError, InfeasibleError
 from placewright.session.request import COMPARED, SPREAD, Request
 
 
@@ -75,12 +76,19 @@ def compare(
     with progress("compare", hidden=quiet or as_json) as report:
         session = Session(request, report)
         if pareto is not None:
+            if request.evaluator == "measured":
+                raise FieldError("pareto", "is of predicted values; leave out evaluator measured")
             charged_by_energy(session.problem, pareto)  # refused before any search
         table = session.compare(parse_names(placers), seeds=seeds, results=output)
         front: tuple[ParetoPoint, ...] = ()
         if pareto is not None:
             limit, seed = request.limit, request.seed
-            front = pareto_front(session.problem, limit, points=pareto, seed=seed, report=report)
+            try:
+                front = pareto_front(
+                    session.problem, limit, points=pareto, seed=seed, report=report
+                )
+            except InfeasibleError as error:  # the table of the placers stays
+                tell_warning(f"no Pareto front: {error}")
     tell_warning(limit_warning(session.problem))
     if output is not None:
         print_note(f"wrote {output}")

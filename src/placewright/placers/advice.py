@@ -272,7 +272,7 @@ def advice(problem: Problem, seconds: float = math.inf) -> str:
     texts = [firsts[kind].text() for kind in kinds if kind in firsts]
     if LimitChange in firsts and _helps_to_count_weights(problem, search):
         texts.append("argument `samples_in_flight` 0, which counts weights only")
-    which = "a change that fits" if search.is_over else "the smallest change that fits"
+    which = "a change that fits" if search.is_over else "the smallest change found"
     return f"{which}: {', or '.join(texts)}" if texts else ""
 
 

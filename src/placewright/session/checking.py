@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.quantities import format_duration
@@ -47,7 +48,7 @@ from placewright.session.contenders import (
 )
 from placewright.session.measuring import PROBE_SECONDS
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
-from placewright.session.running import ROUNDS, check_devices, limited
+from placewright.session.running import ROUNDS, can_run, check_devices, limited, why_no_run
 from placewright.session.streams import (
     LEAST_SAMPLES,
     StreamResult,
@@ -91,6 +92,14 @@ def can_stream(plan: Plan) -> bool:
         and problem.costs.source == "measured"
         and problem.time_unit == "s"
     )
+
+
+def why_no_check(plan: Plan) -> str | None:
+    """The reason why no check on the hardware is possible; None if it is."""
+    if not (can_run(plan) or can_stream(plan)):
+        return why_no_run(plan.problem)
+    objective = plan.problem.objective
+    return f"it measures time, not {objective}" if objective in CHARGED else None
 
 
 def check_on_hardware(

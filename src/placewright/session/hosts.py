@@ -118,6 +118,8 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
         ways, left = hosts.ways(list(results), report)
         results = {host: results[host] for host in left}
     problem = joined_problem({host: part for host, (part, _) in results.items()}, ways)
+    if request.samples_in_flight == "pipeline":  # each host has counted its own devices
+        problem = problem.with_samples_in_flight("pipeline")
     problem = with_granularity(problem, request.granularity)
     problem = resident(problem, request.resident)
     return HostsProblem(

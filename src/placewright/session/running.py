@@ -22,7 +22,7 @@ from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.placements import (
     call_runner,
-    placement_segments,
+    served_segments,
     taking_turns,
 )
 from placewright.execution.runner import allowed_seconds, time_limit
@@ -171,7 +171,7 @@ def _of_other_devices(problem: Problem) -> str:
     return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"
 
 
-def _why_not(problem: Problem) -> str:
+def why_no_run(problem: Problem) -> str:
     """The reason why `can_run` is False, and what to do."""
     if problem.source is None:
         return "it has no model; place a model file"
@@ -238,7 +238,7 @@ def require_executable(plan: Plan, runs: int = ROUNDS) -> None:
     plan.problem.cluster.require_single_devices("a runtime")
     require_one_shape(plan)
     if not can_run(plan):
-        raise InputError(f"this plan cannot be executed: {_why_not(plan.problem)}")
+        raise InputError(f"this plan cannot be executed: {why_no_run(plan.problem)}")
     if runs < 1:
         raise FieldError("runs", f"must be >= 1, got {runs}")
     check_devices(plan.problem, plan.runtime)
@@ -368,7 +368,7 @@ def run_trace(plan: Plan, model: LoadedModel) -> str:
     problem = plan.problem
     inputs = model.random_inputs(np.random.default_rng(0))
     runs = []
-    segments = placement_segments(problem, plan.placement)
+    segments = served_segments(problem, plan.placement)
     with call_runner(problem, plan.placement, model) as runner:
         runner.run(inputs)
         for _ in range(_TRACED_RUNS):
@@ -392,7 +392,7 @@ def device_memory(plan: Plan, model: LoadedModel) -> dict[str, tuple[float, floa
     if not isinstance(model, MeasuresMemory):
         return {}
     problem = plan.problem
-    segments = placement_segments(problem, plan.placement)
+    segments = served_segments(problem, plan.placement)
     measured = model.memory_peaks(segments, problem.cluster.devices).tolist()
     predicted = Simulator(problem).memory_peaks(plan.placement).tolist()
     pairs = zip(predicted, measured, strict=True)

@@ -61,9 +61,9 @@ from placewright.report.time_left import (
 from placewright.session.call_mix import checked_calls
 from placewright.session.checking import (
     Check,
-    can_stream,
     check_on_hardware,
     probe_on_hardware,
+    why_no_check,
     within_latency,
 )
 from placewright.session.hosts import SpreadAuto, workers_of
@@ -437,10 +437,10 @@ def search_and_check(
         compares = _wants_check(model.request) and not model.request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
     table = None
-    wants = _wants_check(model.request) and (can_run(plan) or can_stream(plan))
-    if wants and plan.problem.objective in CHARGED:
-        left_out.append(f"check on the hardware: it measures time, not {plan.problem.objective}")
-    elif wants:
+    wants, reason = _wants_check(model.request), why_no_check(plan)
+    if reason is not None and (model.request.check or (wants and can_run(plan))):
+        left_out.append(f"check on the hardware: {reason}")
+    elif wants and reason is None:
         try:
             if model.request.quick:
                 plan, unchecked = probe_on_hardware(

@@ -424,19 +424,22 @@ class Evaluator:
             message: see `Solution`.
             stop: None derives it: a proof, a limit that was met, or neither.
         """
+        with self._known.lock:  # another lane changes these meanwhile
+            best, value, is_closed = self.best, self.best_value, self.is_closed
+            bound, method = self.lower_bound, self.bound_method
+        if status is None:
+            status = "optimal" if is_closed else "unknown" if best is None else "feasible"
         if stop is None:
-            is_proven = self.is_closed or status in ("optimal", "infeasible")
+            is_proven = is_closed or status in ("optimal", "infeasible")
             stop = Stop.PROVEN if is_proven else self.met_limit or Stop.DONE
-        with self._known.lock:
-            best, value = self.best, self.best_value
         if best is None and not message:
             message = self._last_violation()
         return Solution(
             placement=best,
             value=value,
-            status=status or self._status,
-            lower_bound=min(self.lower_bound, value),
-            bound_method=self.bound_method,
+            status=status,
+            lower_bound=min(bound, value),
+            bound_method=method,
             evaluations=self.evaluations,
             seconds=self.seconds,
             core_seconds=self.core_seconds,
@@ -446,13 +449,6 @@ class Evaluator:
             message=message,
             stop=stop,
         )
-
-    @property
-    def _status(self) -> Status:
-        """Status of the incumbent."""
-        if self.is_closed:
-            return "optimal"
-        return "unknown" if self.best is None else "feasible"
 
     def cut_short(self) -> Solution:
         """The solution of a method whose solver stopped when its share of the seconds was used.

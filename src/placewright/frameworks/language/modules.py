@@ -22,7 +22,7 @@ _KINDS: Mapping[Part, str] = {
     "shared-experts": "SharedExperts",
     "head": "Head",
 }
-_CELLS = 256  # the cache of a window is a multiple of so many tokens (llama-kv-cache-iswa.cpp)
+_CELLS = 256  # tokens; caches are multiples of it (llama-context.cpp, llama-kv-cache-iswa.cpp)
 _HIDDEN_BYTES = 4  # of an element between modules, which engines keep in f32
 CACHE_FORMATS: Mapping[str, tuple[int, int]] = {  # elements and bytes of a block
     "f32": (1, 4),
@@ -72,14 +72,21 @@ class Cache:
         Args:
             context: tokens.
             dtype: one of `CACHE_FORMATS`.
-            at_once: tokens of a pass for which llama.cpp makes room besides the window, rounded
-                up to 256; 0 is the window alone.
+            at_once: tokens of a pass for which llama.cpp makes room besides the window; it rounds
+                both and the context up to 256. 0 is the context or window alone.
         """
         block, size = CACHE_FORMATS[dtype]
         kept = self.tokens(context)
-        if self.window and at_once:
-            kept = min(context, -(-(self.window + at_once) // _CELLS) * _CELLS)
+        if at_once:
+            kept = whole_cells(context)
+            if self.window:
+                kept = min(kept, whole_cells(self.window + at_once))
         return self.elements_per_token * kept * size / block + self.state_bytes
+
+
+def whole_cells(tokens: int) -> int:
+    """Tokens for which llama.cpp keeps room if so many are requested."""
+    return -(-tokens // _CELLS) * _CELLS
 
 
 @dataclass(frozen=True)

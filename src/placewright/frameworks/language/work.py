@@ -24,6 +24,7 @@ from placewright.frameworks.language.modules import (
     ModulesGraph,
     Part,
     Weight,
+    whole_cells,
 )
 
 # Kernels that llama.cpp starts for a module: nodes of its graph that compute, with fused norms.
@@ -199,7 +200,7 @@ def _activation_bytes(
     whole, largest = sum(sizes), max(sizes, default=0.0)
     made = max(largest, whole - largest) if part == "attention" else whole
     states = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + made / model.hidden)
-    return states + 2.0 * batch * context
+    return states + 2.0 * batch * whole_cells(context)
 
 
 def _matrices(
