@@ -17,7 +17,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.direct import DirectRunner
-from placewright.execution.placements import call_runner, placement_segments
+from placewright.execution.placements import call_runner, served_segments
 from placewright.execution.runner import ConcurrentRunner
 
 CORE = Device("cpu:0", "cpu", fingerprint="core", memory_domain="ram")
@@ -48,7 +48,7 @@ def test_a_split_is_timed_in_its_callers_thread_only_if_nothing_overlaps_on_equa
         outputs = runner.run([np.float64(2)]).outputs
         assert [float(value) for value in outputs] == expected(graph, 2.0)
         assert len(runner.time(2)) == 2
-        assert len(runner.last_spans) == len(placement_segments(problem, placement))
+        assert len(runner.last_spans) == len(served_segments(problem, placement))
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,11 @@ def net(bandwidth: float, latency: float = 20e-6) -> Problem:
 
 def measured(
     problem: Problem, rule: str, noise: float, seed: int
-) -> tuple[list[SegmentRow], list[Placement], FloatArray]:
+) -> tuple[list[SegmentRow], dict[int, Placement], FloatArray]:
     """Rows, placements and seconds that a machine with this rule would give."""
     rng = np.random.default_rng(seed)
     real = Simulator(replace(problem, cluster=with_rule(problem.cluster, rule)))
-    rows, placements, seconds = [], [], []
+    rows, placements, seconds = [], {}, []
     for number in range(PLACEMENTS):
         placement = Placement.of(drawn_placement(problem, rng, number))
         timeline = real.timeline(placement)
@@ -76,7 +76,7 @@ def measured(
         rounds = spans * rng.normal(1.0, noise, (9, 1, 1))
         made = segment_rows(problem, segments, placement.device_of, rounds)
         rows += [replace(row, trial=number) for row in made]
-        placements.append(placement)
+        placements[number] = placement
         seconds.append(timeline.value * rng.normal(1.0, noise))
     return rows, placements, np.array(seconds)
 
@@ -95,8 +95,8 @@ def test_nothing_is_told_of_copies_that_take_no_time_or_of_few_placements() -> N
     bare = replace(free, cluster=free.cluster.without_overheads)
     rows, placements, seconds = measured(free, "nobody", 0.02, 1)
     assert found_rule(bare, rows, [], placements, seconds) is None
-    few = LEAST_PLACEMENTS - 1
-    assert found_rule(bare, rows, [], placements[:few], seconds[:few]) is None
+    few = dict(list(placements.items())[: LEAST_PLACEMENTS - 1])
+    assert found_rule(bare, rows, [], few, seconds[: len(few)]) is None
 
 
 def test_another_rule_replaces_nobody_only_if_it_is_clearly_better() -> None:
@@ -163,7 +163,7 @@ def test_the_machine_says_it_for_a_model_with_few_placements() -> None:
     machine = Evidence.of_text(machine.text())
     trials = [
         Trial(tuple(p.device_of.tolist()), float(s))
-        for p, s in zip(placements, seconds, strict=True)
+        for p, s in zip(placements.values(), seconds, strict=True)
     ]
     quick, _ = fitted(problem, NOTHING, [], machine)
     assert quick.cluster.occupied.any()

@@ -17,7 +17,14 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.model import Simulator
-from placewright.simulation.serving import is_in_one_thread, served_seconds
+from placewright.simulation.segments import merged_in_turn
+from placewright.simulation.serving import (
+    is_in_one_thread,
+    one_thread_seconds,
+    served_seconds,
+    timeline_segments,
+)
+from placewright.testing.problems import random_problem
 
 CORE = Device("cpu:0", "cpu", fingerprint="core", memory_domain="ram", dispatch_seconds=1e-3)
 SECOND = replace(CORE, name="cpu:1")
@@ -58,3 +65,52 @@ def test_steps_and_placements_that_do_not_fit() -> None:
     assert not is_in_one_thread(chain([CORE, SECOND], objective="training"), SPLIT)
     problem = chain([CORE, replace(SECOND, memory_bytes=0.0)])
     assert math.isinf(served_seconds(problem, SPLIT))
+
+
+@pytest.mark.parametrize(("most_ops", "parts"), [(None, [[0], [1, 2, 3]]), (2, [[0], [1, 2], [3]])])
+def test_segments_that_one_thread_executes_in_turn_are_one(
+    most_ops: int | None, parts: list[list[int]]
+) -> None:
+    """A chain on the second core, each unit of which reads a tensor of the first core."""
+    graph = layered([(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)], 4)
+    devices = [CORE, replace(SECOND, max_segment_ops=most_ops)]
+    costs = CostTable(frozen_floats(np.full((4, 2), 0.01)), "measured")
+    problem = replace(chain(devices), graph=graph, costs=costs, units=Grouping.identity(4))
+    placement = Placement.of(np.array([0, 1, 1, 1]))
+    segments = timeline_segments(problem, placement)
+    assert [list(segment.units) for segment in segments] == [[0], [1], [2], [3]]
+    merged = merged_in_turn(problem, segments)
+    assert [list(segment.units) for segment in merged] == parts
+    assert served_seconds(problem, placement) == pytest.approx(0.04 + 0.001 * len(parts))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_seconds_in_one_thread_are_those_of_the_kernel_without_waits(seed: int) -> None:
+    """Where nothing is merged; merging costs nothing, and keeps the order."""
+    rng = np.random.default_rng(seed)
+    drawn = random_problem(rng, n_ops=6, constrained=False)
+    devices = tuple(
+        replace(
+            device,
+            dispatch_seconds=rng.random(),
+            cut_seconds=rng.random(),
+            cut_seconds_per_byte=rng.random(),
+            layout_seconds=rng.random(),
+        )
+        for device in drawn.cluster.devices
+    )
+    quiet = replace(drawn, cluster=replace(drawn.cluster, devices=devices, contention={}))
+    placement = Placement.of(rng.integers(quiet.n_devices, size=quiet.n_units))
+    if Simulator(quiet).violation(placement) is not None:
+        pytest.skip("the placement is not legal")
+    segments = timeline_segments(quiet, placement)
+    merged = merged_in_turn(quiet, segments)
+    units = [[unit for segment in row for unit in segment.units] for row in (segments, merged)]
+    assert units[0] == units[1]
+    alone = Simulator(quiet).timeline(placement)
+    separate = float((alone.end - alone.start).sum())
+    seconds = one_thread_seconds(quiet, placement)
+    if len(merged) == len(segments):
+        assert seconds == pytest.approx(separate)
+    else:
+        assert seconds < separate

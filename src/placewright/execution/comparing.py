@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.source import NO_TENSOR
 from placewright.execution.output_check import JudgedOutput, OutputCheck, relative_error
-from placewright.execution.placements import placement_segments
+from placewright.execution.placements import served_segments
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
@@ -87,7 +87,7 @@ def compare_outputs(
         RuntimeFailure: a segment, or the library with the whole model, fails.
     """
     values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
-    segments = placement_segments(problem, placement)
+    segments = served_segments(problem, placement)
     devices = problem.cluster.devices
     check = OutputCheck(model, devices)
     execution, before, state = _split_values(model, segments, devices, values)

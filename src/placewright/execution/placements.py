@@ -35,9 +35,8 @@ from placewright.execution.runtime import (
     segments_of_units,
     whole_segment,
 )
-from placewright.simulation.model import Simulator
-from placewright.simulation.segments import segments_of
-from placewright.simulation.serving import is_in_one_thread
+from placewright.simulation.segments import Segment, merged_in_turn
+from placewright.simulation.serving import is_in_one_thread, timeline_segments
 
 
 @runtime_checkable
@@ -111,16 +110,28 @@ def bytes_of_further_copies(
 
 
 def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
-    """Segments that a runtime executes for a placement: exactly those of the simulator.
+    """Segments of a placement for a runtime: exactly those of the simulator.
 
     Raises:
         ClusterError: a device stands for several.
     """
+    return _op_segments(problem, timeline_segments(problem, placement))
+
+
+def served_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
+    """Segments that serve single calls of a placement, see `call_runner`.
+
+    Raises:
+        ClusterError: a device stands for several.
+    """
+    segments = timeline_segments(problem, placement)
+    if is_in_one_thread(problem, placement):
+        segments = merged_in_turn(problem, segments)
+    return _op_segments(problem, segments)
+
+
+def _op_segments(problem: Problem, segments: Iterable[Segment]) -> tuple[OpSegment, ...]:
     problem.cluster.require_single_devices("a runtime")
-    order = placement.order
-    if order is None:
-        order = Simulator(problem).timeline(placement).order
-    segments = segments_of(problem, placement, order)
     return segments_of_units(problem, [(s.device, [int(u) for u in s.units]) for s in segments])
 
 
@@ -130,7 +141,7 @@ def call_runner(
     """Make the runner of a placement's single calls, as a loaded plan serves them.
 
     It runs in the caller's thread if `is_in_one_thread`. A call then needs no other thread, and to
-    wake one can take longer than a small segment.
+    wake one can take longer than a small segment. Successive segments of one device are merged.
 
     Args:
         problem: of the placement.
@@ -138,7 +149,7 @@ def call_runner(
         model: loaded by the runtime.
         at_once: most calls under way.
     """
-    segments, devices = placement_segments(problem, placement), problem.cluster.devices
+    segments, devices = served_segments(problem, placement), problem.cluster.devices
     if is_in_one_thread(problem, placement):
         return DirectRunner(model, [split_copy(model, segments, devices)], at_once=at_once)
     return ConcurrentRunner(model, segments, devices, in_flight=at_once)

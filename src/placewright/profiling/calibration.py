@@ -35,6 +35,7 @@ from placewright.execution.direct import DirectRunner
 from placewright.execution.placements import (
     call_runner,
     placement_segments,
+    served_segments,
     whole_model_runner,
 )
 from placewright.execution.runner import ConcurrentRunner
@@ -143,13 +144,14 @@ def calibration(
 
 
 def _rule(problem: Problem, own: Evidence, trials: Sequence[Trial]) -> str | None:
-    """Whom copies occupy, by the trials of the model itself."""
+    """Whom copies occupy, by the trials of the model itself in which there are copies."""
+    with_copies = [at for at, trial in enumerate(trials) if not trial.in_one_thread]
     return found_rule(
         problem,
         own.rows,
         own.waits,
-        [Placement.of(np.array(trial.device_of)) for trial in trials],
-        np.array([trial.seconds for trial in trials]),
+        {at: Placement.of(np.array(trials[at].device_of)) for at in with_copies},
+        np.array([trials[at].seconds for at in with_copies]),
     )
 
 
@@ -203,9 +205,15 @@ class _Placements:
         problem, placement = self._problem, Placement.of(device_of)
         if self._simulator.violation(placement) is not None:
             return True  # it does not fit into the memory of an accelerator
-        so_far = self._problem_so_far()
-        segments = placement_segments(so_far, placement)
-        with self._runner(so_far, segments, placement) as runner:
+        so_far, devices = self._problem_so_far(), problem.cluster.devices
+        runner: DirectRunner | ConcurrentRunner
+        if self._wants_threads:
+            segments = placement_segments(so_far, placement)
+            runner = ConcurrentRunner(self._model, segments, devices)
+        else:
+            segments = served_segments(so_far, placement)
+            runner = call_runner(so_far, placement, self._model)
+        with runner:
             runner.run(self._inputs)
             spans, seconds = _spans(
                 runner, self._reference, self._expected, self._rounds, self._deadline
@@ -214,8 +222,8 @@ class _Placements:
             return False
         rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
         in_one_thread = isinstance(runner, DirectRunner)
-        if in_one_thread:  # no device slows another down
-            rows = [replace(row, devices_in_use=1) for row in rows]
+        if in_one_thread:  # no device slows another down, or receives a copy
+            rows = [replace(row, devices_in_use=1, received=None, sent=None) for row in rows]
         else:
             self._waits += _waits(problem, segments, np.median(spans, axis=0))
         self._rows += [replace(row, trial=len(self.trials)) for row in rows]
@@ -225,14 +233,12 @@ class _Placements:
         self.trials.append(Trial(at, median, noise, in_one_thread))
         return True
 
-    def _runner(
-        self, problem: Problem, segments: Sequence[OpSegment], placement: Placement
-    ) -> DirectRunner | ConcurrentRunner:
+    @property
+    def _wants_threads(self) -> bool:
+        """True if the next placement has a thread for each device also where nothing overlaps."""
         is_near_end = len(self.trials) >= self._trials.placements - _LEAST_IN_THREADS
         no_contention = all(trial.in_one_thread for trial in self.trials)
-        if self._trials.in_threads or (is_near_end and no_contention):
-            return ConcurrentRunner(self._model, segments, problem.cluster.devices)
-        return call_runner(problem, placement, self._model)
+        return self._trials.in_threads or (is_near_end and no_contention)
 
     def _problem_so_far(self) -> Problem:
         """The problem with the costs of splitting that are known already."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -299,7 +299,7 @@ def found_rule(
     problem: Problem,
     rows: Sequence[SegmentRow],
     waits: Sequence[Wait],
-    placements: Sequence[Placement],
+    placements: Mapping[int, Placement],
     seconds: FloatArray,
 ) -> str | None:
     """The rule that the measurements show; None if they cannot tell the rules apart.
@@ -307,7 +307,7 @@ def found_rule(
     Args:
         problem: without overheads.
         rows, waits: of its measured segments.
-        placements: that were measured; rows name them by number.
+        placements: that were measured, by the number that rows give them.
         seconds: measured, shape (n_placements,).
     """
     is_open = any(with_rule(problem.cluster, rule) != problem.cluster for rule in OCCUPIES[1:])
@@ -349,15 +349,15 @@ def _errors(
     rule: str,
     rows: Sequence[SegmentRow],
     waits: Sequence[Wait],
-    placements: Sequence[Placement],
+    placements: Mapping[int, Placement],
     seconds: FloatArray,
 ) -> FloatArray:
     """Errors of a rule on each placement, fitted to the others, as logarithms of the ratio."""
     bare = with_rule(problem.cluster, rule)
     errors = []
-    for number, placement in enumerate(placements):
+    for (number, placement), measured in zip(placements.items(), seconds, strict=True):
         others = [row for row in rows if row.trial != number]
         cluster = fitted_cluster(bare, others, list(waits))
         predicted = Simulator(replace(problem, cluster=cluster)).value(placement)
-        errors.append(abs(np.log(seconds[number] / predicted)))
+        errors.append(abs(np.log(measured / predicted)))
     return np.array(errors)

@@ -2,7 +2,8 @@
 
 For one sample a segment ends after a unit that another device reads, so that its tensors leave at
 once. In a stream other samples keep that device busy meanwhile, and every call costs its dispatch,
-so that segments are merged as far as no two of them come to wait for each other.
+so that segments are merged as far as no two of them come to wait for each other. One thread that
+serves all devices merges what it executes in turn on one of them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
     size = _Sizes(problem)
     for unit in order.tolist():
         device = int(device_of[unit])
-        is_full = device in open_part and size.is_full(device, parts[open_part[device]], unit)
+        is_full = device in open_part and size.is_full(device, parts[open_part[device]], [unit])
         if device not in open_part or remote_in[unit] or is_full:
             open_part[device] = len(parts)
             parts.append([])
@@ -65,6 +66,29 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
         if remote_out[unit]:
             del open_part[device]
     # A segment only needs segments that were closed before it opened: opening order executes.
+    return segments_of_parts(problem, device_of, parts)
+
+
+def merged_in_turn(problem: Problem, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Merge successive segments of one device, as far as the device allows their number of ops.
+
+    One thread executes the segments in turn, so that no other device waits for the first of two.
+
+    Args:
+        segments: of a placement, in the order of execution.
+    """
+    parts: list[list[int]] = []
+    devices: list[int] = []
+    size = _Sizes(problem)
+    for segment in segments:
+        is_new = not devices or devices[-1] != segment.device
+        if is_new or size.is_full(segment.device, parts[-1], segment.units):
+            parts.append([])
+            devices.append(segment.device)
+        parts[-1] += segment.units
+    device_of = np.empty(problem.n_units, dtype=np.int64)
+    for part, device in zip(parts, devices, strict=True):
+        device_of[part] = device
     return segments_of_parts(problem, device_of, parts)
 
 
@@ -76,11 +100,11 @@ class _Sizes:
         self._most = [math.inf if limit is None else limit for limit in limits]
         self._ops = np.bincount(problem.units.group_of, minlength=problem.n_units)
 
-    def is_full(self, device: int, units: Sequence[int], unit: int) -> bool:
-        """True if one more unit would give a segment more ops than its device allows."""
+    def is_full(self, device: int, units: Sequence[int], further: Sequence[int]) -> bool:
+        """True if further units would give a segment more ops than its device allows."""
         if math.isinf(self._most[device]):
             return False
-        return bool(self._ops[list(units)].sum() + self._ops[unit] > self._most[device])
+        return bool(self._ops[[*units, *further]].sum() > self._most[device])
 
 
 def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...]:
@@ -107,7 +131,7 @@ def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...
     last, size = (-1, -1), _Sizes(problem)
     for unit in by_segment.tolist():
         key = int(level[unit]), int(device_of[unit])
-        if key != last or size.is_full(key[1], parts[-1], unit):
+        if key != last or size.is_full(key[1], parts[-1], [unit]):
             parts.append([])
             last = key
         parts[-1].append(unit)

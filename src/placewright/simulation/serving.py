@@ -7,15 +7,15 @@ faster than the timeline of the placement, by whose rules placements are searche
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.simulation.layout import ProblemArrays, problem_arrays
 from placewright.simulation.model import Simulator
+from placewright.simulation.segments import Segment, merged_in_turn, segments_of
 
 _ROUNDING = 1e-9  # of sums of seconds in different orders
 
@@ -32,17 +32,42 @@ def is_in_one_thread(problem: Problem, placement: Placement) -> bool:
     return one_thread_seconds(problem, placement) <= (1 + _ROUNDING) * seconds
 
 
-def one_thread_seconds(problem: Problem, placement: Placement) -> float:
-    """Seconds of the segments one after the other, which wait for nothing and slow no other down.
-
-    They have the overheads of all segments: dispatch, and costs of cuts.
+def timeline_segments(problem: Problem, placement: Placement) -> tuple[Segment, ...]:
+    """The segments of a placement's timeline.
 
     Raises:
         InfeasibleError: memory, segments or the order do not allow the placement.
     """
-    quiet = replace(problem, cluster=replace(problem.cluster, contention={}))
-    alone = Simulator(quiet).timeline(placement)
-    return float((alone.end - alone.start).sum())
+    order = placement.order
+    if order is None:
+        order = Simulator(problem).timeline(placement).order
+    return segments_of(problem, placement, order)
+
+
+def one_thread_seconds(problem: Problem, placement: Placement) -> float:
+    """Seconds of the segments one after the other, which wait for nothing and slow no other down.
+
+    Successive segments of one device are merged. They have the overheads of all segments: dispatch,
+    and costs of cuts.
+
+    Raises:
+        InfeasibleError: memory, segments or the order do not allow the placement.
+    """
+    segments = merged_in_turn(problem, timeline_segments(problem, placement))
+    return float(sum(_segment_seconds(problem_arrays(problem), segment) for segment in segments))
+
+
+def _segment_seconds(arrays: ProblemArrays, segment: Segment) -> float:
+    device = segment.device
+    seconds = float(arrays.seconds[list(segment.units), device].sum() + arrays.dispatch[device])
+    for tensor in segment.inputs:
+        if arrays.producer[tensor] < 0:
+            continue
+        size = arrays.tensor_bytes[tensor]
+        seconds += arrays.cut[device] + size * arrays.cut_per_byte[device]
+        if arrays.has_layout[tensor]:
+            seconds += arrays.layout[device] + size * arrays.layout_per_byte[device]
+    return seconds
 
 
 def served_seconds(problem: Problem, placement: Placement) -> float:
