@@ -37,6 +37,7 @@ from placewright.core.plan import PlacerRecord
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
+from placewright.execution.placements import served_segments
 from placewright.execution.processor import processor_text
 from placewright.files.results import ResultsFile
 from placewright.placers.registry import make_placer
@@ -73,7 +74,7 @@ class DecoderRow:
         most_products: largest number of such operators in one unit.
         limit: memory of each core, in bytes.
         predicted_peak: of the fuller core, in bytes.
-        segments: of the placement.
+        segments: that serve the placement.
         tokens: that were decoded.
         equal: they are the unsplit model's in PyTorch.
         as_unsplit: the unsplit plan chooses each of them, too, after the same tokens; None if an
@@ -294,7 +295,7 @@ def rows_of(case: Case, names: Iterable[str], count: int, turn: int = 1) -> Iter
             most_products=int(in_unit.max()),
             limit=float(limited.cluster.memory_bytes[0]),
             predicted_peak=float(timeline.memory_peaks.max()),
-            segments=len(set(timeline.segment_of.tolist())),
+            segments=len(served_segments(limited, split)),
             tokens=count,
             equal=tokens == expected,
             predicted=served_seconds(limited, split),
