@@ -124,10 +124,16 @@ def served_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, 
     Raises:
         ClusterError: a device stands for several.
     """
+    return _served(problem, placement)[0]
+
+
+def _served(problem: Problem, placement: Placement) -> tuple[tuple[OpSegment, ...], bool]:
+    """Segments that serve single calls, and whether the caller's thread runs them."""
     segments = timeline_segments(problem, placement)
-    if is_in_one_thread(problem, placement):
+    in_one_thread = is_in_one_thread(problem, placement)
+    if in_one_thread:
         segments = merged_in_turn(problem, segments)
-    return _op_segments(problem, segments)
+    return _op_segments(problem, segments), in_one_thread
 
 
 def _op_segments(problem: Problem, segments: Iterable[Segment]) -> tuple[OpSegment, ...]:
@@ -149,8 +155,8 @@ def call_runner(
         model: loaded by the runtime.
         at_once: most calls under way.
     """
-    segments, devices = served_segments(problem, placement), problem.cluster.devices
-    if is_in_one_thread(problem, placement):
+    (segments, in_one_thread), devices = _served(problem, placement), problem.cluster.devices
+    if in_one_thread:
         return DirectRunner(model, [split_copy(model, segments, devices)], at_once=at_once)
     return ConcurrentRunner(model, segments, devices, in_flight=at_once)
 
