@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow test-all fuzz fuzz-proofs check lint docs site dist format base lowest clean
+# Tests of language models run the programs of llama.cpp that `make engine` built, if it did.
+export PLACEWRIGHT_LLAMA_CPP ?= $(abspath $(wildcard build/llama.cpp/bin))
+
+.PHONY: help setup demo test test-slow test-all engine fuzz fuzz-proofs check lint docs site dist format base lowest clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -30,6 +33,9 @@ test-slow: setup  ## the slow tests alone
 
 test-all: setup  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+engine: setup  ## build llama.cpp, with which the tests of language models are run
+	scripts/build_engine.sh
 
 fuzz: setup  ## mutate files of every format; FUZZ="--count 20000 --formats pt2"
 	$(BIN)/python -m benchmarks.fuzz $(FUZZ)

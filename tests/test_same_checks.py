@@ -51,7 +51,7 @@ def test_hooks_run_the_commands_of_make_check() -> None:
 
 
 def test_the_workflow_runs_all_targets_of_the_local_run() -> None:
-    assert ci_targets() == ["check", "site", "base", "test"]
+    assert ci_targets() == ["check", "site", "base", "engine", "test"]
     assert set(ci_targets()) <= set(workflow_targets())
 
 

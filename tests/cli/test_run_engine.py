@@ -22,15 +22,18 @@ from support.llama_cpp import NO_ENGINE, engine_gguf, free_port, has_engine
 from support.warm import COMMAND, Warm
 
 import placewright as pw
+from placewright.execution.engine.programs import engine_at
 from placewright.execution.token_work import Phase, TokenRequest
 from placewright.session.language.engine_places import Places
 from placewright.session.language.engine_run import (
     BY_MEMORY,
     EVEN_SPLIT,
+    FITTED,
     Contenders,
     EngineContender,
     EngineRun,
     contenders_of,
+    fitted_words,
     verdict_of_rounds,
 )
 
@@ -93,6 +96,32 @@ def test_limits_without_a_ratio_make_no_split(limit: float, once: tuple[Path, li
     names = {one.name for one in found.measured} | set(found.left_out)
     assert EVEN_SPLIT in names
     assert BY_MEMORY not in names
+
+
+def test_the_fit_is_measured_on_the_cards_of_the_plan(once: tuple[Path, list[int]]) -> None:
+    """The benchmark measures each value of a repeated option, so that none may be repeated."""
+    plan = pw.read_plan(once[0] / "plan.json")
+    printed = ["-ngl", "5", "-ts", "3,2", "-ot", "a=CPU,b=RPC0", "-ncmoe", "1"]
+    found = contenders_of(plan, "m.gguf", lambda: printed)
+    (fitted,) = (one for one in found.measured if one.name == FITTED)
+    options = dict(zip(fitted.words[::2], fitted.words[1::2], strict=True))
+    assert 2 * len(options) == len(fitted.words)
+    chosen = {name: options[name] for name in ("-dev", "-ngl", "-ts", "-ot", "-ncmoe")}
+    assert chosen == {
+        "-dev": "RPC0/RPC1", "-ngl": "5", "-ts": "3/2", "-ot": "a=CPU;b=RPC0", "-ncmoe": "1"
+    }  # fmt: skip
+    for one in found.measured:
+        assert one.words.count("-dev") == 1, one
+
+
+def test_a_card_without_a_limit_has_no_margin(once: tuple[Path, list[int]], tmp_path: Path) -> None:
+    plan = pw.read_plan(once[0] / "plan.json")
+    cluster = plan.problem.cluster.with_limit("rpc:0", math.inf).with_limit("rpc:1", 2.0**20)
+    limited = replace(plan, problem=replace(plan.problem, cluster=cluster))
+    tool(tmp_path, "llama-fit-params", "import sys; print(*sys.argv[1:])")
+    free = {"RPC0": 9 * 2.0**20, "RPC1": 9 * 2.0**20}
+    words = fitted_words(engine_at(tmp_path), limited, "m.gguf", free, lambda: None)
+    assert words[words.index("-fitt") + 1] == "0,8"
 
 
 def tool(folder: Path, name: str, body: str) -> None:
@@ -245,6 +274,30 @@ def test_servers_end_with_the_command(number: int, ports: list[int], tmp_path: P
             break
         time.sleep(0.05)
     assert nobody_listens(ports)
+
+
+@pytest.mark.parametrize("threads", ["0", "two", "1.5"])
+def test_wrong_threads_are_one_line(threads: str, tmp_path: Path, run: Run, cli: InProcess) -> None:
+    engine_gguf(tmp_path / "m.gguf", 6, has_experts=False, has_tokens=True)
+    cluster = CLUSTER.format(free_port(), free_port()).replace('"1"', f'"{threads}"')
+    (tmp_path / "two.yaml").write_text(cluster)
+    placed = cli("place", "m.gguf", "--cluster", "two.yaml", "--quiet", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    line = the_line(run("--engine-folder", "."), 2)
+    assert f"option threads must be a whole number above 0, got '{threads}'" in line
+
+
+def test_caches_that_the_benchmark_lacks_are_one_line(
+    tmp_path: Path, run: Run, cli: InProcess
+) -> None:
+    engine_gguf(tmp_path / "m.gguf", 6, has_experts=False, has_tokens=True)
+    (tmp_path / "two.yaml").write_text(CLUSTER.format(free_port(), free_port()))
+    words = ("--context", "2k", "--kv", "f32", "--quiet")
+    placed = cli("place", "m.gguf", "--cluster", "two.yaml", *words, cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    line = the_line(run("--engine-folder", "."), 2)
+    assert "caches of f32" in line
+    assert "--kv f16" in line
 
 
 @pytest.mark.usefixtures("ports")

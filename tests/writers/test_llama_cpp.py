@@ -63,6 +63,13 @@ def test_options_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_plan_without_cards_names_none(tmp_path: Path) -> None:
+    """Without the option, the engine takes all cards that it finds."""
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    words = engine_options(plan_with(problem_of(path, []), {})).words("m.gguf")
+    assert words[words.index("-dev") + 1] == "none"
+
+
 @pytest.mark.parametrize(
     "name", ["dense", "experts", "shared-experts", "latent", "sinks", "linear-attention", "fused"]
 )

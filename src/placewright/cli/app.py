@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -149,6 +150,10 @@ def _exit_code() -> int:
     return result if isinstance(result, int) else 0
 
 
+# Errors of writing without a file's name: standard output is full, or was closed.
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
 def _code_of(error: Exception) -> int:
     """Report an error, usually as one line, and return its exit code."""
     if isinstance(error, TyperException):
@@ -171,7 +176,8 @@ def _code_of(error: Exception) -> int:
         return _fail(f"there is not enough memory: {error}", EXIT_NO)
     if isinstance(error, OSError):
         drop_results()
-        name = error.filename or "standard output"
+        unnamed = "standard output" if error.errno in _OF_OUTPUT else type(error).__name__
+        name = error.filename or unnamed
         return _fail(f"{name}: {error.strerror or error}", EXIT_WRONG_INPUT)
     if os.environ.get("PLACEWRIGHT_TRACEBACK"):
         raise error

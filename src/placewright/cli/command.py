@@ -116,7 +116,7 @@ def command(
             models in another way. Its request lacks the model.
         isolates: it has ``--isolate``.
         each_size: it runs once for each size that ``--shape`` gives.
-        defaults: of fields that have another default in this command.
+        defaults: of fields that have another default in this command, as options or fixed.
     """
     chosen = {name: how for name, how in words().items() if name in names or not names}
     declared = {item.name: item for item in fields(Request)}
@@ -128,13 +128,14 @@ def command(
         )
         for name, how in chosen.items()
     ]
+    fixed = {name: value for name, value in defaults.items() if name not in chosen}
     arguments = [] if model is None else [_keyword("model", model, inspect.Parameter.empty)]
 
     def derived(function: Command) -> Command:
         taken, *own = _parameters(function)
 
         def run(**given: Any) -> None:
-            said = {name: given[name] for name in chosen}
+            said = fixed | {name: given[name] for name in chosen}
             rest = {parameter.name: given[parameter.name] for parameter in own}
             function(**{taken.name: request_of(given.get("model"), said)}, **rest)
 

@@ -215,6 +215,15 @@ def colocation_of_groups(classes: IntArray, grouping: Grouping) -> IntArray:
     return result
 
 
+def with_whole_classes(graph: ComputationGraph, grouping: Grouping) -> Grouping:
+    """Join the groups that share a colocation class; the result may have cycles."""
+    labels = grouping.group_of.copy()
+    for own in np.unique(graph.op_colocation[graph.op_colocation >= 0]):
+        joined = np.unique(labels[graph.op_colocation == own])
+        labels[np.isin(labels, joined)] = joined[0]
+    return Grouping.from_labels(labels)
+
+
 def _leaders(graph: ComputationGraph, grouping: Grouping) -> IntArray:
     by_cost = np.lexsort((np.arange(graph.n_ops), -graph.op_flops, grouping.group_of))
     starts = np.searchsorted(grouping.group_of[by_cost], np.arange(grouping.n_groups))

@@ -74,7 +74,6 @@ _CHECKED_SAMPLES = 100
 class Check:
     """Settings of a check on the hardware."""
 
-    rounds: int = ROUNDS  # of single requests
     latency_limit: float = math.inf  # seconds that 95 % of the samples of a stream may take
     # the best candidates by the played stream are measured first, and the fastest of them takes the
     # place of the searched placement
@@ -241,7 +240,7 @@ def _checked_requests(
         )
     contenders = request_contenders(plan, model)
     with limited(plan):
-        seconds = _request_seconds(contenders, model, check.rounds, report, deadline)
+        seconds = _request_seconds(contenders, model, ROUNDS, report, deadline)
     while True:
         verdict = judged(contenders, seconds)
         written = _written(contenders, verdict, seconds)

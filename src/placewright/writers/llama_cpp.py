@@ -20,10 +20,11 @@ from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.source import PREDICTING, ModelSource
-from placewright.errors import InexpressibleError
+from placewright.errors import InexpressibleError, InputError
 from placewright.writers.card_numbers import card_numbers
 
 NAME = "llama.cpp"  # option of a device: the buffer that the engine names after it
+THREADS = "threads"  # option of a device: of its server, or of the engine on the host
 # A card of a server has a buffer with its number there; as a device it is numbered over all.
 SERVED = re.compile(r"RPC\d+\[([^\[\]]+)\]")
 _HOST = "CPU"
@@ -49,11 +50,12 @@ class EngineOptions:
     devices: tuple[str, ...]  # names of cards, in the order of the plan
     servers: tuple[str, ...]  # addresses of cards that are served by other processes
     gpu_layers: int  # of ``-ngl``: layers on cards, those that predict tokens, and the head
-    shares: tuple[int, ...]  # of ``-ts``, for each card
+    shares: tuple[int, ...]  # of ``-ts``, for each card; none leaves it out
     overrides: Mapping[str, str]  # pattern of tensors -> buffer
     cpu_experts: int  # of ``-ncmoe``: first layers whose experts rest in RAM; 0 is none
     is_streaming: bool  # cards compute long passes with weights that rest in RAM
     sizes: Mapping[str, str]  # option -> number or format
+    threads: int | None  # of the host; None leaves them to the engine
     predicting: int = 0  # layers of the file that predict further tokens
 
     def words(self, path: str, tool: str = "llama-server") -> list[str]:
@@ -70,7 +72,7 @@ class EngineOptions:
         # Without names the engine takes all devices that it finds.
         words += ["-dev", comma.join(self.devices or ("none",))]
         words += ["-ngl", str(self.gpu_layers)]
-        if len(self.devices) > 1 and self.gpu_layers:
+        if len(self.devices) > 1 and self.gpu_layers and self.shares:
             words += ["-ts", comma.join(map(str, self.shares))]
         if self.overrides:
             words += ["-ot", semicolon.join(f"{key}={at}" for key, at in self.overrides.items())]
@@ -81,6 +83,8 @@ class EngineOptions:
         skipped = ("-c", "-np") if is_bench else ()
         for option, value in self.sizes.items():
             words += [] if option in skipped else [option, value]
+        if self.threads is not None:
+            words += ["-t", str(self.threads)]
         return words
 
 
@@ -96,6 +100,20 @@ def command_line(plan: Plan, tool: str = "llama-server") -> str:
         InexpressibleError: it is no plan of a language model, or breaks a rule of the engine.
     """
     return shlex.join(engine_options(plan).words(_file(plan), tool))
+
+
+def threads_of(device: Device) -> int | None:
+    """Threads of a device's server, or of the engine on the host; None without the option.
+
+    Raises:
+        InputError: the option is no whole number above 0.
+    """
+    text = str(device.options.get(THREADS, "1"))
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(
+            f"device '{device.name}': option {THREADS} must be a whole number above 0, got '{text}'"
+        )
+    return int(text) if THREADS in device.options else None
 
 
 def has_weights(source: ModelSource) -> bool:
@@ -148,6 +166,7 @@ class _Export:
             at: _HOST if device.pool is not None else names[self._cards.index(device)]
             for at, device in enumerate(devices)
         }
+        self._threads = next((threads_of(x) for x in devices if x.pool is not None), None)
         self._device_of = plan.placement.device_of
         self._streamed = {at for at, device in enumerate(devices) if STREAMED_BY in device.options}
         self._names = names
@@ -171,6 +190,7 @@ class _Export:
             experts,
             self._is_streaming(),
             self._sizes(),
+            self._threads,
             self._numbers[PREDICTING],
         )
 

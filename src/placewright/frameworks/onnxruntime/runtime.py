@@ -25,7 +25,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import Grouping, with_whole_classes
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import (
@@ -62,7 +62,7 @@ from placewright.frameworks.onnxruntime.devices import (
 )
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
-from placewright.frameworks.onnxruntime.state import Staying, with_whole_state
+from placewright.frameworks.onnxruntime.state import Staying
 from placewright.frameworks.onnxruntime.whole_numbers import NumberReaders
 from placewright.frameworks.segment_cache import SegmentCache
 from placewright.frameworks.weights_in_file import are_shared, give_back_pages
@@ -222,7 +222,7 @@ class OnnxModel:
     def fused_groups(self, device: Device) -> Grouping:
         """Group ops that one kernel computes, or between which more than tensors pass."""
         inside = self.parts.with_values_inside(self._kernel_map(device).grouping)
-        return with_whole_state(self.graph, inside)
+        return with_whole_classes(self.graph, inside)
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the whole model with ONNX Runtime's own profiler.

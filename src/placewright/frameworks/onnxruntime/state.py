@@ -11,10 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from placewright.core.graph import ComputationGraph
-from placewright.core.grouping import Grouping
 from placewright.core.source import NO_TENSOR, Port, name_of_copy
 from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
@@ -101,15 +97,6 @@ def classes_of(nodes: Sequence[Any], values: Sequence[Staying]) -> dict[int, int
         first = min(joined)
         label = [first if one in joined else one for one in label]
     return {position: label[at] for position, at in touched.items()}
-
-
-def with_whole_state(graph: ComputationGraph, groups: Grouping) -> Grouping:
-    """Join the groups that share state; the result may have cycles, as `common_units` joins."""
-    labels = groups.group_of.copy()
-    for one in np.unique(graph.op_colocation[graph.op_colocation >= 0]):
-        joined = np.unique(labels[graph.op_colocation == one])
-        labels[np.isin(labels, joined)] = joined[0]
-    return Grouping.from_labels(labels)
 
 
 def _handed_on(onnx: Any, graph: Any, output: Any) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import Grouping, with_whole_classes
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.inputs import (
@@ -61,7 +61,6 @@ from placewright.frameworks.openvino.segments import (
     with_inner_outputs,
     with_weights_in_file,
 )
-from placewright.frameworks.openvino.state import with_whole_variables
 from placewright.frameworks.segment_cache import SegmentCache
 from placewright.frameworks.weights_in_file import are_shared, give_back_pages
 
@@ -196,7 +195,7 @@ class OpenVinoModel:
         """Group the ops that one kernel of `device` computes."""
         profiled = self._profiled(device)
         kernels = KernelMap(self.graph, profiled.compiled).grouping
-        return with_whole_variables(self.graph, kernels) if self.keeps_state else kernels
+        return with_whole_classes(self.graph, kernels)
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the whole model once, with OpenVINO's own kernel timers."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.graph import ComputationGraph
-from placewright.core.grouping import Grouping
 from placewright.core.source import NO_TENSOR, Port
 from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
@@ -95,19 +93,3 @@ def _ports(names: tuple[str, ...], ports: Any) -> list[Port]:
         )
         for name, port in zip(names, ports, strict=True)
     ]
-
-
-def with_whole_variables(graph: ComputationGraph, groups: Grouping) -> Grouping:
-    """Join groups that read and assign one variable, which only one compiled model can hold.
-
-    The result may have cycles, which `profiling.units.common_units` joins, too.
-    """
-    label = groups.group_of.copy()
-    of_class: dict[int, int] = {}
-    for op, kind in enumerate(graph.op_kinds):
-        if kind in ("ReadValue", "Assign"):
-            mine, whole = int(label[op]), int(graph.op_colocation[op])
-            first = of_class.setdefault(whole, mine)
-            label[label == mine] = first
-            of_class = {key: first if held == mine else held for key, held in of_class.items()}
-    return Grouping.from_labels(label)

@@ -20,6 +20,7 @@ from statistics import median
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet, TokenRates
+from placewright.core.quantities import counted
 from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.engine.printed import printed_cards, printed_devices
 from placewright.execution.engine.probe import EXPERTS, USED, Probe, write_probe
@@ -44,12 +45,12 @@ from placewright.profiling.token_costs import (
     token_rates,
 )
 from placewright.report.time_left import Report, no_report
-from placewright.session.language.engine_run import THREADS, listed_text
+from placewright.session.language.engine_run import listed_text
 from placewright.session.language.kept_rates import keep_engine_cluster
 from placewright.session.language.problem import asked_tokens
 from placewright.session.models import Model
 from placewright.session.request import Request
-from placewright.writers.llama_cpp import NAME
+from placewright.writers.llama_cpp import NAME, THREADS
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class _Session:
         self._cards, self._is_alike = cards, is_alike
         self._is_own = bool(cards) and not servers
         self.size = OWN_CARDS if self._is_own else SERVED
-        self._source = f"{ENGINE} {engine.version}, {count_text(threads)}, {today()}"
+        self._source = f"{ENGINE} {engine.version}, {counted(threads, 'thread')}, {today()}"
 
     def measured(self, report: Report) -> Cluster:
         host, cards = _At(_HOST, self._host_words(), _HOST), self._cards
@@ -415,11 +416,6 @@ def _device(
     return Device(
         name, kind, memory, options=dict(options), fingerprint=rates.source, data_sheet=sheet
     )
-
-
-def count_text(threads: int) -> str:
-    """A number of threads in words."""
-    return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 def today() -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.plan import EVEN_SPLIT, PLAN, PlacerRecord, Plan, contender_of
 from placewright.core.problem import Problem
@@ -49,16 +48,22 @@ from placewright.session.language.problem import is_of_tokens, physical_cluster,
 from placewright.session.language.run_search import layer_runs
 from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
-from placewright.writers.llama_cpp import NAME, SERVED, EngineOptions, engine_options, has_weights
+from placewright.writers.llama_cpp import (
+    NAME,
+    SERVED,
+    EngineOptions,
+    engine_options,
+    has_weights,
+    threads_of,
+)
 
 ROUNDS = LEAST_FOR_INTERVAL
 _REPEATS = 3  # of a test within a round, whose median counts
-THREADS = "threads"  # option of a device: of its server, or of the engine on the host
 _LETTERS = (4, 40, 200)  # of the prompts whose answers are compared
 _MOST_TOKENS = 24  # that are compared, of each prompt
 _SEED = 1
 _GREEDY = (
-    *("-fit", "off", *OWN_MEMORY, "-no-cnv", "-v", long("no-repack"), long("temp"), "0"),
+    *("-fit", "off", "-no-cnv", "-v", long("no-repack"), long("temp"), "0"),
     *map(long, ("ignore-eos", "no-display-prompt", "no-warmup", "prompt-cache-all")),
 )
 _MIB = 2.0**20
@@ -248,23 +253,9 @@ def engine_servers(problem: Problem, engine: Programs, *, may_answer: bool) -> I
     for device in problem.cluster.devices:
         served = SERVED.fullmatch(device.options.get(NAME, ""))
         if served is not None:
-            addresses[served[1]] = _threads_of(device)
+            addresses[served[1]] = threads_of(device)
     with running_servers(engine, addresses, may_answer=may_answer) as running:
         yield running
-
-
-def _threads_of(device: Device) -> int | None:
-    """Threads of a device's server, None without the option.
-
-    Raises:
-        InputError: the option is no whole number above 0.
-    """
-    text = str(device.options.get(THREADS, "1"))
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(
-            f"device '{device.name}': option {THREADS} must be a whole number above 0, got '{text}'"
-        )
-    return int(text) if THREADS in device.options else None
 
 
 def listed_devices(
@@ -302,15 +293,12 @@ class _Session:
         self._works, self._request = works, request
         self._path = plan.problem.source.path
         self._options = engine_options(plan)
-        host = next((d for d in plan.problem.cluster.devices if d.pool is not None), None)
-        threads = None if host is None else host.options.get(THREADS)
-        self._threads = [] if threads is None else ["-t", threads]
 
     def run(self, rounds: int, report: Report, *, compares: bool) -> EngineRun:
         plan = self._plan
         free = self._free()
         report(0.0, "comparing places and tokens")
-        log, generated = self._generated(self._options)
+        log, generated = self._generated(self._options, OWN_MEMORY)
         places = compared_places(plan, self._works, self._request, printed_places(log))
         contenders = contenders_of(
             plan,
@@ -351,10 +339,16 @@ class _Session:
                 )
         return found
 
-    def _generated(self, options: EngineOptions) -> tuple[str, dict[int, list[int]]]:
+    def _generated(
+        self, options: EngineOptions, loading: Sequence[str] = ()
+    ) -> tuple[str, dict[int, list[int]]]:
         """The log of the first run, and the tokens that greedy decoding adds to each prompt.
 
         Kernels are those that all processors have, so that tokens can be equal.
+
+        Args:
+            options: where tensors lie.
+            loading: further options; without any, the file is mapped, and may be larger than RAM.
         """
         log, found = "", {}
         rng = np.random.default_rng(_SEED)
@@ -367,7 +361,7 @@ class _Session:
                 file = Path(folder) / "session"
                 done = self._engine.run(
                     COMPLETION,
-                    [*words, *self._threads, *_GREEDY, "-p", prompt, "-n", str(count),
+                    [*words, *_GREEDY, *loading, "-p", prompt, "-n", str(count),
                      long("seed"), str(_SEED), long("prompt-cache"), str(file)],
                     explain=self._explain,
                 )  # fmt: skip
@@ -378,7 +372,7 @@ class _Session:
     def _equal_tokens(self, tokens: Mapping[int, list[int]]) -> dict[int, tuple[int, int]]:
         """Letters of a prompt -> tokens that are equal from the first on, and all of them."""
         unsplit = replace(
-            self._options, devices=("none",), servers=(), gpu_layers=0, shares=(), overrides={},
+            self._options, devices=(), servers=(), gpu_layers=0, shares=(), overrides={},
             cpu_experts=0,
         )  # fmt: skip
         _, expected = self._generated(unsplit)
@@ -409,7 +403,7 @@ class _Session:
         return found
 
     def _seconds(self, contender: EngineContender, test: Sequence[str]) -> float:
-        words = [*contender.words, *self._threads, *test, "-r", str(_REPEATS), "-o", "json"]
+        words = [*contender.words, *test, "-r", str(_REPEATS), "-o", "json"]
         words += OWN_MEMORY if self._options.servers else ()
         done = self._engine.run(BENCH, words, explain=self._explain)
         try:
@@ -530,7 +524,7 @@ def _alone(options: EngineOptions) -> EngineOptions:
     """Options that name only the cards that are used, if that is one or none."""
     used = [at for at, share in enumerate(options.shares) if share]
     if options.gpu_layers == 0 or len(used) != 1:
-        return options if options.gpu_layers else replace(options, devices=("none",), shares=())
+        return options if options.gpu_layers else replace(options, devices=(), shares=())
     return replace(options, devices=(options.devices[used[0]],), shares=(options.shares[used[0]],))
 
 
@@ -586,8 +580,7 @@ def _fitted(options: EngineOptions, path: str, printed: Sequence[str]) -> list[s
     if len(printed) % 2 or not set(chosen) <= _FIT_OPTIONS or "-ngl" not in chosen:
         raise RuntimeFailure(f"the fitting tool printed unknown options: {' '.join(printed)}")
     plain = replace(options, gpu_layers=int(chosen["-ngl"]), shares=(), overrides={}, cpu_experts=0)
-    words = replace(plain, devices=()).words(path, BENCH)[1:]
-    words += ["-dev", "/".join(options.devices)]
+    words = plain.words(path, BENCH)[1:]
     if "-ts" in chosen:
         words += ["-ts", chosen["-ts"].replace(",", "/")]
     if "-ot" in chosen:

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Build the programs of llama.cpp that Placewright calls into build/llama.cpp/bin.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+pins=requirements-engine.txt
+target=build/llama.cpp
+programs="llama-bench llama-completion llama-fit-params ggml-rpc-server"
+if cmp -s "$pins" "$target/built"; then
+    exit 0
+fi
+for tool in cmake c++; do
+    if ! command -v "$tool" > /dev/null; then
+        echo "no $tool here: the tests of llama.cpp will be skipped" >&2
+        exit 0
+    fi
+done
+rm -rf "$target"
+mkdir -p "$target/source"
+"${PYTHON:-.venv/bin/python}" -m pip download --quiet --no-deps --no-binary :all: --require-hashes \
+    -r "$pins" -d "$target"
+tar -xzf "$target"/llama_cpp_python-*.tar.gz -C "$target/source" --strip-components=3 \
+    --wildcards '*/vendor/llama.cpp/*'
+trap 'tail "$target/log" >&2' ERR
+cmake -S "$target/source" -B "$target" -DCMAKE_BUILD_TYPE=Release -DGGML_RPC=ON \
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
+    -DLLAMA_OPENSSL=OFF > "$target/log" 2>&1
+# shellcheck disable=SC2086
+cmake --build "$target" --parallel "$(nproc)" --target $programs >> "$target/log" 2>&1
+cp "$pins" "$target/built"
