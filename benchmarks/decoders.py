@@ -3,11 +3,11 @@
 No core holds the whole decoder. Each placement is a split over two cores, contiguous pieces of
 random lengths or what a placer finds. It decodes with the cache in its place; tokens are compared
 with those of the unsplit model in PyTorch, whose cache grows. The machine drifts, so that each
-token is also computed by the plan with all units on one core: 20 by the split, then the same 20 by
-that plan, whose choice is compared, too. Costs are measured anew: those of another day are of a
-machine at another speed. That plan is also measured right after its costs, so that the speed of the
-machine then and later can be told from an error of the prediction. Rows that the results file has
-are not repeated.
+token is also computed by the plan with all units on one core: those of a second by the split, 20 at
+least, then the same ones by that plan, whose choice is compared, too. Costs are measured anew:
+those of another day are of a machine at another speed. That plan is also measured right after its
+costs, so that the speed of the machine then and later can be told from an error of the prediction.
+Rows that the results file has are not repeated.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ FORMAT = "placewright.decoders/2"
 SHARE = 0.7
 WORDS = 1024
 _HEAD_WIDTH, _MOST_PIECES, _DRAWS = 64, 8, 1_000
-# Tokens of a plan before the other's turn, the first of which are not counted: a processor's cache
-# holds weights of the other plan then.
-_BLOCK, _WARM = 20, 4
+# Seconds of a plan before the other's turn, and tokens at least. The first part is not counted: a
+# processor's cache holds weights of the other plan then, and those of a small decoder for long.
+_TURN_SECONDS, _LEAST, _WARM = 1.0, 20, 0.2
 _CALLS = 100  # of the unsplit plan before the first split
 
 
@@ -226,6 +226,7 @@ def decoded(
 ) -> tuple[list[int], bool, float, float]:
     """Tokens of a plan, whether the unsplit one chooses them, too, and median seconds of both."""
     whole = Placement.on_one_device(problem.n_units, 0)
+    block = min(count, max(_LEAST, int(_TURN_SECONDS / case.unsplit_seconds)))
     seconds: tuple[list[float], list[float]] = ([], [])
     same = []
     with ExitStack() as stack:
@@ -240,7 +241,7 @@ def decoded(
             scores, spent = _timed(split, given)
             seconds[0].append(spent)
             waiting.append((given, scores))
-            if len(waiting) == _BLOCK:
+            if len(waiting) == block:
                 again()
             return scores
 
@@ -254,7 +255,7 @@ def decoded(
         tokens = tokens_of(step, count)
         again()
     measured, alone = (
-        statistics.median(spent for at, spent in enumerate(each) if at % _BLOCK >= _WARM)
+        statistics.median(spent for at, spent in enumerate(each) if at % block >= _WARM * block)
         for each in seconds
     )
     return tokens, all(same), measured, alone
@@ -262,8 +263,9 @@ def decoded(
 
 def _timed(loaded: LoadedPlan, given: dict[str, Any]) -> tuple[torch.Tensor, float]:
     begin = time.perf_counter()
-    scores = torch.as_tensor(loaded.run(given)[0])
-    return scores, time.perf_counter() - begin
+    outputs = loaded.run(given)
+    spent = time.perf_counter() - begin
+    return torch.as_tensor(outputs[0]), spent
 
 
 def _loaded(session: Session, problem: Problem, placement: Placement) -> LoadedPlan:
