@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.foreign.process import in_a_process
 from benchmarks.foreign.wheels import WheelModel, located
-from placewright.core.plan import PLAN, Plan
+from placewright.core.plan import EVEN_SPLIT, PLAN, Plan
 from placewright.errors import PlacewrightError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import call_runner, taking_turns, whole_model_runner
@@ -117,7 +117,7 @@ class WheelRow:
     @property
     def full_splits(self) -> bool:
         """Whether the checked plan recommends a split."""
-        return self.full_devices > 1 and self.full_recommendation == PLAN
+        return self.full_devices > 1 and self.full_recommendation in (PLAN, EVEN_SPLIT)
 
 
 def run_verdicts(

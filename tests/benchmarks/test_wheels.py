@@ -198,6 +198,8 @@ def test_figures() -> None:
         row("d", 1.05, 1.05, equal=False),
         row("e", 0.9, 0.8),
         row("f", 0.0, 0.9),
+        row("i", 0.0, 0.8, full_recommendation="even split"),
+        row("k", 0.0, 0.8, full_recommendation="all cores"),
         row("g", 0.0, 0.0),
         WheelRow("h", "", "r", "skipped", "package 'h' is not installed"),
     ]
@@ -205,14 +207,14 @@ def test_figures() -> None:
     assert found == VerdictFigures(
         quick_splits=5,
         quick_slower=("b under r", "d under r"),
-        gains=3,
+        gains=4,
         gains_found=2,
-        full_splits=5,
+        full_splits=6,
         full_slower=("d under r",),
         unequal=("d under r",),
     )
     text = verdict_table(rows)
-    assert "also says split for 2 (67%)." in text
+    assert "also says split for 2 (50%)." in text
     assert "| b | r | 0 | 10 | split | 1.20 (1.19 to 1.21) | - | cpu:0 |" in text
     assert "| h | r | skipped | package 'h' is not installed |" in text
     assert np.isnan(rows[-1].quick_ratio)

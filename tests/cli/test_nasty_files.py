@@ -163,6 +163,19 @@ def test_standard_output_that_is_full(words: list[str], tmp_path: Path) -> None:
     assert result.stderr == "placewright: standard output: No space left on device\n"
 
 
+def test_an_error_of_no_file_is_not_one_of_output(tmp_path: Path) -> None:
+    """Here the system refuses to list the cores, which has to do with no file."""
+    refuses = (
+        "import os\ndef refuse(_):\n    raise ConnectionRefusedError(111, 'Connection refused')\n"
+        "os.sched_getaffinity = refuse\n"
+    )
+    result = run_warm(refuses + COMMAND, ["devices"], cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.splitlines()[-1] == (
+        "placewright: ConnectionRefusedError: Connection refused"
+    )
+
+
 def test_standard_output_that_is_closed(tmp_path: Path) -> None:
     """Nobody wants the result: nothing is wrong."""
     make_onnx(tmp_path)

@@ -70,6 +70,19 @@ def test_a_plan_without_cards_names_none(tmp_path: Path) -> None:
     assert words[words.index("-dev") + 1] == "none"
 
 
+def test_threads_of_a_measured_host_are_in_the_line(tmp_path: Path) -> None:
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    problem = problem_of(path, ["CUDA0"])
+    assert "-t" not in engine_options(plan_with(problem, {})).words("m.gguf")
+    *cards, host = problem.cluster.devices
+    measured = replace(host, options={"threads": "3"})
+    cluster = replace(problem.cluster, devices=(*cards, measured))
+    plan = plan_with(replace(problem, cluster=cluster), {})
+    for tool in ("llama-server", "llama-bench"):
+        words = engine_options(plan).words("m.gguf", tool)
+        assert words[words.index("-t") + 1] == "3"
+
+
 @pytest.mark.parametrize(
     "name", ["dense", "experts", "shared-experts", "latent", "sinks", "linear-attention", "fused"]
 )
