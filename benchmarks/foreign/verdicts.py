@@ -17,7 +17,7 @@ from benchmarks.foreign.wheels import WheelModel, located
 from placewright.core.plan import EVEN_SPLIT, PLAN, Plan
 from placewright.errors import PlacewrightError
 from placewright.execution.comparing import compare_outputs
-from placewright.execution.placements import call_runner, taking_turns, whole_model_runner
+from placewright.execution.placements import call_runner, taking_turns, whole_call_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.results import ResultsFile
 from placewright.frameworks.runtimes import default_runtime_name
@@ -286,7 +286,7 @@ def _measured(row: WheelRow, work: _Work) -> WheelRow:
             for runner in runners.values():
                 stack.callback(runner.close)
             for device in devices:
-                runners[device.name] = stack.enter_context(whole_model_runner(model, device))
+                runners[device.name] = stack.enter_context(whole_call_runner(model, device))
         samples = measure_interleaved(
             runners,
             model.random_inputs(np.random.default_rng(0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,20 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
-from placewright.core.plan import PLAN, contender_of, device_of
+from placewright.core.plan import ALL_CORES, PLAN, contender_of, device_of
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
+from placewright.execution.direct import DirectRunner
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
 from placewright.report.verdict import alternatives_of, verdict_of
 from placewright.session import checking, running
 from placewright.session.checking import check_on_hardware, recommended_stream
-from placewright.session.contenders import fastest_modes, stream_contenders
+from placewright.session.contenders import (
+    fastest_modes,
+    request_contenders,
+    stream_contenders,
+)
 from placewright.session.models import loaded_model
 from placewright.session.running import execute
 from placewright.session.search import find_plan
@@ -105,6 +111,23 @@ def test_a_device_with_a_name_of_ours_is_measured_beside_the_plan(
     assert split.measured.baselines[mine] == 1.0
     rows = {row.name: row.measured for row in alternatives_of(split, simulator)}
     assert (rows[PLAN], rows[mine], rows["other"]) == (0.5, 1.0, 1.0)
+
+
+@needs_two_cores
+def test_the_unsplit_model_is_called_in_the_thread_of_the_caller(tmp_path: Path) -> None:
+    """As a loaded plan calls it: to wake a thread takes as long as a small model."""
+    problem = named_problem(tmp_path, "first")
+    plan = find_plan(
+        problem, placer="round-robin", budget=Budget(evaluations=50), runtime="openvino"
+    )
+    model = loaded_model(problem, "openvino")
+    contenders = request_contenders(plan, model)
+    names = {contender_of("first"), contender_of("other")}
+    unsplit = [each for each in contenders.members if each.name in {*names, ALL_CORES}]
+    assert names <= {each.name for each in unsplit}
+    for each in unsplit:
+        with ExitStack() as stack:
+            assert isinstance(each.open(stack, None), DirectRunner), each.name
 
 
 @needs_two_cores

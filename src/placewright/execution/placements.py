@@ -18,7 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.errors import RuntimeFailure
-from placewright.execution.direct import DirectRunner, split_copy
+from placewright.execution.direct import DirectRunner, split_copy, whole_copies
 from placewright.execution.requests import (
     Execution,
     Outcome,
@@ -159,6 +159,14 @@ def call_runner(
     if in_one_thread:
         return DirectRunner(model, [split_copy(model, segments, devices)], at_once=at_once)
     return ConcurrentRunner(model, segments, devices, in_flight=at_once)
+
+
+def whole_call_runner(model: LoadedModel, device: Device) -> DirectRunner:
+    """Make the runner of single calls of the unsplit model, as a loaded plan serves them.
+
+    It runs in the caller's thread: to wake another one can take longer than a small model.
+    """
+    return DirectRunner(model, whole_copies(model, [device]), at_once=1)
 
 
 def whole_model_runner(

@@ -36,7 +36,7 @@ from placewright.core.quantities import format_bytes
 from placewright.errors import InfeasibleError
 from placewright.execution.direct import DirectRunner
 from placewright.execution.members import Members
-from placewright.execution.placements import call_runner, whole_model_runner
+from placewright.execution.placements import call_runner, whole_call_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HasThroughputMode, LoadedModel, SampleServer
 from placewright.frameworks.registry import framework_named
@@ -172,7 +172,7 @@ def request_contenders(plan: Plan, model: LoadedModel) -> Contenders[CallRunner]
     if reason is not None:
         left_out[ALL_CORES] = reason
     elif whole is not None:
-        members.append(Contender(ALL_CORES, None, None, _opens_device(model, whole)))
+        members.append(Contender(ALL_CORES, None, None, _opens_calls(model, whole)))
     even = _even_split(problem)
     if even is None:
         left_out[EVEN_SPLIT] = "no even split keeps the limits and pins"
@@ -188,7 +188,7 @@ def alone_contender(simulator: Simulator, device: int, model: LoadedModel) -> Co
     own = simulator.problem.cluster.devices[device]
     placement = Placement.on_one_device(simulator.problem.n_units, device)
     seconds = simulator.value(placement)
-    return Contender(contender_of(own.name), placement, seconds, _opens_device(model, own))
+    return Contender(contender_of(own.name), placement, seconds, _opens_calls(model, own))
 
 
 def split_contender(
@@ -343,6 +343,12 @@ def _processor_streams(
     if isinstance(model, HasThroughputMode):
         return (model.throughput_device(whole, len(cores) or max(1, len(all_cores))),), ()
     return (), () if cores or len(all_cores) < 2 else all_cores
+
+
+def _opens_calls(
+    model: LoadedModel, device: Device
+) -> Callable[[ExitStack, int | None], DirectRunner]:
+    return lambda stack, in_flight: stack.enter_context(whole_call_runner(model, device))
 
 
 def _opens_device(
