@@ -34,7 +34,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.execution.placements import call_runner, whole_model_runner
+from placewright.execution.placements import call_runner, whole_call_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.results import read_rows, write_rows
@@ -132,7 +132,7 @@ class _Measurement:
         device = int(np.flatnonzero(np.isfinite(problem.costs.seconds).all(axis=0))[0])
         self.base = simulator.value(Placement.on_one_device(problem.n_units, device))
         self._inputs = model.random_inputs(np.random.default_rng(seed))
-        self._reference = whole_model_runner(model, problem.cluster.devices[device])
+        self._reference = whole_call_runner(model, problem.cluster.devices[device])
 
     def __enter__(self) -> _Measurement:
         return self

@@ -36,7 +36,7 @@ from placewright.execution.placements import (
     call_runner,
     placement_segments,
     served_segments,
-    whole_model_runner,
+    whole_call_runner,
 )
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
@@ -181,7 +181,7 @@ class _Placements:
         self._rounds = trials.rounds or _usual_rounds(self._expected)
         self._inputs = model.random_inputs(np.random.default_rng(0))
         self._simulator = Simulator(problem)
-        self._reference = whole_model_runner(model, problem.cluster.devices[first])
+        self._reference = whole_call_runner(model, problem.cluster.devices[first])
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
         self.trials: list[Trial] = []
@@ -249,7 +249,7 @@ class _Placements:
 
 def _spans(
     runner: DirectRunner | ConcurrentRunner,
-    reference: ConcurrentRunner,
+    reference: DirectRunner,
     expected: float,
     enough: Rounds,
     deadline: Deadline,

@@ -15,7 +15,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError, OutOfTime
 from placewright.execution.direct import DirectRunner
-from placewright.execution.placements import call_runner, whole_model_runner
+from placewright.execution.placements import call_runner, whole_call_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel
 
@@ -148,7 +148,7 @@ def measured_ratios(
         median seconds of the reference.
     """
     inputs = model.random_inputs(np.random.default_rng(0))
-    with whole_model_runner(model, problem.cluster.devices[0]) as reference:
+    with whole_call_runner(model, problem.cluster.devices[0]) as reference:
         reference.run(inputs)
         reference.time(2)
         base = statistics.median(reference.time(runs))
