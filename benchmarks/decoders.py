@@ -282,7 +282,7 @@ def rows_of(case: Case, names: Iterable[str], count: int, turn: int = 1) -> Iter
     problem, limited = case.session.problem, case.limited
     large = largest_weight(problem.graph) >= LARGE_WEIGHT_BYTES
     in_unit = np.bincount(problem.units.group_of, weights=large)
-    whole = Simulator(problem).value(Placement.on_one_device(problem.n_units, 0))
+    whole = served_seconds(problem, Placement.on_one_device(problem.n_units, 0))
     for name in names:
         if name.isdecimal():
             split, spent = random_split(limited, np.random.default_rng(int(name))), 0.0

@@ -143,12 +143,31 @@ def test_timed_requests_repeat_the_last_inputs_and_tell_when_each_segment_ran() 
             runner.time(1)
         runner.run([np.float64(3)])
         seconds = runner.time(3)
-        (first, second) = runner.last_spans
+        (first, second) = runner.last_timed.spans
     assert len(seconds) == 3
     assert min(seconds) >= 0.004
     assert 0.0 <= first[0] < first[1] <= second[0] < second[1] <= seconds[-1]
     with pytest.raises(RuntimeFailure, match="closed"):
         runner.time(1)
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_timed_request_takes_what_its_caller_waits(is_direct: bool) -> None:
+    """Also for inputs that become the runtime's own, and outputs that become arrays."""
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    given, taken = model.from_host, model.to_host
+    model.from_host = lambda value: (time.sleep(0.003), given(value))[1]
+    model.to_host = lambda value: (time.sleep(0.002), taken(value))[1]
+    split = DirectRunner(model, [split_copy(model, parts, DEVICES)], at_once=1)
+    with split if is_direct else ConcurrentRunner(model, parts, DEVICES) as runner:
+        with pytest.raises(RuntimeFailure, match="no request was timed"):
+            assert runner.last_timed
+        answer = runner.run([np.float64(3)])
+        assert min(runner.time(2)) >= 0.005
+        assert runner.last_timed.outputs == answer.outputs
+        assert runner.last_timed.seconds < 0.005
 
 
 def test_a_closed_runner_holds_no_inputs() -> None:

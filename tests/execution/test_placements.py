@@ -48,7 +48,7 @@ def test_a_split_is_timed_in_its_callers_thread_only_if_nothing_overlaps_on_equa
         outputs = runner.run([np.float64(2)]).outputs
         assert [float(value) for value in outputs] == expected(graph, 2.0)
         assert len(runner.time(2)) == 2
-        assert len(runner.last_spans) == len(served_segments(problem, placement))
+        assert len(runner.last_timed.spans) == len(served_segments(problem, placement))
 
 
 @pytest.mark.parametrize(

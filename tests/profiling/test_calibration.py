@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.runtime import whole_segment
 from placewright.profiling.calibration import DEFAULT_DISPATCH, TrialPlan, calibration
@@ -26,6 +29,7 @@ from placewright.profiling.evidence import (
     wandering_placement,
 )
 from placewright.profiling.segment_fit import SegmentRow, device_sum, fitted_cluster
+from placewright.simulation.serving import served_seconds
 from placewright.testing.problems import random_problem
 
 CLUSTER = Cluster(
@@ -98,6 +102,7 @@ def test_placements_without_overlap_run_in_their_callers_thread(
     graph = layered([(op, op + chains) for op in range(n_ops - chains)], n_ops)
     callers: set[threading.Thread] = set()
     model: Any = _Calibrated(graph, hook=lambda _op: callers.add(threading.current_thread()))
+    model.reference = lambda device: _Calibrated(graph).reference(device)  # not of a placement
     costs = CostTable(frozen_floats(np.full((n_ops, 2), 1e-3)), "measured")
     names = ("cpu:0", "cpu:1", "host")
     cores = tuple(Device(n, "cpu", fingerprint="core", memory_domain="ram") for n in names[:2])
@@ -114,6 +119,31 @@ def test_placements_without_overlap_run_in_their_callers_thread(
     assert found.evidence.waits
     assert "placewright cpu:1" in {thread.name for thread in callers}
     assert (threading.current_thread() in callers) == (not in_threads)
+
+
+def test_a_call_costs_more_than_its_segments() -> None:
+    """The host gives its input in 3 ms; no device, cut or segment is slower for it."""
+    graph = layered([(op, op + 1) for op in range(5)], 6)
+    model: Any = _Calibrated(graph, hook=lambda _op: time.sleep(1e-3))
+    model.reference = lambda device: _Calibrated(graph, hook=model.hook).reference(device)
+    given, cores = model.from_host, CLUSTER.devices
+
+    def slowly(value: Any) -> Any:
+        time.sleep(3e-3)
+        return given(value)
+
+    model.from_host = slowly
+    costs = CostTable(frozen_floats(np.full((6, 2), 1e-3)), "measured")
+    ends = ("a", "b", "host")
+    links = tuple(Link(x, y, 1e-6) for x in ends for y in ends if x != y)
+    cores = tuple(replace(core, kind="cpu") for core in cores)
+    problem = Problem(graph, Cluster(cores, links), costs, Grouping.identity(6))
+    found = calibration(problem, model, np.random.default_rng(0)).problem
+    assert 2e-3 < found.cluster.call_seconds < 6e-3
+    assert found.cluster.devices[0].dispatch_seconds < 1e-3
+    whole = Placement.on_one_device(6, 0)
+    in_all = 6e-3 + 2e-6 + found.cluster.call_seconds  # with the links of the host
+    assert served_seconds(found, whole) == pytest.approx(in_all)
 
 
 @pytest.mark.parametrize("has_machine", [False, True])

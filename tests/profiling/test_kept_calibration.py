@@ -66,6 +66,7 @@ def test_a_fit_of_an_earlier_version_has_no_scatter(tmp_path: Path) -> None:
         "occupies",
         "contention",
         "prediction_error",
+        "call_seconds",
         "probe",
         "left_out",
     }

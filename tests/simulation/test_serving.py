@@ -61,6 +61,18 @@ def test_other_devices_and_whole_models_take_the_simulated_seconds() -> None:
         assert served_seconds(problem, placement) == Simulator(problem).value(placement)
 
 
+def test_a_call_takes_its_own_seconds_beyond_the_value() -> None:
+    """On one device it takes no dispatch: that is in the measured seconds of the whole model."""
+    problem = chain([CORE, SECOND])
+    cluster = replace(problem.cluster, call_seconds=5e-3, prediction_error=0.1)
+    calibrated = replace(problem, cluster=cluster)
+    assert served_seconds(calibrated, SPLIT) == pytest.approx(0.037)
+    assert served_seconds(calibrated, WHOLE) == pytest.approx(0.039)  # and two links of the host
+    for placement in (SPLIT, WHOLE):
+        assert Simulator(calibrated).value(placement) == Simulator(problem).value(placement)
+    assert cluster.without_overheads.call_seconds == 0.0
+
+
 def test_steps_and_placements_that_do_not_fit() -> None:
     assert not is_in_one_thread(chain([CORE, SECOND], objective="training"), SPLIT)
     problem = chain([CORE, replace(SECOND, memory_bytes=0.0)])

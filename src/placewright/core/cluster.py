@@ -246,9 +246,9 @@ class Cluster:
             name or one of its own.
         contention: memory domain -> factors >= 1; entry k multiplies the seconds of every op on
             the domain's devices when a placement uses k + 1 of them (the last entry holds on).
-        prediction_error: how far calibration's own placements were from their predictions, as a
-            share of what dispatch, cuts and contention add to these (see
-            `report.predicted_gain`); None without a calibration.
+        prediction_error: of calibration's own placements, as a share of what dispatch, cuts and
+            contention add (see `report.predicted_gain`); None without a calibration.
+        call_seconds: of a call of a loaded plan beyond its segments; in no value of a placement.
         pools: memory pool -> bytes, inf is no limit. The peaks of a pool's devices must fit into it
             together, and each device also keeps its own limit. Devices name their pool.
         shares_weights: the devices are threads of one process that read the same weights, so that
@@ -262,6 +262,7 @@ class Cluster:
     prediction_error: float | None = None
     pools: Mapping[str, float] = field(default_factory=dict)
     shares_weights: bool = False
+    call_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -296,9 +297,9 @@ class Cluster:
                     f"contention of '{domain}' must be factors >= 1 and <= {_LARGEST_FACTOR:g}, "
                     f"got {factors}"
                 )
-        error = self.prediction_error
-        if error is not None and not 0 <= error < math.inf:
-            raise ClusterError(f"prediction_error must be >= 0, got {error}")
+        for name in ("prediction_error", "call_seconds"):
+            if not 0 <= (getattr(self, name) or 0.0) < math.inf:
+                raise ClusterError(f"{name} must be >= 0, got {getattr(self, name)}")
         check_pools(self.pools, self.devices, self.endpoint_index)
         check_processors(self.devices, self.contention)
 
@@ -513,9 +514,9 @@ class Cluster:
 
     @cached_property
     def without_overheads(self) -> Cluster:
-        """The same devices and links; dispatch, cuts, layouts and contention cost nothing."""
-        devices = tuple(device.without_overheads for device in self.devices)
-        return replace(self, devices=devices, contention={}, prediction_error=None)
+        """The same devices and links; dispatch, cuts, contention and calls cost nothing."""
+        plain = tuple(device.without_overheads for device in self.devices)
+        return replace(self, devices=plain, contention={}, prediction_error=None, call_seconds=0.0)
 
     @cached_property
     def without_memory_limits(self) -> Cluster:

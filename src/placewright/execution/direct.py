@@ -73,8 +73,8 @@ class DirectRunner:
         self._n_inputs = len(graph_inputs(model.graph))
         self._allowed = threading.BoundedSemaphore(at_once)
         self._lock = threading.Lock()
-        self._last: tuple[NativeTensor, ...] | None = None
-        self._last_spans: tuple[tuple[float, float], ...] = ()
+        self._last: Sequence[HostArray] | None = None
+        self._last_timed: Execution | None = None
 
     def __enter__(self) -> DirectRunner:
         return self
@@ -93,27 +93,33 @@ class DirectRunner:
         """
         if len(inputs) != self._n_inputs:
             raise InputError(f"the model has {self._n_inputs} inputs, got values for {len(inputs)}")
+        self._last = inputs
         ascending = self._model.signature.ascending(inputs)
-        self._last = values = tuple(self._model.from_host(value) for value in ascending)
-        return self._executed(values)
+        return self._executed([self._model.from_host(value) for value in ascending])
 
     def time(self, runs: int) -> list[float]:
-        """Time `runs` requests with the inputs of the last one, see `ConcurrentRunner.time`."""
+        """Seconds that a caller waits for each of `runs` requests with the inputs of the last."""
         last = self._last
         if last is None:
             what = "run the plan once before timing it" if self._copies else _CLOSED
             raise RuntimeFailure(what)
         seconds = []
         for _ in range(runs):
-            execution = self._executed(last)
-            seconds.append(execution.seconds)
-            self._last_spans = execution.spans
+            begin = time.perf_counter()
+            self._last_timed = self.run(last)
+            seconds.append(time.perf_counter() - begin)
         return seconds
 
     @property
-    def last_spans(self) -> tuple[tuple[float, float], ...]:
-        """(start, end) of each segment in the last timed request, seconds since its start."""
-        return self._last_spans
+    def last_timed(self) -> Execution:
+        """The last request that `time` has timed.
+
+        Raises:
+            RuntimeFailure: there is none.
+        """
+        if self._last_timed is None:
+            raise RuntimeFailure("no request was timed")
+        return self._last_timed
 
     def _executed(self, values: Sequence[NativeTensor]) -> Execution:
         with self._allowed:
@@ -140,7 +146,7 @@ class DirectRunner:
 
     def close(self, timeout: float = 10.0) -> None:
         """Release the copies; calls under way keep theirs until they end."""
-        self._copies, self._last = [], None
+        self._copies, self._last, self._last_timed = [], None, None
 
 
 class Copy:

@@ -119,7 +119,8 @@ class ConcurrentRunner:
         )  # that are allowed until a request has ended
         self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
-        self._last_spans: tuple[tuple[float, float], ...] = ()
+        self._last: Sequence[HostArray] | None = None
+        self._last_timed: Execution | None = None
         self._workers = [
             self._worker(device, member)
             for device, row in enumerate(self._turns)
@@ -144,7 +145,7 @@ class ConcurrentRunner:
         deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
             worker.join(timeout=max(0.0, deadline - time.monotonic()))
-        self._workers = []
+        self._workers, self._last, self._last_timed = [], None, None
 
     def _give_up(self, error: BaseException) -> None:
         """Close, since requests under way must not outlive their caller."""
@@ -172,6 +173,7 @@ class ConcurrentRunner:
         Raises:
             RuntimeFailure: a segment failed, and the message names it; or the runner is closed.
         """
+        self._last = inputs
         values, slot = self._values(inputs), self._free.get()
         slot.inputs, slot.boundary = values, {} if keep_tensors else None
         try:
@@ -244,31 +246,27 @@ class ConcurrentRunner:
             raise
 
     def time(self, runs: int) -> list[float]:
-        """Time `runs` requests with the inputs of the last request, one after the other.
-
-        Only the execution counts, not the conversion of inputs or outputs.
-        """
-        slot = self._slots[0]
-        if slot.inputs is None or not self._workers:
+        """Seconds that a caller waits for each of `runs` requests with the inputs of the last."""
+        last = self._last
+        if last is None or not self._workers:
             raise RuntimeFailure("run the plan once before timing it")
         seconds = []
-        slot.boundary = None
-        try:
-            for _ in range(runs):
-                done = self._next_finished(self._started(slot).finished)
-                if done.error is not None:
-                    raise done.error
-                seconds.append(done.seconds)
-                self._last_spans = tuple(done.spans)
-        except BaseException:
-            self.close()  # a request under way must not pass for the next one
-            raise
+        for _ in range(runs):
+            begin = time.perf_counter()
+            self._last_timed = self.run(last)
+            seconds.append(time.perf_counter() - begin)
         return seconds
 
     @property
-    def last_spans(self) -> tuple[tuple[float, float], ...]:
-        """(start, end) of each segment in the last timed request, seconds since its start."""
-        return self._last_spans
+    def last_timed(self) -> Execution:
+        """The last request that `time` has timed.
+
+        Raises:
+            RuntimeFailure: there is none.
+        """
+        if self._last_timed is None:
+            raise RuntimeFailure("no request was timed")
+        return self._last_timed
 
     def state_values(self) -> dict[str, HostArray]:
         """Name -> present value of all state that the segments change; empty for inference."""

@@ -129,6 +129,7 @@ class ClusterDocument(Strict):
     prediction_error: float | None = None
     pools: dict[str, Bytes] = Field(default_factory=dict)
     shares_weights: bool = False
+    call_seconds: float = 0.0
 
 
 def read_cluster(path: Path | str) -> Cluster:
@@ -198,6 +199,7 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         document.prediction_error,
         document.pools,
         document.shares_weights,
+        document.call_seconds,
     )
 
 
@@ -281,6 +283,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
         **_known({"prediction_error": cluster.prediction_error}),
         **_pools_data(cluster),
         **({"shares_weights": True} if cluster.shares_weights else {}),
+        **({"call_seconds": cluster.call_seconds} if cluster.call_seconds else {}),
     }
 
 

@@ -184,6 +184,7 @@ class _Placements:
         self._reference = whole_call_runner(model, problem.cluster.devices[first])
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
+        self._calls: list[float] = []
         self.trials: list[Trial] = []
 
     def __enter__(self) -> None:
@@ -198,7 +199,10 @@ class _Placements:
     @property
     def evidence(self) -> Evidence:
         """Measurements of all placements that were measured in full."""
-        return Evidence(tuple(self._rows), tuple(self._waits), (), self._expected)
+        call_seconds = float(np.median(self._calls)) if self._calls else None
+        return Evidence(
+            tuple(self._rows), tuple(self._waits), (), self._expected, call_seconds=call_seconds
+        )
 
     def add(self, device_of: IntArray) -> bool:
         """Measure a placement; return False if the deadline left it too few rounds."""
@@ -215,11 +219,12 @@ class _Placements:
             runner = call_runner(so_far, placement, self._model)
         with runner:
             runner.run(self._inputs)
-            spans, seconds = _spans(
+            spans, seconds, calls = _spans(
                 runner, self._reference, self._expected, self._rounds, self._deadline
             )
         if len(spans) < self._rounds.least:
             return False
+        self._calls += calls
         rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
         in_one_thread = isinstance(runner, DirectRunner)
         if in_one_thread:  # no device slows another down, or receives a copy
@@ -253,18 +258,29 @@ def _spans(
     expected: float,
     enough: Rounds,
     deadline: Deadline,
-) -> tuple[list[FloatArray], list[float]]:
-    """Measure start and end of each segment in each round, and the seconds of the whole.
+) -> tuple[list[FloatArray], list[float], list[float]]:
+    """Measure start and end of each segment in each round, and the seconds of them all.
 
-    All are scaled by the unsplit model beside them.
+    All are scaled by the unsplit model beside them, whose calls take the third seconds beyond its
+    execution. In one thread the next segment begins as soon as one has ended: what comes between is
+    part of it.
     """
     spans: list[FloatArray] = []
     seconds: list[float] = []
+    calls: list[float] = []
     while enough.want_more(seconds) and not deadline.is_over:
-        scale = expected / warm_time(reference, expected)
-        seconds.append(warm_time(runner, expected) * scale)
-        spans.append(np.array(runner.last_spans) * scale)
-    return spans, seconds
+        waited = warm_time(reference, expected)
+        alone = reference.last_timed.seconds
+        scale = expected / alone
+        calls.append((waited - alone) * scale)
+        warm_time(runner, expected)
+        timed = runner.last_timed
+        seconds.append(timed.seconds * scale)
+        of_segments = np.array(timed.spans) * scale
+        if isinstance(runner, DirectRunner):
+            of_segments[:, 0] = [0.0, *of_segments[:-1, 1]]
+        spans.append(of_segments)
+    return spans, seconds, calls
 
 
 def calibration_seconds(

@@ -79,6 +79,7 @@ class Evidence:
     model_seconds: float = 1.0
     # whom copies occupy, one of `core.cluster.OCCUPIES`; None if the measurements cannot tell
     occupies: str | None = None
+    call_seconds: float | None = None  # see `Cluster`; None if they were not measured
 
     def text(self) -> str:
         """The measurements as JSON, without the rounds of rows."""
@@ -97,6 +98,7 @@ class Evidence:
             "outcomes": [[o.seconds, o.predicted, o.bare, o.noise] for o in self.outcomes],
             "model_seconds": self.model_seconds,
             "occupies": self.occupies,
+            "call_seconds": self.call_seconds,
         }
         return json.dumps(data)
 
@@ -110,6 +112,7 @@ class Evidence:
             tuple(Outcome(*outcome) for outcome in data["outcomes"]),
             data["model_seconds"],
             data.get("occupies"),  # earlier versions did not find it out
+            data.get("call_seconds"),
         )
 
 
@@ -159,7 +162,8 @@ def fitted(
     if len(errors) < LEAST_TRIALS:
         errors += [outcome.error for outcome in others.outcomes]
     error = max(_LEAST_ERROR, float(np.quantile(errors, _QUANTILE))) if errors else 1.0
-    cluster = replace(with_fit.cluster, prediction_error=error)
+    call = next((x.call_seconds for x in (own, others) if x.call_seconds is not None), 0.0)
+    cluster = replace(with_fit.cluster, prediction_error=error, call_seconds=call)
     return replace(with_fit, cluster=cluster), outcomes
 
 

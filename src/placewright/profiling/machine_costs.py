@@ -193,7 +193,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 Probe = Callable[[], Sequence[float]]
-_VERSION = "calibration/12"  # changes with the meaning of a stored fit
+_VERSION = "calibration/13"  # changes with the meaning of a stored fit
 _OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",
@@ -298,6 +298,7 @@ def keep_calibration(
         "scatter": {d.name: d.speed_scatter for d in cluster.devices},
         "contention": {domain: list(row) for domain, row in cluster.contention.items()},
         "prediction_error": cluster.prediction_error,
+        "call_seconds": cluster.call_seconds,
         "probe": list(probed),
         "left_out": left_out,
     }
@@ -359,4 +360,5 @@ def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
         ),
         contention={domain: tuple(row) for domain, row in fit["contention"].items()},
         prediction_error=fit["prediction_error"],
+        call_seconds=fit.get("call_seconds", 0.0),
     )

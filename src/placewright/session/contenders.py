@@ -187,7 +187,7 @@ def alone_contender(simulator: Simulator, device: int, model: LoadedModel) -> Co
     """One device with the unsplit model, for single requests."""
     own = simulator.problem.cluster.devices[device]
     placement = Placement.on_one_device(simulator.problem.n_units, device)
-    seconds = simulator.value(placement)
+    seconds = served_seconds(simulator.problem, placement)
     return Contender(contender_of(own.name), placement, seconds, _opens_calls(model, own))
 
 

@@ -320,7 +320,7 @@ def execute(
         served_seconds(problem, plan.placement),
         best.name,
         is_legal,
-        float(alone[index]) if is_legal else None,
+        alone_way.predicted if is_legal else None,
         device_memory(plan, model),
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
@@ -373,7 +373,7 @@ def run_trace(plan: Plan, model: LoadedModel) -> str:
         runner.run(inputs)
         for _ in range(_TRACED_RUNS):
             seconds = runner.time(1)[0]
-            runs.append((seconds, runner.last_spans))
+            runs.append((seconds, runner.last_timed.spans))
     runs.sort(key=lambda run: run[0])
     spans = runs[len(runs) // 2][1]
     names = problem.graph.op_names

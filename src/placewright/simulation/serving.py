@@ -71,16 +71,21 @@ def _segment_seconds(arrays: ProblemArrays, segment: Segment) -> float:
 
 
 def served_seconds(problem: Problem, placement: Placement) -> float:
-    """Predicted seconds of a call of the loaded plan; inf if the placement is infeasible."""
-    simulator = Simulator(problem)
-    value = simulator.value(placement)
+    """Predicted seconds of a call of the loaded plan; inf if the placement is infeasible.
+
+    A calibrated device alone was timed as a whole, so its units contain the dispatch of its
+    segment.
+    """
+    value, cluster = Simulator(problem).value(placement), problem.cluster
     is_call = isinstance(problem.execution_model, Event) and problem.objective not in CHARGED
-    is_split = len(np.unique(placement.device_of)) > 1
-    if not (is_call and is_split and np.isfinite(value)):
+    if not (is_call and np.isfinite(value)):
         return value
-    if not _may_be_in_one_thread(problem, placement):
-        return value
-    return min(value, one_thread_seconds(problem, placement))  # the way that is faster serves it
+    if len(np.unique(placement.device_of)) == 1:
+        if cluster.prediction_error is not None:
+            value -= cluster.devices[int(placement.device_of[0])].dispatch_seconds
+    elif _may_be_in_one_thread(problem, placement):
+        value = min(value, one_thread_seconds(problem, placement))  # the faster way serves it
+    return value + cluster.call_seconds
 
 
 def _may_be_in_one_thread(problem: Problem, placement: Placement) -> bool:
