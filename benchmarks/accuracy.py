@@ -91,7 +91,7 @@ def run_accuracy_benchmark(
     known = {} if results_path is None else {row.key: row for row in read_accuracy(results_path)}
     keys = []
     chosen = list(_placements(problem, simulator, placements, np.random.default_rng(seed)))
-    with _measurement(problem, model, simulator, seed) as made:
+    with _measurement(problem, model, seed) as made:
         if isinstance(made, StreamMeasurement) and made.replicated is not None:
             chosen.append((REPLICATED, "the model on all devices in turn", made.replicated))
         for kind, origin, placement in chosen:
@@ -115,22 +115,21 @@ def run_accuracy_benchmark(
 
 
 def _measurement(
-    problem: Problem, model: LoadedModel, simulator: Simulator, seed: int
+    problem: Problem, model: LoadedModel, seed: int
 ) -> _Measurement | StreamMeasurement:
     if is_streamed(problem):
         return StreamMeasurement(problem, model)
-    return _Measurement(problem, model, simulator, seed)
+    return _Measurement(problem, model, seed)
 
 
 class _Measurement:
     """Times of placements relative to the unsplit model on the first device that can hold it."""
 
-    def __init__(
-        self, problem: Problem, model: LoadedModel, simulator: Simulator, seed: int
-    ) -> None:
+    def __init__(self, problem: Problem, model: LoadedModel, seed: int) -> None:
         self._problem, self._model = problem, model
         device = int(np.flatnonzero(np.isfinite(problem.costs.seconds).all(axis=0))[0])
-        self.base = simulator.value(Placement.on_one_device(problem.n_units, device))
+        whole = Placement.on_one_device(problem.n_units, device)
+        self.base = served_seconds(problem, whole)
         self._inputs = model.random_inputs(np.random.default_rng(seed))
         self._reference = whole_call_runner(model, problem.cluster.devices[device])
 

@@ -21,10 +21,13 @@ import placewright as pw
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.errors import InfeasibleError
 from placewright.execution.comparing import Comparison
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
@@ -33,7 +36,12 @@ from placewright.report.comparison_table import ContenderTable
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running
-from placewright.session.checking import check_on_hardware, probe_on_hardware, repeated
+from placewright.session.checking import (
+    check_on_hardware,
+    probe_on_hardware,
+    repeated,
+    within_latency,
+)
 from placewright.session.models import loaded_model
 from placewright.session.plans import predicted_plan, recommendation_lines, searched_plan
 from placewright.session.running import RunResult, execute
@@ -376,6 +384,27 @@ def test_a_probe_keeps_the_split_only_if_it_is_faster(
     assert devices(faster) == [0, 1]
     assert faster.searched is None
     assert verdict_lines(faster)[0].startswith("Split")
+
+
+def test_a_probe_measures_no_single_device_that_exceeds_the_latency_limit(problem: Problem) -> None:
+    """It could win, and the plan then failed by its limit, although the search had kept it."""
+    of_unit = np.arange(problem.n_units) % 2
+    seconds = np.where(of_unit[:, None] == np.arange(2), 0.01, 0.1)  # each core is bad at the rest
+    costs = CostTable(frozen_floats(seconds), "measured")
+    streamed = replace(problem, costs=costs, objective="throughput", execution_model=MaxLoad())
+    plan = find_plan(
+        streamed, placer="auto", budget=Budget(evaluations=50), runtime="openvino", seed=1
+    )
+    simulator = Simulator(streamed)
+    assert within_latency(simulator, plan.placement, 0.2) is not None
+    with pytest.raises(InfeasibleError):
+        within_latency(simulator, Placement.on_one_device(streamed.n_units, 0), 0.2)
+    probed, left_out = probe_on_hardware(plan, lambda name: loaded_model(streamed, name), limit=0.2)
+    assert probed is plan
+    assert "no single device keeps the latency limit" in left_out
+    measured, left_out = probe_on_hardware(plan, lambda name: loaded_model(streamed, name))
+    assert measured.measured is not None
+    assert "measured beside" in left_out
 
 
 def test_only_a_split_that_would_be_recommended_is_probed(

@@ -10,7 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
+from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
 from placewright.execution.comparing import compare_outputs
@@ -135,6 +136,7 @@ def probe_on_hardware(
     report: Report = no_report,
     *,
     deadline: Deadline = NEVER,
+    limit: float | None = None,
 ) -> tuple[Plan, str]:
     """Measure a split next to the best single devices in a few rounds, and keep the winner.
 
@@ -144,6 +146,8 @@ def probe_on_hardware(
     Args:
         load: loads the plan's model by the name of its runtime.
         deadline: of everything.
+        limit: seconds that 95 % of the samples of a stream may take; single devices that exceed it
+            are not measured.
 
     Returns:
         The plan, with its measurement if it was probed, and a clause about what was left out.
@@ -159,6 +163,9 @@ def probe_on_hardware(
     with limited(plan):
         if can_stream(plan):
             contenders: Contenders[Any] = _few(stream_contenders(plan, model))
+            contenders = _within(contenders, plan.problem, limit)
+            if contenders.names == (PLAN,):
+                return plan, "check on the hardware: no single device keeps the latency limit"
             seconds = _probed_periods(contenders, model, report, deadline)
         else:
             contenders = _few(request_contenders(plan, model))
@@ -179,6 +186,17 @@ def _few(contenders: Contenders[Any]) -> Contenders[Any]:
     alone = {m.name: m.predicted or math.inf for m in contenders.members if m.is_single}
     near = _NEAR * min(alone.values(), default=math.inf)
     return contenders.only([PLAN, *(name for name, value in alone.items() if value <= near)])
+
+
+def _within(contenders: Contenders[Any], problem: Problem, limit: float | None) -> Contenders[Any]:
+    """Keep the plan, and the single devices that keep a limit on the latency of samples."""
+    simulator, kept = Simulator(problem), [PLAN]
+    for member in contenders.members:
+        with suppress(InfeasibleError):
+            if limit is not None and member.placement is not None:
+                within_latency(simulator, member.placement, limit)
+            kept.append(member.name)
+    return contenders.only(kept)
 
 
 def _probed_periods(

@@ -436,7 +436,7 @@ def search_and_check(
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
         compares = _wants_check(model.request) and not model.request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
-    table = None
+    table, limit = None, model.request.latency_limit
     wants, reason = _wants_check(model.request), why_no_check(plan)
     if reason is not None and (model.request.check or (wants and can_run(plan))):
         left_out.append(f"check on the hardware: {reason}")
@@ -444,7 +444,7 @@ def search_and_check(
         try:
             if model.request.quick:
                 plan, unchecked = probe_on_hardware(
-                    plan, model.loaded, _reports(steps, PROBING), deadline=deadline
+                    plan, model.loaded, _reports(steps, PROBING), deadline=deadline, limit=limit
                 )
                 left_out.append(unchecked)
             else:
@@ -453,7 +453,6 @@ def search_and_check(
             left_out.append(f"check on the hardware: {error.args[0]}")
     if model.request.evaluator == "simulated":
         plan = predicted_plan(plan)
-    limit = model.request.latency_limit
     # A full check has found the number itself.
     if limit is not None and (plan.measured is None or model.request.quick):
         in_flight = within_latency(Simulator(plan.problem), plan.placement, limit)
