@@ -56,6 +56,20 @@ def test_what_segments_cost_comes_out() -> None:
     assert cluster.devices[1].layout_seconds == device.layout_seconds
 
 
+def test_the_share_of_splits_in_one_thread_comes_out() -> None:
+    """Each unit takes an eighth longer there, besides what it costs to begin a segment."""
+    rng = np.random.default_rng(2)
+    rows = [replace(row, devices_in_use=1) for row in segments(rng, 60, 1e-3, 1.0)]
+    slower = [
+        replace(row, seconds=row.seconds + row.unit_seconds / 8, in_one_thread=True) for row in rows
+    ]
+    for others in ([], segments(rng, 60, 1e-3, 1.25)):
+        device = fitted_cluster(CLUSTER, slower + others, []).devices[1]
+        assert device.split_share == pytest.approx(0.125, rel=0.01)
+        assert device.dispatch_seconds == pytest.approx(30e-6, rel=0.01)
+    assert fitted_cluster(CLUSTER, rows, []).devices[0].split_share == 0.0
+
+
 def test_a_few_disturbed_segments_decide_nothing() -> None:
     """Five of 120 took a millisecond longer for a reason of their own."""
     rng = np.random.default_rng(1)
@@ -141,6 +155,7 @@ def test_a_call_costs_more_than_its_segments() -> None:
     found = calibration(problem, model, np.random.default_rng(0)).problem
     assert 2e-3 < found.cluster.call_seconds < 6e-3
     assert found.cluster.devices[0].dispatch_seconds < 1e-3
+    assert found.cluster.devices[0].split_share < 0.2
     whole = Placement.on_one_device(6, 0)
     in_all = 6e-3 + 2e-6 + found.cluster.call_seconds  # with the links of the host
     assert served_seconds(found, whole) == pytest.approx(in_all)

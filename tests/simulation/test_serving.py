@@ -73,6 +73,20 @@ def test_a_call_takes_its_own_seconds_beyond_the_value() -> None:
     assert cluster.without_overheads.call_seconds == 0.0
 
 
+def test_units_of_a_split_take_their_share_longer_in_one_thread() -> None:
+    """The unsplit model has no share of it, nor the value, which is that of two threads."""
+    slower = [replace(core, split_share=0.1) for core in (CORE, SECOND)]
+    problem = chain(slower)
+    assert served_seconds(problem, SPLIT) == pytest.approx(0.035)
+    for placement in (SPLIT, WHOLE):
+        same = chain([CORE, SECOND])
+        assert Simulator(problem).value(placement) == Simulator(same).value(placement)
+    assert served_seconds(problem, WHOLE) == Simulator(problem).value(WHOLE)
+    much = chain([replace(core, split_share=1.0) for core in (CORE, SECOND)])
+    assert not is_in_one_thread(much, SPLIT)
+    assert served_seconds(much, SPLIT) == Simulator(much).value(SPLIT)
+
+
 def test_steps_and_placements_that_do_not_fit() -> None:
     assert not is_in_one_thread(chain([CORE, SECOND], objective="training"), SPLIT)
     problem = chain([CORE, replace(SECOND, memory_bytes=0.0)])

@@ -18,6 +18,7 @@ from writers.plans import plan_with
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, InputError, UnknownNameError
+from placewright.execution.placements import served_segments
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.session.export import export, formats_that_take
 from placewright.writers.onnx_layers import OPTION, assignment_settings
@@ -56,22 +57,44 @@ def expected(path: Path, x: np.ndarray[Any, Any]) -> dict[str, Any]:
 X = np.random.default_rng(5).standard_normal((1, 4, 16, 16)).astype(np.float32)
 
 
+def values_of_files(folder: Path, listed: dict[str, Any]) -> dict[str, Any]:
+    """Run the files of an export one after the other."""
+    values: dict[str, Any] = {"x": X}
+    for one in listed["segments"]:
+        file = folder / one["file"]
+        onnx.checker.check_model(str(file))
+        session = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        assert [i.name for i in session.get_inputs()] == one["inputs"]
+        found = session.run(one["outputs"], {name: values[name] for name in one["inputs"]})
+        values.update(zip(one["outputs"], found, strict=True))
+    return values
+
+
 def test_segments_run_one_after_the_other(path: Path, tmp_path: Path) -> None:
     export(plan_of_file(path, CORES, split=5), "onnx-segments", tmp_path / "parts")
     listed = json.loads((tmp_path / "parts" / "segments.json").read_text())
     assert listed["format"] == "placewright.onnx-segments/1"
     assert listed["inputs"] == ["x"]
     assert {one["device"] for one in listed["segments"]} == {"cpu:0", "cpu:1"}
-    values: dict[str, Any] = {"x": X}
-    for one in listed["segments"]:
-        file = tmp_path / "parts" / one["file"]
-        onnx.checker.check_model(str(file))
-        session = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-        assert [i.name for i in session.get_inputs()] == one["inputs"]
-        found = session.run(one["outputs"], {name: values[name] for name in one["inputs"]})
-        values.update(zip(one["outputs"], found, strict=True))
+    values = values_of_files(tmp_path / "parts", listed)
     assert sorted(listed["outputs"]) == ["gate", "logits"]
     for name, value in expected(path, X).items():
+        np.testing.assert_allclose(values[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_files_are_the_merged_segments_of_plans_that_one_thread_serves(tmp_path: Path) -> None:
+    """A file less for each segment whose next one is on the same core."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    graph, source = read_onnx(tmp_path / "m.onnx")
+    plan = plan_with(graph, CORES, lambda op: int(op in (1, 4)), source, "onnxruntime")
+    merged = served_segments(plan.problem, plan.placement)
+    assert plan.segments is not None
+    assert len(merged) < len(plan.segments)
+    export(plan, "onnx-segments", tmp_path / "parts")
+    listed = json.loads((tmp_path / "parts" / "segments.json").read_text())
+    assert [one["device"] for one in listed["segments"]] == [CORES[x.device].name for x in merged]
+    values = values_of_files(tmp_path / "parts", listed)
+    for name, value in expected(tmp_path / "m.onnx", X).items():
         np.testing.assert_allclose(values[name], value, rtol=1e-5, atol=1e-6)
 
 

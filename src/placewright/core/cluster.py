@@ -30,6 +30,7 @@ _NOT_NEGATIVE = (
     "cut_seconds_per_byte",
     "layout_seconds",
     "layout_seconds_per_byte",
+    "split_share",
 )
 _AT_LEAST_ONE = ("streams", "replicas", "max_segments", "max_segment_ops")
 OCCUPIES = ("nobody", "receiver", "sender", "both")
@@ -65,8 +66,7 @@ class Device:
             known, so that no runtime can run it.
         options: options of the runtime, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
         fingerprint: identifies the hardware, driver and options that costs were measured on.
-        speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
-            times in twenty; None where that is not known.
+        speed_scatter: share by which 19 in 20 rounds were off calibration's fit; None if unknown.
         data_sheet: peaks that costs without measurement come from; None where there are none.
         pool: name of the memory pool that its bytes come from (see `Cluster.pools`), or of several
             with the share of each; None if it shares its memory with no other device.
@@ -78,6 +78,8 @@ class Device:
         price_per_hour: of this device, in any currency; None if it is not known.
         processors: names of those that compute when it does; empty for one of its own, which has
             its name. Devices with a common processor never compute at once.
+        split_share: added to a segment of a split that one thread executes, times the seconds of
+            its units.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Device:
     idle_watts: float | None = None
     price_per_hour: float | None = None
     processors: tuple[str, ...] = ()
+    split_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -130,10 +133,6 @@ class Device:
             raise ClusterError(
                 f"device '{self.name}': replica_bandwidth must be > 0 B/s, got {bandwidth}"
             )
-        if self.speed_scatter is not None and not 0 <= self.speed_scatter < math.inf:
-            raise ClusterError(
-                f"device '{self.name}': speed_scatter must be >= 0, got {self.speed_scatter}"
-            )
         for what in _NOT_NEGATIVE:
             value = getattr(self, what)
             if not value >= 0:
@@ -143,7 +142,7 @@ class Device:
         self._check_charges()
 
     def _check_charges(self) -> None:
-        for what in ("busy_watts", "idle_watts", "price_per_hour"):
+        for what in ("busy_watts", "idle_watts", "price_per_hour", "speed_scatter"):
             value = getattr(self, what)
             if value is not None and not 0 <= value < math.inf:
                 raise ClusterError(
@@ -177,6 +176,7 @@ class Device:
             layout_seconds=0.0,
             layout_seconds_per_byte=0.0,
             speed_scatter=None,
+            split_share=0.0,
         )
 
 

@@ -101,6 +101,7 @@ class DeviceEntry(Strict):
     power: PowerEntry | None = None
     price: HourlyPrice | None = None
     processors: list[str] = Field(default_factory=list)
+    split_share: float = 0.0
 
 
 class LinkEntry(Strict):
@@ -231,6 +232,7 @@ def _device(entry: DeviceEntry) -> Device:
         idle_watts=None if entry.power is None else entry.power.idle,
         price_per_hour=entry.price,
         processors=tuple(entry.processors),
+        split_share=entry.split_share,
     )
 
 
@@ -311,6 +313,7 @@ def _device_data(device: Device) -> dict[str, Any]:
         **_power_data(device),
         **_known({"price": device.price_per_hour}),
         **({"processors": list(device.processors)} if device.processors else {}),
+        **({"split_share": device.split_share} if device.split_share else {}),
     }
 
 

@@ -228,7 +228,10 @@ class _Placements:
         rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
         in_one_thread = isinstance(runner, DirectRunner)
         if in_one_thread:  # no device slows another down, or receives a copy
-            rows = [replace(row, devices_in_use=1, received=None, sent=None) for row in rows]
+            rows = [
+                replace(row, devices_in_use=1, received=None, sent=None, in_one_thread=True)
+                for row in rows
+            ]
         else:
             self._waits += _waits(problem, segments, np.median(spans, axis=0))
         self._rows += [replace(row, trial=len(self.trials)) for row in rows]

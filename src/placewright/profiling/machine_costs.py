@@ -193,7 +193,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 Probe = Callable[[], Sequence[float]]
-_VERSION = "calibration/13"  # changes with the meaning of a stored fit
+_VERSION = "calibration/14"  # changes with the meaning of a stored fit
 _OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",
@@ -201,6 +201,7 @@ _FITTED = (
     "cut_seconds_per_byte",
     "layout_seconds",
     "layout_seconds_per_byte",
+    "split_share",
 )
 _QUICK = "quick calibration/1"
 

@@ -3,12 +3,14 @@
 Non-negative least absolute deviations explain the seconds of a segment beyond those of its units as
 
     (factor - 1) * units' seconds + dispatch + cut * tensors + cut per byte * bytes
-    + layout * tensors + layout per byte * bytes
+    + layout * tensors + layout per byte * bytes + split share * units' seconds in one thread
 
 with one set of overheads per device fingerprint and one contention factor per memory domain and
-number of devices in use. A cut is a cost of the segment that a tensor enters. `layout` is a cost of
-the segment that it leaves, if a compute-bound unit made it; the simulator charges both to the
-reader.
+number of devices in use. The split share is what units take longer than in the whole model,
+although no other device computes: kernels are fused otherwise, and buffers lie elsewhere.
+
+A cut is a cost of the segment that a tensor enters. `layout` is a cost of the segment that it
+leaves, if a compute-bound unit made it; the simulator charges both to the reader.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from placewright.core.problem import Problem
 from placewright.execution.runtime import OpSegment
 
 _LEAST_SCATTER = 0.01  # precision of a median of enough rounds, see `Rounds`
-_OVERHEADS = 5  # dispatch, tensors in, bytes in, computed tensors out, their bytes
+# dispatch, tensors in, bytes in, computed tensors out, their bytes, units' seconds in one thread
+_OVERHEADS = 6
 _REWEIGHTINGS = 20
 _SMALLEST_RESIDUAL = 2e-6  # seconds, the resolution of timers
 
@@ -47,6 +50,7 @@ class SegmentRow:
     received: FloatArray | None = None
     sent: FloatArray | None = None
     trial: int = -1  # number of the measured placement; -1 for another model's
+    in_one_thread: bool = False  # executed the placement
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,8 @@ def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) 
     target, own = np.zeros(len(rows)), np.zeros(len(rows))
     for at, row in enumerate(rows):
         start = _OVERHEADS * kinds.index(cluster.devices[row.device].fingerprint)
-        matrix[at, start : start + _OVERHEADS] = row.counts
+        alone = row.unit_seconds if row.in_one_thread else 0.0
+        matrix[at, start : start + _OVERHEADS] = [*row.counts, alone]
         if row.devices_in_use > 1:
             column = _OVERHEADS * len(kinds) + levels.index(_level(cluster, row))
             matrix[at, column] = row.unit_seconds
@@ -185,7 +190,9 @@ def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) 
     devices = []
     for index, device in enumerate(cluster.devices):
         start = _OVERHEADS * kinds.index(device.fingerprint)
-        dispatch, count_in, bytes_in, count_out, bytes_out = weights[start : start + _OVERHEADS]
+        dispatch, count_in, bytes_in, count_out, bytes_out, share = weights[
+            start : start + _OVERHEADS
+        ]
         devices.append(
             replace(
                 device,
@@ -195,6 +202,7 @@ def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) 
                 layout_seconds=float(count_out),
                 layout_seconds_per_byte=float(bytes_out),
                 speed_scatter=scatter.get(index),
+                split_share=float(share),
             )
         )
     factors = {level: 1.0 + weights[_OVERHEADS * len(kinds) + i] for i, level in enumerate(levels)}

@@ -24,12 +24,15 @@ from placewright.errors import (
     UnknownNameError,
 )
 from placewright.execution.framework import CutsFiles
+from placewright.execution.placements import served_segments
+from placewright.execution.runtime import OpSegment, require_signature, segments_of_units
 from placewright.execution.state_pairs import asked_of
 from placewright.io.onnx_saved import save_onnx, take_in_data
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import is_written_through, move_files, write_text, written_place
 from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
+from placewright.simulation.serving import is_in_one_thread
 from placewright.writers.card_numbers import numbering_note
 from placewright.writers.device_map import device_map, layer_map, require_modules, torch_names
 from placewright.writers.onnx_layers import (
@@ -40,6 +43,8 @@ from placewright.writers.onnx_layers import (
     require_nodes,
 )
 from placewright.writers.openvino_affinity import affinity_data, openvino_name, require_ops
+
+_Segments = Sequence[tuple[int, Sequence[int]]]  # device and units of each
 
 PRINTED = ("llama.cpp", "sglang", "vllm")  # formats of one line
 _NO_SEGMENTS = (
@@ -216,12 +221,10 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
-    from placewright.execution.runtime import require_signature, segments_of_units
     from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
 
-    (framework, planned), problem = _cutter(plan), plan.problem
-    source = _source(plan)
-    parts = framework.standalone_parts(source, problem.graph)
+    (framework, planned), source = _cutter(plan), _source(plan)
+    parts = framework.standalone_parts(source, plan.problem.graph)
     signature = require_signature(source)
     constant = [port.name for port in signature.outputs if port.tensor == NO_TENSOR]
     if constant:
@@ -229,7 +232,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
             f"output '{constant[0]}' depends on no input, so that no segment makes it; take it "
             "from the model itself, or export the plan as onnx-layers"
         )
-    segments, ports, files = segments_of_units(problem, planned), [], []
+    segments, ports, files = _segments_in_files(plan, planned), [], []
     with _written_beside(path) as scratch:
         for index, segment in enumerate(segments):
             made = parts.standalone(segment)
@@ -240,7 +243,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
         values = parts.value_of_tensor
         entering = [(port.name, values[port.tensor]) for port in signature.inputs]
         leaving = [(port.name, values[port.tensor]) for port in signature.outputs]
-        data = manifest_data(plan, ports, entering, leaving)
+        data = manifest_data(plan, [s.device for s in segments], ports, entering, leaving)
         (scratch / MANIFEST).write_text(json.dumps(data, indent=1) + "\n")
         try:
             path.mkdir(exist_ok=True)
@@ -251,7 +254,14 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
     return f"{use}{loaded}{_shapes_note(plan)}"
 
 
-def _cutter(plan: Plan) -> tuple[CutsFiles, Sequence[tuple[int, Sequence[int]]]]:
+def _segments_in_files(plan: Plan, planned: _Segments) -> Sequence[OpSegment]:
+    """A plan's segments; merged if one thread serves them, as a loaded plan merges them."""
+    if is_in_one_thread(plan.problem, plan.placement):
+        return served_segments(plan.problem, plan.placement)
+    return segments_of_units(plan.problem, planned)
+
+
+def _cutter(plan: Plan) -> tuple[CutsFiles, _Segments]:
     """The framework that cuts a plan's model into files, and the plan's segments.
 
     Raises:

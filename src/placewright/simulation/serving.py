@@ -48,18 +48,21 @@ def one_thread_seconds(problem: Problem, placement: Placement) -> float:
     """Seconds of the segments one after the other, which wait for nothing and slow no other down.
 
     Successive segments of one device are merged. They have the overheads of all segments: dispatch,
-    and costs of cuts.
+    costs of cuts, and a share of their units' seconds.
 
     Raises:
         InfeasibleError: memory, segments or the order do not allow the placement.
     """
     segments = merged_in_turn(problem, timeline_segments(problem, placement))
-    return float(sum(_segment_seconds(problem_arrays(problem), segment) for segment in segments))
+    shares = [device.split_share for device in problem.cluster.devices]
+    arrays = problem_arrays(problem)
+    return float(sum(_segment_seconds(arrays, x, shares[x.device]) for x in segments))
 
 
-def _segment_seconds(arrays: ProblemArrays, segment: Segment) -> float:
+def _segment_seconds(arrays: ProblemArrays, segment: Segment, split_share: float) -> float:
     device = segment.device
-    seconds = float(arrays.seconds[list(segment.units), device].sum() + arrays.dispatch[device])
+    seconds = (1.0 + split_share) * float(arrays.seconds[list(segment.units), device].sum())
+    seconds += float(arrays.dispatch[device])
     for tensor in segment.inputs:
         if arrays.producer[tensor] < 0:
             continue

@@ -24,6 +24,7 @@ def is_own_name(name: str) -> bool:
 
 def manifest_data(
     plan: Plan,
+    devices: Sequence[int],
     ports: Sequence[tuple[Sequence[str], Sequence[str]]],
     inputs: Sequence[tuple[str, str]],
     outputs: Sequence[tuple[str, str]],
@@ -32,7 +33,8 @@ def manifest_data(
 
     Args:
         plan: a plan with segments.
-        ports: names of the values that enter and leave each segment, in the plan's order.
+        devices: of each segment, in the order of execution.
+        ports: names of the values that enter and leave each segment, in that order.
         inputs: (name, value) of the model's inputs, in its own order.
         outputs: (name, value) of the model's outputs, in its own order.
 
@@ -58,8 +60,6 @@ def manifest_data(
                 "inputs": list(entering),
                 "outputs": list(leaving),
             }
-            for index, ((device, _), (entering, leaving)) in enumerate(
-                zip(plan.segments or (), ports, strict=True)
-            )
+            for index, (device, (entering, leaving)) in enumerate(zip(devices, ports, strict=True))
         ],
     }
