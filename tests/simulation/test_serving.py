@@ -82,6 +82,7 @@ def test_units_of_a_split_take_their_share_longer_in_one_thread() -> None:
         same = chain([CORE, SECOND])
         assert Simulator(problem).value(placement) == Simulator(same).value(placement)
     assert served_seconds(problem, WHOLE) == Simulator(problem).value(WHOLE)
+    assert one_thread_seconds(problem, WHOLE) == pytest.approx(0.031)
     much = chain([replace(core, split_share=1.0) for core in (CORE, SECOND)])
     assert not is_in_one_thread(much, SPLIT)
     assert served_seconds(much, SPLIT) == Simulator(much).value(SPLIT)

@@ -228,8 +228,9 @@ class _Placements:
         rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
         in_one_thread = isinstance(runner, DirectRunner)
         if in_one_thread:  # no device slows another down, or receives a copy
+            of_split = len(np.unique(placement.device_of)) > 1
             rows = [
-                replace(row, devices_in_use=1, received=None, sent=None, in_one_thread=True)
+                replace(row, devices_in_use=1, received=None, sent=None, in_one_thread=of_split)
                 for row in rows
             ]
         else:

@@ -137,8 +137,8 @@ def measured_ratios(
 ) -> Iterator[tuple[Callable[[Placement], float], float]]:
     """Make a function, for a block, that times a placement in one loop with a reference.
 
-    The reference is the unsplit model on the first device, which is also timed alone. Its threads
-    end with the block.
+    The reference is the unsplit model on the first device, which is also timed alone. It is
+    closed with the block.
 
     Args:
         runs: of a placement and of the reference, in turns.

@@ -50,7 +50,7 @@ class SegmentRow:
     received: FloatArray | None = None
     sent: FloatArray | None = None
     trial: int = -1  # number of the measured placement; -1 for another model's
-    in_one_thread: bool = False  # executed the placement
+    in_one_thread: bool = False  # of a split, all segments
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ def one_thread_seconds(problem: Problem, placement: Placement) -> float:
     """
     segments = merged_in_turn(problem, timeline_segments(problem, placement))
     shares = [device.split_share for device in problem.cluster.devices]
+    if len({segment.device for segment in segments}) == 1:  # the whole model
+        shares = [0.0] * problem.n_devices
     arrays = problem_arrays(problem)
     return float(sum(_segment_seconds(arrays, x, shares[x.device]) for x in segments))
 
