@@ -496,12 +496,15 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "each placement. *At a steady speed* is the median error if predictions are scaled by "
             "how much slower this plan is than right after its costs were measured. The last "
             "column is the median error of the predicted ratio of the two, which no drift changes. "
-            "Predictions leave out what a call takes besides its segments, which shows where a "
-            "token takes a few milliseconds. With 32 layers, a near tie at one token makes "
-            "OpenVINO choose otherwise than PyTorch, split or not. Rows of the second processor "
-            "are of earlier code: plans alternated after each token, predictions were simulated "
-            "values, each layer that reads the mask of the other core was a call of its own, and "
-            "costs were those that the machine had stored, if it had any.",
+            "Weights of a few tens of megabytes lie partly in the processor's cache, and the same "
+            "split of them is slower in one process than in another. With 32 layers, a near tie "
+            "at one token makes OpenVINO choose otherwise than PyTorch, split or not. Rows of "
+            "PyTorch with 32 layers and of OpenVINO with 32 layers of width 1,024 are of earlier "
+            "code, whose predictions leave out what a call takes besides its segments. Rows of "
+            "the second processor are of still earlier code: plans alternated after each token, "
+            "predictions were simulated values, each layer that reads the mask of the other core "
+            "was a call of its own, and costs were those that the machine had stored, if it had "
+            "any.",
             tables.decoders,
         ),
         Section(

@@ -41,25 +41,6 @@ def test_cores_of_a_quota_are_different_physical_ones(monkeypatch: pytest.Monkey
     assert usable_cores() == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("tunables", "pages"),
-    [
-        ("", ""),
-        ("glibc.malloc.hugetlb=1", "; huge pages 1"),
-        ("glibc.malloc.check=3:glibc.malloc.hugetlb=2", "; huge pages 2"),
-        ("glibc.malloc.hugetlb=0", ""),
-    ],
-)
-def test_costs_in_huge_pages_are_apart(
-    tunables: str, pages: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    plain = processor_text("0")
-    assert "huge pages" not in plain
-    monkeypatch.setenv("GLIBC_TUNABLES", tunables)
-    assert processor_text("0").count(pages or ";") == (1 if pages else plain.count(";"))
-
-
 def test_the_memory_of_a_container_is_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "memory_bytes", lambda: 2.0**31)
     assert {device.memory_bytes for device in processor_devices({}, {})} == {2.0**31}

@@ -14,7 +14,6 @@ from placewright.core.cluster import Device
 from placewright.io.machine import memory_bytes, processor_quota
 
 RAM = "ram"  # memory pool of the processor, and of each device that has no memory of its own
-_HUGE_PAGES = "glibc.malloc.hugetlb="  # 1 asks for transparent ones, 2 takes reserved ones
 _LOG = logging.getLogger(__name__)
 _CPU_INFO_KEYS = ("model name", "cpu family", "model\t", "stepping", "cache size")
 _ARM_INFO_KEYS = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
@@ -73,22 +72,12 @@ def processor_text(core: str | None = None) -> str:
     """
     cores = [str(usable) for usable in usable_cores()] if core is None else [core]
     text = "; ".join(_facts_of(cores, Path("/proc/cpuinfo")))
-    text = (text or platform.processor() or platform.machine()) + _pages_text()
+    text = text or platform.processor() or platform.machine()
     if core is None:
         kind = "" if may_use_all() else cores_text(_allowed())
         return f"{text}{kind}; {len(usable_cores())} cores"
     speed = Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
     return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
-
-
-def _pages_text() -> str:
-    """Text of the huge pages that glibc asks for in this process; empty if it asks for none.
-
-    A model whose weights exceed the processor's cache is faster in them, and so are its costs.
-    """
-    tunables = os.environ.get("GLIBC_TUNABLES", "").split(":")
-    kinds = [tunable.partition("=")[2] for tunable in tunables if tunable.startswith(_HUGE_PAGES)]
-    return f"; huge pages {kinds[-1]}" if kinds and kinds[-1] != "0" else ""
 
 
 def cores_text(cores: Sequence[int], folder: Path | None = None) -> str:
