@@ -28,6 +28,7 @@ from placewright.profiling.evidence import (
     earliest_finish_placement,
     wandering_placement,
 )
+from placewright.profiling.measure import Rounds
 from placewright.profiling.segment_fit import SegmentRow, device_sum, fitted_cluster
 from placewright.simulation.serving import served_seconds
 from placewright.testing.problems import random_problem
@@ -152,7 +153,8 @@ def test_a_call_costs_more_than_its_segments() -> None:
     links = tuple(Link(x, y, 1e-6) for x in ends for y in ends if x != y)
     cores = tuple(replace(core, kind="cpu") for core in cores)
     problem = Problem(graph, Cluster(cores, links), costs, Grouping.identity(6))
-    found = calibration(problem, model, np.random.default_rng(0)).problem
+    few = TrialPlan(4, Rounds(5, 5))
+    found = calibration(problem, model, np.random.default_rng(0), few).problem
     assert 2e-3 < found.cluster.call_seconds < 6e-3
     assert found.cluster.devices[0].dispatch_seconds < 1e-3
     assert found.cluster.devices[0].split_share < 0.2
