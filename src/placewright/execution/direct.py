@@ -14,10 +14,12 @@ from placewright.core.processors import first_on_processors
 from placewright.errors import InputError, RuntimeFailure, failure_from
 from placewright.execution.members import Members
 from placewright.execution.requests import (
+    CLOSED,
     Execution,
     RequestProgress,
     RequestTensors,
     Slot,
+    TimesRequests,
     new_slot,
     request_numbers,
 )
@@ -30,8 +32,6 @@ from placewright.execution.runtime import (
     graph_inputs,
     whole_segment,
 )
-
-_CLOSED = "the runner is closed; load the plan again"
 
 
 @runtime_checkable
@@ -56,7 +56,7 @@ class KeepsState(Protocol):
         ...
 
 
-class DirectRunner:
+class DirectRunner(TimesRequests):
     """Runs single requests in the threads of their callers.
 
     Any number of threads may call. A call takes the copy with the fewest calls under way, and
@@ -73,8 +73,6 @@ class DirectRunner:
         self._n_inputs = len(graph_inputs(model.graph))
         self._allowed = threading.BoundedSemaphore(at_once)
         self._lock = threading.Lock()
-        self._last: Sequence[HostArray] | None = None
-        self._last_timed: Execution | None = None
 
     def __enter__(self) -> DirectRunner:
         return self
@@ -97,35 +95,11 @@ class DirectRunner:
         ascending = self._model.signature.ascending(inputs)
         return self._executed([self._model.from_host(value) for value in ascending])
 
-    def time(self, runs: int) -> list[float]:
-        """Seconds that a caller waits for each of `runs` requests with the inputs of the last."""
-        last = self._last
-        if last is None:
-            what = "run the plan once before timing it" if self._copies else _CLOSED
-            raise RuntimeFailure(what)
-        seconds = []
-        for _ in range(runs):
-            begin = time.perf_counter()
-            self._last_timed = self.run(last)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
-
-    @property
-    def last_timed(self) -> Execution:
-        """The last request that `time` has timed.
-
-        Raises:
-            RuntimeFailure: there is none.
-        """
-        if self._last_timed is None:
-            raise RuntimeFailure("no request was timed")
-        return self._last_timed
-
     def _executed(self, values: Sequence[NativeTensor]) -> Execution:
         with self._allowed:
             with self._lock:
                 if not self._copies:
-                    raise RuntimeFailure(_CLOSED)
+                    raise RuntimeFailure(CLOSED)
                 copy = min(self._copies, key=_under_way)
                 copy.under_way += 1
             try:
@@ -146,7 +120,8 @@ class DirectRunner:
 
     def close(self, timeout: float = 10.0) -> None:
         """Release the copies; calls under way keep theirs until they end."""
-        self._copies, self._last, self._last_timed = [], None, None
+        self._copies = []
+        self.forget_last()
 
 
 class Copy:

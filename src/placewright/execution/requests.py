@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -53,6 +54,56 @@ class Execution:
 Outcome = Execution | RuntimeFailure
 
 _NUMBERS: ContextVar[Iterator[int] | None] = ContextVar("numbers", default=None)
+
+
+CLOSED = "the runner is closed; load the plan again"
+
+
+class TimesRequests(ABC):
+    """A runner that repeats its last request and times it."""
+
+    _last: Sequence[HostArray] | None = None  # inputs of the last request
+    _last_timed: Execution | None = None
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """True if it can run requests."""
+
+    @abstractmethod
+    def run(self, inputs: Sequence[HostArray]) -> Execution:
+        """Execute one request, and keep its inputs in `_last`."""
+
+    def time(self, runs: int) -> list[float]:
+        """Seconds that a caller waits for each of `runs` requests with the inputs of the last.
+
+        Raises:
+            RuntimeFailure: a request failed, there was none before, or the runner is closed.
+        """
+        last = self._last
+        if last is None:
+            raise RuntimeFailure("run the plan once before timing it" if self.is_open else CLOSED)
+        seconds = []
+        for _ in range(runs):
+            begin = time.perf_counter()
+            self._last_timed = self.run(last)
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    @property
+    def last_timed(self) -> Execution:
+        """The last request that `time` has timed.
+
+        Raises:
+            RuntimeFailure: there is none.
+        """
+        if self._last_timed is None:
+            raise RuntimeFailure("no request was timed")
+        return self._last_timed
+
+    def forget_last(self) -> None:
+        """Release the inputs of the last request and the outputs of the last timed one."""
+        self._last = self._last_timed = None
 
 
 @runtime_checkable

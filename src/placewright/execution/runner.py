@@ -32,11 +32,13 @@ from placewright.core.processors import first_on_processors, require_whole_proce
 from placewright.errors import InputError, RuntimeFailure, TimedOut, failure_from
 from placewright.execution.members import Members
 from placewright.execution.requests import (
+    CLOSED,
     Execution,
     Outcome,
     RequestProgress,
     RequestTensors,
     Slot,
+    TimesRequests,
     in_order,
     new_slot,
     request_numbers,
@@ -60,7 +62,7 @@ _TIMES_PREDICTED = 20.0
 _SECONDS: ContextVar[float] = ContextVar("seconds", default=math.inf)
 
 
-class ConcurrentRunner:
+class ConcurrentRunner(TimesRequests):
     """Executes segments on all devices at once. A context manager; `close` ends its threads.
 
     If a request exceeds the `time_limit` in which the runner was made, it ends with an error that
@@ -119,8 +121,6 @@ class ConcurrentRunner:
         )  # that are allowed until a request has ended
         self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
-        self._last: Sequence[HostArray] | None = None
-        self._last_timed: Execution | None = None
         self._workers = [
             self._worker(device, member)
             for device, row in enumerate(self._turns)
@@ -145,7 +145,8 @@ class ConcurrentRunner:
         deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
             worker.join(timeout=max(0.0, deadline - time.monotonic()))
-        self._workers, self._last, self._last_timed = [], None, None
+        self._workers = []
+        self.forget_last()
 
     def _give_up(self, error: BaseException) -> None:
         """Close, since requests under way must not outlive their caller."""
@@ -153,7 +154,7 @@ class ConcurrentRunner:
 
     def _require_open(self) -> None:
         if not self._workers:
-            raise RuntimeFailure("the runner is closed; load the plan again")
+            raise RuntimeFailure(CLOSED)
 
     def stop(self) -> None:
         """Let each worker end after its present segment, without waiting for it."""
@@ -244,29 +245,6 @@ class ConcurrentRunner:
         except BaseException as error:
             self._give_up(error)
             raise
-
-    def time(self, runs: int) -> list[float]:
-        """Seconds that a caller waits for each of `runs` requests with the inputs of the last."""
-        last = self._last
-        if last is None or not self._workers:
-            raise RuntimeFailure("run the plan once before timing it")
-        seconds = []
-        for _ in range(runs):
-            begin = time.perf_counter()
-            self._last_timed = self.run(last)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
-
-    @property
-    def last_timed(self) -> Execution:
-        """The last request that `time` has timed.
-
-        Raises:
-            RuntimeFailure: there is none.
-        """
-        if self._last_timed is None:
-            raise RuntimeFailure("no request was timed")
-        return self._last_timed
 
     def state_values(self) -> dict[str, HostArray]:
         """Name -> present value of all state that the segments change; empty for inference."""
