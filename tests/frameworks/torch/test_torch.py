@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from torch_programs import branches, inference_program, step_program
 import placewright as pw
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
+from placewright.frameworks.torch.reading.fx_program import FxProgram
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.testing.framework_contract import check_runtime, random_segments
 
@@ -41,6 +45,25 @@ def test_outputs_are_those_of_the_module() -> None:
         found = runner.run(inputs).outputs
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_plain_call_has_the_threads_of_its_device(number: int) -> None:
+    """With another number its seconds beside a plan's tell nothing about the plan."""
+    seen, before = [], torch.get_num_threads()
+
+    def counting(program: FxProgram) -> FxProgram:
+        def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            seen.append(torch.get_num_threads())
+            return program.plain(values)
+
+        return replace(program, plain=run)
+
+    program, graph, source = branches()
+    model = TorchRuntime(lambda _: counting(program)).load(source, graph)
+    device = replace(cores(model)[0], options={"device": "cpu", "threads": str(number)})
+    model.plain(device)(model.random_inputs(np.random.default_rng(0)))
+    assert (seen, torch.get_num_threads()) == ([number], before)
 
 
 class Bags(torch.nn.Module):

@@ -122,10 +122,11 @@ def inference_program(
         values = [_example_of(node.meta["val"]) for node in inputs]
     staying = {at: torch.zeros_like(values[at]) for _, at in pairs}
     changed = _changed_state(program)
-    parameters = program.graph_signature.inputs_to_parameters
+    signature = program.graph_signature
+    targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     plain = plain_call(
         program if original is None else original,
-        {parameters[name] for name in changed if name in parameters},
+        {targets[name] for name in changed} | set(program.constants),
     )
     updates = changed | {interface.inputs[at]: interface.outputs[output] for output, at in pairs}
     given = interface.without(pairs)
@@ -339,7 +340,7 @@ def _leaves(arguments: Sequence[Any], values: Sequence[torch.Tensor | None]) -> 
 
 
 def plain_call(
-    program: ExportedProgram, changed: Collection[str] = ()
+    program: ExportedProgram, changed: Collection[str] | None = None
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """A function that runs a program as PyTorch itself does: values in, outputs out.
 
@@ -347,7 +348,8 @@ def plain_call(
     call, while the user's generator stays as it is.
 
     Args:
-        changed: names of the parameters that the program changes.
+        changed: names of the parameters and buffers that the program may change; default all
+            buffers.
     """
     import torch
 
@@ -364,17 +366,25 @@ def plain_call(
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         module = made()
         # The user's own state is not even written to: its count of writes shows changes.
-        parameters = [row for row in module.named_parameters() if row[0] in changed]
-        held = [*parameters, *module.named_buffers()]
-        own = {name: value.detach().clone() for name, value in held}
+        held = dict(module.named_buffers())
+        if changed is not None:
+            every = {**held, **dict(module.named_parameters())}
+            held = {name: value for name, value in every.items() if name in changed}
+        own = {name: value.detach().clone() for name, value in held.items()}
+        call = functools.partial(_called_with, module, own) if own else module
         with nullcontext() if draws is None else draws.entered(), torch.no_grad():
-            return called(
-                program,
-                lambda *given, **named: torch.func.functional_call(module, own, given, named),
-                values,
-            )
+            return called(program, call, values)
 
     return run
+
+
+def _called_with(
+    module: torch.nn.Module, state: dict[str, torch.Tensor], /, *given: Any, **named: Any
+) -> Any:
+    """Call a module with other tensors in place of some of its parameters and buffers."""
+    import torch
+
+    return torch.func.functional_call(module, state, given, named)
 
 
 def _paths(program: ExportedProgram, n_outputs: int) -> list[str]:

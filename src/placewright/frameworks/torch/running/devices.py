@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,17 @@ def native_device(device: Device) -> torch.device:
 def n_threads(device: Device) -> int:
     """Threads that an operator may use on the processor."""
     return int(device.options.get("threads", "1"))
+
+
+@contextmanager
+def limited_threads(number: int) -> Iterator[None]:
+    """Let each operator use this many threads of the processor, then as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def compile_mode(device: Device) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from placewright.core.arrays import FloatArray
 from placewright.execution.runtime import OpSegment, median_seconds
-from placewright.frameworks.torch.running.devices import SAME_KERNELS
+from placewright.frameworks.torch.running.devices import SAME_KERNELS, limited_threads
 from placewright.frameworks.torch.running.functions import (
     ScriptedFunction,
     SegmentFunction,
@@ -81,13 +81,8 @@ class OpTimer:
         if not self._boxes:
             for function, names in zip(self._functions, self._names, strict=True):
                 self._boxes.append(function.state_box([state.tensor(name) for name in names]))
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
-            with SAME_KERNELS:
-                yield
-        finally:
-            torch.set_num_threads(threads)
+        with limited_threads(self.threads), SAME_KERNELS:
+            yield
 
     def entered(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
         """Graph input -> its value on the device."""

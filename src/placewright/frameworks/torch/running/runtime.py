@@ -348,14 +348,21 @@ class TorchModel:
         return [example.dtype for example in self._examples()]
 
     def plain(self, device: Device) -> PlainCall:
-        """The exported program's own module, on the processor, called with its own arguments."""
+        """The exported program's own module, on the processor, with the device's threads.
+
+        Of an accelerator, with all threads of the processor.
+        """
+        on_processor = native_device(device).type == "cpu"
+        threads = torch_devices.n_threads(device) if on_processor else torch.get_num_threads()
         kinds = [self.program.example_inputs[name].dtype for name in self.program.inputs]
 
         def run(values: Sequence[HostArray]) -> list[HostArray]:
             pairs = zip(values, kinds, strict=True)
             # A module may write into its inputs.
             tensors = [self.from_host(value).to(kind, copy=True) for value, kind in pairs]
-            return [np.array(_host_array(value)) for value in self.program.plain(tensors)]
+            with torch_devices.limited_threads(threads):
+                outputs = self.program.plain(tensors)
+            return [np.array(_host_array(value)) for value in outputs]
 
         return run
 
