@@ -58,6 +58,22 @@ def test_the_error_is_a_share_of_what_overheads_add_and_of_a_twentieth_of_the_re
     assert gain.is_sure
 
 
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_seconds_of_a_call_lower_the_gain_of_calls_alone(objective: str) -> None:
+    plan = plan_with(0.5)
+    problem = replace(
+        plan.problem,
+        cluster=replace(plan.problem.cluster, call_seconds=1.0),
+        objective=objective,
+        execution_model=MaxLoad() if objective == "throughput" else plan.problem.execution_model,
+    )
+    gain = predicted_gain(problem, plan.placement, plan.value)
+    assert gain is not None
+    of_call = 1.0 if objective == "latency" else 0.0
+    assert gain.factor == pytest.approx((2.0 + of_call) / (1.1 + of_call))
+    assert gain.least_factor == pytest.approx((2.0 + of_call) / (1.175 + of_call))
+
+
 @pytest.mark.parametrize("error", [None, 0.5])
 def test_a_sure_gain_is_a_split_that_was_not_measured(error: float | None) -> None:
     plan = plan_with(error)

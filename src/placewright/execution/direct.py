@@ -113,6 +113,11 @@ class DirectRunner(TimesRequests):
         """True until it is closed."""
         return bool(self._copies)
 
+    @property
+    def segments(self) -> tuple[OpSegment, ...]:
+        """Segments of each copy, in the order in which they run; none after `close`."""
+        return self._copies[0].segments if self._copies else ()
+
     def reset_state(self) -> None:
         """Give all state its initial value; no call may be under way."""
         for copy in self._copies:
@@ -142,7 +147,7 @@ class Copy:
         *,
         takes_turns: bool,
     ) -> None:
-        self.under_way = 0
+        self.under_way, self.segments = 0, tuple(segments)
         self._compiled = [[made] for made in compiled]
         self._tensors = RequestTensors(model, segments, Members.of(devices))
         self._numbers = itertools.count()

@@ -35,7 +35,6 @@ from placewright.execution.direct import DirectRunner
 from placewright.execution.placements import (
     call_runner,
     placement_segments,
-    served_segments,
     whole_call_runner,
 )
 from placewright.execution.runner import ConcurrentRunner
@@ -215,8 +214,8 @@ class _Placements:
             segments = placement_segments(so_far, placement)
             runner = ConcurrentRunner(self._model, segments, devices)
         else:
-            segments = served_segments(so_far, placement)
             runner = call_runner(so_far, placement, self._model)
+            segments = runner.segments
         with runner:
             runner.run(self._inputs)
             spans, seconds, calls = _spans(

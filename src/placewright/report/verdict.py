@@ -43,16 +43,20 @@ class PredictedGain:
     value: float  # of the split
     error: float | None  # possible error of the split's value; None without calibration
     least_gain: float  # smallest gain that is worth a split, see `least_gain`
+    call: float = 0.0  # what a call takes beyond either value, see `Cluster.call_seconds`
 
     @property
     def factor(self) -> float:
         """Predicted speed of the split relative to the device alone."""
-        return self.alone / self.value if self.value > 0 else 1.0
+        return self._factor(self.value)
 
     @property
     def least_factor(self) -> float:
         """`factor` if the split takes longer than predicted by the whole `error`."""
-        return self.alone / (self.value + (self.error or 0.0)) if self.value > 0 else 1.0
+        return self._factor(self.value + (self.error or 0.0))
+
+    def _factor(self, value: float) -> float:
+        return (self.alone + self.call) / (value + self.call) if value > 0 else 1.0
 
     @property
     def is_sure(self) -> bool:
@@ -103,7 +107,9 @@ def predicted_gain(problem: Problem, placement: Placement, value: float) -> Pred
     error = None
     if share is not None:
         error = share * (max(0.0, value - least) + UNIT_SHARE * least)
-    return PredictedGain(device, float(alone[device]), value, error, least_gain(problem))
+    is_call = isinstance(problem.execution_model, Event) and problem.objective == "latency"
+    call = problem.cluster.call_seconds if is_call else 0.0
+    return PredictedGain(device, float(alone[device]), value, error, least_gain(problem), call)
 
 
 def _streamed(simulator: Simulator, placement: Placement, value: float) -> float:

@@ -368,8 +368,8 @@ def run_trace(plan: Plan, model: LoadedModel) -> str:
     problem = plan.problem
     inputs = model.random_inputs(np.random.default_rng(0))
     runs = []
-    segments = served_segments(problem, plan.placement)
     with call_runner(problem, plan.placement, model) as runner:
+        segments = runner.segments
         runner.run(inputs)
         for _ in range(_TRACED_RUNS):
             seconds = runner.time(1)[0]
