@@ -201,3 +201,21 @@ def test_elements_have_the_bytes_of_their_type() -> None:
             config = {"w": {"path_name": "weight_0", "tensor_meta": meta}}
             with contextlib.nullcontext() if is_bounded else pytest.raises(FileFormatError):
                 require_bounded_tensors(config, {"weight_0": 0})
+
+
+def test_a_changed_buffer_with_two_names_is_refused_in_words() -> None:
+    """PyTorch itself ends in an assertion there."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("sums", torch.zeros(2))
+            self.inner = torch.nn.Module()
+            self.inner.register_buffer("same", self.sums)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner.same.add_(x)
+            return self.inner.same * 2
+
+    with pytest.raises(InputError, match="give that buffer one name"):
+        read_inference(Tied(), (torch.ones(2),))

@@ -266,9 +266,21 @@ def _buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:
+    """Replace the in-place operators of a program.
+
+    Raises:
+        InputError: PyTorch cannot do it.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of PyTorch about its own code
-        functional: ExportedProgram = program.run_decompositions({})
+        try:
+            functional: ExportedProgram = program.run_decompositions({})
+        except AssertionError as error:  # damaged files raise others, which callers handle
+            raise InputError(
+                "the exported program cannot be made free of in-place operators: PyTorch's "
+                f"`run_decompositions` failed ({export_reason(error)}); if two names of the module "
+                "hold one buffer that it changes, give that buffer one name"
+            ) from error
     return functional
 
 
