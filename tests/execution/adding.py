@@ -36,6 +36,9 @@ class Adding:
     def signature(self) -> Signature:
         return ascending_signature(self.graph)
 
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        return [np.dtype(np.float64) for _ in self.signature.inputs]
+
     def compile(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> list[Any]:
         return [AddingSegment(self, segment) for segment in segments]
 

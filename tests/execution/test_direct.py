@@ -165,9 +165,9 @@ def test_a_timed_request_takes_what_its_caller_waits(is_direct: bool) -> None:
         with pytest.raises(RuntimeFailure, match="no request was timed"):
             assert runner.last_timed
         answer = runner.run([np.float64(3)])
-        assert min(runner.time(2)) >= 0.005
+        waited = runner.time(2)
         assert runner.last_timed.outputs == answer.outputs
-        assert runner.last_timed.seconds < 0.005
+        assert waited[-1] - runner.last_timed.seconds >= 0.005
 
 
 def test_a_closed_runner_holds_no_inputs() -> None:

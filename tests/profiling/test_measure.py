@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _SCALE = measure._scale
 @pytest.fixture(autouse=True)
 def _unscaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernel seconds are kept as they are: an idle model has no seconds to scale them to."""
-    monkeypatch.setattr(measure, "_scale", lambda plain, inputs, kernels: 1.0)
+    monkeypatch.setattr(measure, "_scale", lambda plain, kernels: 1.0)
 
 
 def profiled(model: SyntheticModel, path: Path, **more: Any) -> Any:
@@ -124,13 +125,18 @@ def test_a_short_model_is_timed_with_the_caches_that_it_left_itself(
     clock, done = [0.0], []
 
     class Plain:
+        def instance(self) -> Plain:
+            return self
+
         def run(self, inputs: Any) -> list[Any]:
             clock[0] += seconds[len(done)]
             done.append(inputs)
             return []
 
     monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
-    assert _SCALE(Plain(), [], 0.001) == pytest.approx(seconds[runs - 1] / 0.001)
+    model: Any = SyntheticModel(chain(3), SECONDS)
+    with closing(measure.PlainRuns(model, CLUSTER.devices[0], Plain())) as plain:
+        assert _SCALE(plain, 0.001) == pytest.approx(seconds[runs - 1] / 0.001)
     assert len(done) == runs
 
 

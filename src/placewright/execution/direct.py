@@ -68,7 +68,7 @@ class DirectRunner(TimesRequests):
     """
 
     def __init__(self, model: LoadedModel, copies: Sequence[Copy], *, at_once: int) -> None:
-        self._model = model
+        self.model = model
         self._copies = list(copies)
         self._n_inputs = len(graph_inputs(model.graph))
         self._allowed = threading.BoundedSemaphore(at_once)
@@ -92,8 +92,8 @@ class DirectRunner(TimesRequests):
         if len(inputs) != self._n_inputs:
             raise InputError(f"the model has {self._n_inputs} inputs, got values for {len(inputs)}")
         self._last = inputs
-        ascending = self._model.signature.ascending(inputs)
-        return self._executed([self._model.from_host(value) for value in ascending])
+        ascending = self.model.signature.ascending(inputs)
+        return self._executed([self.model.from_host(value) for value in ascending])
 
     def _executed(self, values: Sequence[NativeTensor]) -> Execution:
         with self._allowed:
@@ -217,16 +217,24 @@ def _under_way(copy: Copy) -> int:
     return copy.under_way
 
 
-def whole_copies(model: LoadedModel, devices: Sequence[Device]) -> list[Copy]:
+def whole_copies(
+    model: LoadedModel,
+    devices: Sequence[Device],
+    compiled: Sequence[CompiledSegment] | None = None,
+) -> list[Copy]:
     """A copy of the unsplit model on each device.
+
+    Args:
+        compiled: the unsplit model on each device; None compiles it.
 
     Raises:
         RuntimeFailure: the runtime refuses the model.
     """
     whole = whole_segment(model.graph)
+    given = [model.reference(device) for device in devices] if compiled is None else compiled
     return [
-        Copy(model, [whole], [device], [model.reference(device)], takes_turns=False)
-        for device in devices
+        Copy(model, [whole], [device], [made], takes_turns=False)
+        for device, made in zip(devices, given, strict=True)
     ]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from placewright.core.cluster import Device
 from placewright.core.source import NO_TENSOR
 from placewright.errors import RuntimeFailure
+from placewright.execution.inputs import checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.routes import routes_of
 from placewright.execution.runtime import (
@@ -62,6 +63,7 @@ CLOSED = "the runner is closed; load the plan again"
 class TimesRequests(ABC):
     """A runner that repeats its last request and times it."""
 
+    model: LoadedModel
     _last: Sequence[HostArray] | None = None  # inputs of the last request
     _last_timed: Execution | None = None
 
@@ -77,16 +79,18 @@ class TimesRequests(ABC):
     def time(self, runs: int) -> list[float]:
         """Seconds that a caller waits for each of `runs` requests with the inputs of the last.
 
+        A loaded plan checks the inputs of each call, so that this does, too.
+
         Raises:
             RuntimeFailure: a request failed, there was none before, or the runner is closed.
         """
         last = self._last
         if last is None:
             raise RuntimeFailure("run the plan once before timing it" if self.is_open else CLOSED)
-        seconds = []
+        dtypes, seconds = self.model.input_dtypes(), []
         for _ in range(runs):
             begin = time.perf_counter()
-            self._last_timed = self.run(last)
+            self._last_timed = self.run(checked_inputs(self.model, last, dtypes))
             seconds.append(time.perf_counter() - begin)
         return seconds
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
-from placewright.core.cluster import Cluster
+from placewright.core.cluster import Cluster, Device
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -38,7 +38,7 @@ from placewright.execution.placements import (
     whole_call_runner,
 )
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import LoadedModel, OpSegment
+from placewright.execution.runtime import HostArray, LoadedModel, OpSegment
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     NOTHING,
@@ -50,7 +50,13 @@ from placewright.profiling.evidence import (
     found_rule,
 )
 from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline, warm_time
-from placewright.profiling.measure import Progress, ProgressCallback, Rounds, median_error
+from placewright.profiling.measure import (
+    PlainRuns,
+    Progress,
+    ProgressCallback,
+    Rounds,
+    median_error,
+)
 from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
@@ -180,25 +186,24 @@ class _Placements:
         self._rounds = trials.rounds or _usual_rounds(self._expected)
         self._inputs = model.random_inputs(np.random.default_rng(0))
         self._simulator = Simulator(problem)
-        self._reference = whole_call_runner(model, problem.cluster.devices[first])
+        device = problem.cluster.devices[first]
+        self._whole = _Whole(model, device, self._expected)
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
-        self._calls: list[float] = []
         self.trials: list[Trial] = []
 
     def __enter__(self) -> None:
-        self._reference.__enter__()
-        self._reference.run(self._inputs)
+        self._whole.start(self._inputs, self._rounds, self._deadline)
         on_first = np.zeros(self._problem.n_units, dtype=np.int64)
         self._simulator.violation(Placement.of(on_first))  # compiles the simulator's kernels
 
     def __exit__(self, *error: Any) -> None:
-        self._reference.__exit__(*error)
+        self._whole.runner.close()
 
     @property
     def evidence(self) -> Evidence:
         """Measurements of all placements that were measured in full."""
-        call_seconds = float(np.median(self._calls)) if self._calls else None
+        call_seconds = self._whole.call_seconds
         return Evidence(
             tuple(self._rows), tuple(self._waits), (), self._expected, call_seconds=call_seconds
         )
@@ -218,12 +223,9 @@ class _Placements:
             segments = runner.segments
         with runner:
             runner.run(self._inputs)
-            spans, seconds, calls = _spans(
-                runner, self._reference, self._expected, self._rounds, self._deadline
-            )
+            spans, seconds = _spans(runner, self._whole, self._rounds, self._deadline)
         if len(spans) < self._rounds.least:
             return False
-        self._calls += calls
         rows = segment_rows(problem, segments, placement.device_of, np.array(spans))
         in_one_thread = isinstance(runner, DirectRunner)
         if in_one_thread:  # no device slows another down, or receives a copy
@@ -255,35 +257,65 @@ class _Placements:
         return fitted(self._problem, self.evidence, self.trials, self._machine)[0]
 
 
+class _Whole:
+    """The unsplit model on one device, beside which placements are measured.
+
+    A call takes longer than a run by which costs of units were scaled: inputs are checked and
+    converted, another thread computes, Python's own code runs. Both are measured in one loop.
+
+    Args:
+    Attributes:
+        expected: seconds of all units.
+        runner: as a loaded plan serves it.
+        call_seconds: of a call beyond its units, if the machine is as fast as their costs; None
+            before `start`.
+    """
+
+    def __init__(self, model: LoadedModel, device: Device, expected: float) -> None:
+        compiled = model.reference(device)
+        self.runner = whole_call_runner(model, device, compiled)
+        self.call_seconds: float | None = None
+        self.expected, self._plain = expected, PlainRuns(model, device, compiled)
+
+    def start(self, inputs: Sequence[HostArray], enough: Rounds, deadline: Deadline) -> None:
+        """Run it for the first time, and measure how much longer than its units a call takes."""
+        ratios: list[float] = []
+        try:
+            self.runner.run(inputs)
+            self._plain.pool.submit(self._plain.seconds).result()
+            while enough.want_more(ratios) and not (ratios and deadline.is_over):
+                plain = self._plain.pool.submit(self._plain.seconds).result()
+                ratios.append(warm_time(self.runner, self.expected) / plain)
+        finally:
+            self._plain.close()
+        self.call_seconds = self.expected * max(0.0, float(np.median(ratios)) - 1.0)
+
+    def scale(self) -> float:
+        """Run it; return its seconds by the costs of its units over those that it takes now."""
+        waited = warm_time(self.runner, self.expected)
+        return (self.expected + (self.call_seconds or 0.0)) / waited
+
+
 def _spans(
-    runner: DirectRunner | ConcurrentRunner,
-    reference: DirectRunner,
-    expected: float,
-    enough: Rounds,
-    deadline: Deadline,
-) -> tuple[list[FloatArray], list[float], list[float]]:
+    runner: DirectRunner | ConcurrentRunner, whole: _Whole, enough: Rounds, deadline: Deadline
+) -> tuple[list[FloatArray], list[float]]:
     """Measure start and end of each segment in each round, and the seconds of them all.
 
-    All are scaled by the unsplit model beside them, whose calls take the third seconds beyond its
-    execution. In one thread the next segment begins as soon as one has ended: what comes between is
-    part of it.
+    Those are what a caller waits, without the seconds that every call takes. In one thread the next
+    segment begins as soon as one has ended: what comes between is part of it.
     """
     spans: list[FloatArray] = []
     seconds: list[float] = []
-    calls: list[float] = []
     while enough.want_more(seconds) and not deadline.is_over:
-        waited = warm_time(reference, expected)
-        alone = reference.last_timed.seconds
-        scale = expected / alone
-        calls.append((waited - alone) * scale)
-        warm_time(runner, expected)
+        scale = whole.scale()
+        waited = scale * warm_time(runner, whole.expected)
         timed = runner.last_timed
-        seconds.append(timed.seconds * scale)
-        of_segments = np.array(timed.spans) * scale
+        seconds.append(max(0.0, waited - (whole.call_seconds or 0.0)))
+        of_segments = np.array(timed.spans) * (seconds[-1] / timed.seconds)
         if isinstance(runner, DirectRunner):
             of_segments[:, 0] = [0.0, *of_segments[:-1, 1]]
         spans.append(of_segments)
-    return spans, seconds, calls
+    return spans, seconds
 
 
 def calibration_seconds(
@@ -303,7 +335,7 @@ def calibration_seconds(
     """
     wanted = rounds or _usual_rounds(request_seconds)
     measuring = wanted.expected(scatter) * _round_seconds(request_seconds)
-    unsplit = compile_seconds + _round_seconds(request_seconds)
+    unsplit = compile_seconds + _round_seconds(request_seconds) + measuring
     return unsplit + placements * (_CUT_COMPILATION * compile_seconds + measuring)
 
 

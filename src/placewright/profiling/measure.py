@@ -26,10 +26,9 @@ from placewright.core.cluster import Device
 from placewright.core.grouping import Grouping
 from placewright.execution.runtime import (
     ChangesCallers,
+    CompiledSegment,
     LoadedModel,
-    NativeTensor,
     RunsAsynchronously,
-    SegmentInstance,
     moved_from_host,
 )
 from placewright.profiling.hardware import NEVER, Deadline
@@ -181,7 +180,7 @@ class _Session:
     keys: list[str]  # of each unit
     samples: dict[str, list[float]]
     run: Callable[[], FloatArray]  # a round: seconds of each unit
-    pool: ThreadPoolExecutor
+    plain: PlainRuns
     compile_seconds: float  # of one compilation of the model
     totals: list[float] = field(default_factory=list)  # seconds of all units in each round
     rounds: int = 0
@@ -263,8 +262,6 @@ def measure_costs(
                 missing.append(_session(model, units, device, keys[fingerprint], partial))
         measured.append(device)
     _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
-    if isinstance(model, ChangesCallers):
-        model.restore_caller()
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
@@ -305,41 +302,66 @@ def _session(
 ) -> _Session:
     began = time.perf_counter()
     profile = model.profiler(device)
-    plain = model.reference(device).instance()
-    arrays = model.signature.ascending(model.random_inputs(np.random.default_rng(0)))
-    inputs = moved_from_host(model, arrays, device)
+    plain = PlainRuns(model, device, model.reference(device))
 
     def one_round() -> FloatArray:
         kernels = np.bincount(units.group_of, weights=profile(), minlength=units.n_groups)
-        return np.asarray(kernels * _scale(plain, inputs, float(kernels.sum())))
+        return np.asarray(kernels * _scale(plain, float(kernels.sum())))
 
-    pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
     samples = {key: list(partial.get(key, ())) for key in keys}
     totals = _totals(keys, samples)
     compiled = time.perf_counter()
-    session = _Session(device, keys, samples, one_round, pool, (compiled - began) / 2, totals)
-    pool.submit(one_round).result()  # warm-up: first runs allocate
+    session = _Session(device, keys, samples, one_round, plain, (compiled - began) / 2, totals)
+    plain.pool.submit(one_round).result()  # warm-up: first runs allocate
     session.warm_seconds = time.perf_counter() - compiled
     return session
 
 
-def _scale(plain: SegmentInstance, inputs: Sequence[NativeTensor], kernels: float) -> float:
+class PlainRuns:
+    """Runs of the unsplit model without timers inside: seconds of its units add up to theirs.
+
+    Args:
+        compiled: the unsplit model on the device.
+
+    Attributes:
+        pool: a thread with the settings of the device's workers.
+    """
+
+    def __init__(self, model: LoadedModel, device: Device, compiled: CompiledSegment) -> None:
+        arrays = model.signature.ascending(model.random_inputs(np.random.default_rng(0)))
+        self._instance = compiled.instance()
+        self._inputs = moved_from_host(model, arrays, device)
+        self.pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
+        self._model = model
+
+    def close(self) -> None:
+        """End the thread, and give callers back the settings that it has changed."""
+        self.pool.shutdown()
+        if isinstance(self._model, ChangesCallers):
+            self._model.restore_caller()
+
+    def seconds(self) -> float:
+        """Seconds of a run in the calling thread, which is the pool's."""
+        seconds = self._timed()
+        if seconds < _SHORT_SECONDS:  # it met the caches as what ran before left them
+            seconds = self._timed()
+        return seconds
+
+    def _timed(self) -> float:
+        start = time.perf_counter()
+        self._instance.run(list(self._inputs))  # a runtime may empty its list of inputs
+        returned = time.perf_counter()
+        instance = self._instance
+        span = instance.settled_span() if isinstance(instance, RunsAsynchronously) else None
+        begin, end = span or (start, returned)
+        return end - begin
+
+
+def _scale(plain: PlainRuns, kernels: float) -> float:
     """Seconds of a plain run over the sum of kernel seconds; 1 if a kernel cannot run."""
     if not np.isfinite(kernels) or kernels <= 0:
         return 1.0
-    seconds = _timed(plain, inputs)
-    if seconds < _SHORT_SECONDS:  # the first one met the caches as the run with timers left them
-        seconds = _timed(plain, inputs)
-    return seconds / kernels
-
-
-def _timed(plain: SegmentInstance, inputs: Sequence[NativeTensor]) -> float:
-    start = time.perf_counter()
-    plain.run(list(inputs))  # a runtime may empty its list of inputs
-    returned = time.perf_counter()
-    span = plain.settled_span() if isinstance(plain, RunsAsynchronously) else None
-    begin, end = span or (start, returned)
-    return end - begin
+    return plain.seconds() / kernels
 
 
 def _measure_in_turns(
@@ -365,7 +387,7 @@ def _measure_in_turns(
         reporter.report_ahead(sessions)
     finally:
         for session in sessions:
-            session.pool.shutdown()
+            session.plain.close()
 
 
 class _Reporter:
@@ -392,7 +414,7 @@ class _Reporter:
 
 def _one_round(session: _Session, store: CostStore) -> None:
     start = time.perf_counter()
-    seconds = session.pool.submit(session.run).result()
+    seconds = session.plain.pool.submit(session.run).result()
     session.seconds += time.perf_counter() - start
     session.rounds += 1
     session.totals.append(_total(seconds))
