@@ -248,7 +248,7 @@ class Cluster:
             the domain's devices when a placement uses k + 1 of them (the last entry holds on).
         prediction_error: of calibration's own placements, as a share of what dispatch, cuts and
             contention add (see `report.predicted_gain`); None without a calibration.
-        call_seconds: of a call of a loaded plan beyond its segments; in no value of a placement.
+        call_seconds: of a call of a loaded plan beyond its units; in no value of a placement.
         pools: memory pool -> bytes, inf is no limit. The peaks of a pool's devices must fit into it
             together, and each device also keeps its own limit. Devices name their pool.
         shares_weights: the devices are threads of one process that read the same weights, so that
