@@ -135,7 +135,8 @@ def test_a_short_model_is_timed_with_the_caches_that_it_left_itself(
 
     monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
     model: Any = SyntheticModel(chain(3), SECONDS)
-    with closing(measure.PlainRuns(model, CLUSTER.devices[0], Plain())) as plain:
+    monkeypatch.setattr(model, "reference", lambda device: Plain())
+    with closing(measure.PlainRuns(model, CLUSTER.devices[0])) as plain:
         assert _SCALE(plain, 0.001) == pytest.approx(seconds[runs - 1] / 0.001)
     assert len(done) == runs
 

@@ -217,24 +217,16 @@ def _under_way(copy: Copy) -> int:
     return copy.under_way
 
 
-def whole_copies(
-    model: LoadedModel,
-    devices: Sequence[Device],
-    compiled: Sequence[CompiledSegment] | None = None,
-) -> list[Copy]:
+def whole_copies(model: LoadedModel, devices: Sequence[Device]) -> list[Copy]:
     """A copy of the unsplit model on each device.
-
-    Args:
-        compiled: the unsplit model on each device; None compiles it.
 
     Raises:
         RuntimeFailure: the runtime refuses the model.
     """
     whole = whole_segment(model.graph)
-    given = [model.reference(device) for device in devices] if compiled is None else compiled
     return [
-        Copy(model, [whole], [device], [made], takes_turns=False)
-        for device, made in zip(devices, given, strict=True)
+        Copy(model, [whole], [device], [model.reference(device)], takes_turns=False)
+        for device in devices
     ]
 
 

@@ -29,7 +29,6 @@ from placewright.execution.requests import (
 )
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
-    CompiledSegment,
     LoadedModel,
     OpSegment,
     Runtime,
@@ -162,18 +161,12 @@ def call_runner(
     return ConcurrentRunner(model, segments, devices, in_flight=at_once)
 
 
-def whole_call_runner(
-    model: LoadedModel, device: Device, compiled: CompiledSegment | None = None
-) -> DirectRunner:
+def whole_call_runner(model: LoadedModel, device: Device) -> DirectRunner:
     """Make the runner of single calls of the unsplit model, as a loaded plan serves them.
 
     It runs in the caller's thread: to wake another one can take longer than a small model.
-
-    Args:
-        compiled: the unsplit model on the device; None compiles it.
     """
-    given = None if compiled is None else [compiled]
-    return DirectRunner(model, whole_copies(model, [device], given), at_once=1)
+    return DirectRunner(model, whole_copies(model, [device]), at_once=1)
 
 
 def whole_model_runner(

@@ -272,10 +272,9 @@ class _Whole:
     """
 
     def __init__(self, model: LoadedModel, device: Device, expected: float) -> None:
-        compiled = model.reference(device)
-        self.runner = whole_call_runner(model, device, compiled)
+        self.runner = whole_call_runner(model, device)
         self.call_seconds: float | None = None
-        self.expected, self._plain = expected, PlainRuns(model, device, compiled)
+        self.expected, self._plain = expected, PlainRuns(model, device)
 
     def start(self, inputs: Sequence[HostArray], enough: Rounds, deadline: Deadline) -> None:
         """Run it for the first time, and measure how much longer than its units a call takes."""

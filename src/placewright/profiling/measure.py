@@ -26,7 +26,6 @@ from placewright.core.cluster import Device
 from placewright.core.grouping import Grouping
 from placewright.execution.runtime import (
     ChangesCallers,
-    CompiledSegment,
     LoadedModel,
     RunsAsynchronously,
     moved_from_host,
@@ -302,7 +301,7 @@ def _session(
 ) -> _Session:
     began = time.perf_counter()
     profile = model.profiler(device)
-    plain = PlainRuns(model, device, model.reference(device))
+    plain = PlainRuns(model, device)
 
     def one_round() -> FloatArray:
         kernels = np.bincount(units.group_of, weights=profile(), minlength=units.n_groups)
@@ -320,16 +319,13 @@ def _session(
 class PlainRuns:
     """Runs of the unsplit model without timers inside: seconds of its units add up to theirs.
 
-    Args:
-        compiled: the unsplit model on the device.
-
     Attributes:
         pool: a thread with the settings of the device's workers.
     """
 
-    def __init__(self, model: LoadedModel, device: Device, compiled: CompiledSegment) -> None:
+    def __init__(self, model: LoadedModel, device: Device) -> None:
         arrays = model.signature.ascending(model.random_inputs(np.random.default_rng(0)))
-        self._instance = compiled.instance()
+        self._instance = model.reference(device).instance()
         self._inputs = moved_from_host(model, arrays, device)
         self.pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
         self._model = model
