@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,12 +183,11 @@ class _Placements:
         self._trials = trials
         whole = np.isfinite(problem.costs.seconds).all(axis=0)
         first = int(np.argmin(np.where(whole, 0, 1)))
-        self._expected = float(problem.costs.seconds[:, first].sum())
-        self._rounds = trials.rounds or _usual_rounds(self._expected)
+        expected = float(problem.costs.seconds[:, first].sum())
+        self._rounds = trials.rounds or _usual_rounds(expected)
         self._inputs = model.random_inputs(np.random.default_rng(0))
         self._simulator = Simulator(problem)
-        device = problem.cluster.devices[first]
-        self._whole = _Whole(model, device, self._expected)
+        self._whole = _Whole(model, problem.cluster.devices[first], expected)
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
         self.trials: list[Trial] = []
@@ -203,10 +203,8 @@ class _Placements:
     @property
     def evidence(self) -> Evidence:
         """Measurements of all placements that were measured in full."""
-        call_seconds = self._whole.call_seconds
-        return Evidence(
-            tuple(self._rows), tuple(self._waits), (), self._expected, call_seconds=call_seconds
-        )
+        rows, waits, whole = tuple(self._rows), tuple(self._waits), self._whole
+        return Evidence(rows, waits, (), whole.expected, call_seconds=whole.call_seconds)
 
     def add(self, device_of: IntArray) -> bool:
         """Measure a placement; return False if the deadline left it too few rounds."""
@@ -263,36 +261,33 @@ class _Whole:
     A call takes longer than a run by which costs of units were scaled: inputs are checked and
     converted, another thread computes, Python's own code runs. Both are measured in one loop.
 
-    Args:
     Attributes:
         expected: seconds of all units.
         runner: as a loaded plan serves it.
-        call_seconds: of a call beyond its units, if the machine is as fast as their costs; None
-            before `start`.
+        call_seconds: of a call beyond its units, if the machine is as fast as their costs; 0 before
+            `start`.
     """
 
     def __init__(self, model: LoadedModel, device: Device, expected: float) -> None:
+        self.expected, self.call_seconds = expected, 0.0
         self.runner = whole_call_runner(model, device)
-        self.call_seconds: float | None = None
-        self.expected, self._plain = expected, PlainRuns(model, device)
+        self._model, self._device = model, device
 
     def start(self, inputs: Sequence[HostArray], enough: Rounds, deadline: Deadline) -> None:
         """Run it for the first time, and measure how much longer than its units a call takes."""
+        self.runner.run(inputs)
         ratios: list[float] = []
-        try:
-            self.runner.run(inputs)
-            self._plain.pool.submit(self._plain.seconds).result()
+        with closing(PlainRuns(self._model, self._device)) as plain:
+            plain.seconds()
             while enough.want_more(ratios) and not (ratios and deadline.is_over):
-                plain = self._plain.pool.submit(self._plain.seconds).result()
-                ratios.append(warm_time(self.runner, self.expected) / plain)
-        finally:
-            self._plain.close()
+                seconds = plain.seconds()
+                ratios.append(warm_time(self.runner, self.expected) / seconds)
         self.call_seconds = self.expected * max(0.0, float(np.median(ratios)) - 1.0)
 
     def scale(self) -> float:
         """Run it; return its seconds by the costs of its units over those that it takes now."""
         waited = warm_time(self.runner, self.expected)
-        return (self.expected + (self.call_seconds or 0.0)) / waited
+        return (self.expected + self.call_seconds) / waited
 
 
 def _spans(
@@ -309,7 +304,7 @@ def _spans(
         scale = whole.scale()
         waited = scale * warm_time(runner, whole.expected)
         timed = runner.last_timed
-        seconds.append(max(0.0, waited - (whole.call_seconds or 0.0)))
+        seconds.append(max(0.0, waited - whole.call_seconds))
         of_segments = np.array(timed.spans) * (seconds[-1] / timed.seconds)
         if isinstance(runner, DirectRunner):
             of_segments[:, 0] = [0.0, *of_segments[:-1, 1]]

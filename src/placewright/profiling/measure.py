@@ -337,6 +337,10 @@ class PlainRuns:
             self._model.restore_caller()
 
     def seconds(self) -> float:
+        """Seconds of a run."""
+        return self.pool.submit(self.seconds_here).result()
+
+    def seconds_here(self) -> float:
         """Seconds of a run in the calling thread, which is the pool's."""
         seconds = self._timed()
         if seconds < _SHORT_SECONDS:  # it met the caches as what ran before left them
@@ -357,7 +361,7 @@ def _scale(plain: PlainRuns, kernels: float) -> float:
     """Seconds of a plain run over the sum of kernel seconds; 1 if a kernel cannot run."""
     if not np.isfinite(kernels) or kernels <= 0:
         return 1.0
-    return plain.seconds() / kernels
+    return plain.seconds_here() / kernels
 
 
 def _measure_in_turns(
