@@ -652,7 +652,8 @@ def decoders(document: Any) -> Table:
     of_decoder: dict[tuple[str, ...], list[Any]] = {}
     for row in document["rows"]:
         name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
-        processor = (*row["machine"].split("; "), "", "")[2]  # family, model, name
+        family, model, processor, *_ = (*row["machine"].split("; "), "", "", "")
+        processor = f"{processor} ({family}, {model})"
         of_decoder.setdefault((name, row["runtime"], processor), []).append(row)
     lines = []
     for own, rows in of_decoder.items():
