@@ -652,7 +652,7 @@ def decoders(document: Any) -> Table:
     of_decoder: dict[tuple[str, ...], list[Any]] = {}
     for row in document["rows"]:
         name = f"{row['model']}, {row['layers']} layers of width {row['width']}"
-        family, model, processor, *_ = (*row["machine"].split("; "), "", "", "")
+        family, model, processor, *_ = (*str(row["machine"]).split("; "), "", "", "")
         processor = f"{processor} ({family}, {model})"
         of_decoder.setdefault((name, row["runtime"], processor), []).append(row)
     lines = []
