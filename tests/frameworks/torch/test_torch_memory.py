@@ -11,6 +11,7 @@ import torch
 import placewright as pw
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
+from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
@@ -61,7 +62,10 @@ def streamed() -> tuple[Plan, object]:
     return split(Layers(), torch.zeros(2048, 256))
 
 
-def split(model: torch.nn.Module, example: torch.Tensor) -> tuple[Plan, LoadedModel]:
+def split(
+    model: torch.nn.Module, example: torch.Tensor, n_together: int = 0
+) -> tuple[Plan, LoadedModel]:
+    """A plan whose first operators, if a number is given, are one unit, and others one each."""
     read = pw.read(model, (example,), runtime="torch")
     runtime = runtime_named("torch")
     assert read.source is not None
@@ -72,6 +76,9 @@ def split(model: torch.nn.Module, example: torch.Tensor) -> tuple[Plan, LoadedMo
     cluster = replace(cluster, devices=cluster.devices[:2], links=())
     cluster = discover(",".join(cluster.device_names), runtime="torch")
     units = common_units(read.graph, [loaded.fused_groups(cluster.devices[0])])
+    if n_together:
+        labels = [max(n_together - 1, op) for op in range(read.graph.n_ops)]
+        units = Grouping.from_labels(labels)
     problem = Problem(
         read.graph,
         cluster,
@@ -86,11 +93,20 @@ def split(model: torch.nn.Module, example: torch.Tensor) -> tuple[Plan, LoadedMo
     return plan_for(problem), loaded
 
 
-def plan_for(problem: Problem) -> Plan:
+def plan_for(problem: Problem, second: slice = slice(2, -2)) -> Plan:
+    """A plan with these units of the topological order on the second core."""
     middle = np.zeros(problem.n_units, dtype=np.int64)
-    middle[problem.unit_graph.topological_order[2:-2]] = 1
+    middle[problem.unit_graph.topological_order[second]] = 1
     found = Solution(Placement.of(middle), 1.0, "feasible", 0.0)
     return plan_of(problem, found, PlacerRecord("manual", "1", 0, 1, 0.0), "torch")
+
+
+def second_reader_apart(problem: Problem) -> Plan:
+    """A plan with the unit of the second operator that has a weight on the second core."""
+    graph, order = problem.graph, problem.unit_graph.topological_order.tolist()
+    readers = [op for op in range(graph.n_ops) if len(graph.op_weights.row(op))]
+    at = order.index(int(problem.units.group_of[readers[1]]))
+    return plan_for(problem, slice(at, at + 1))
 
 
 @pytest.mark.parametrize(("in_flight", "counted"), [(1, 0), (2, 0), (4, 0), (2, 1)])
@@ -143,6 +159,59 @@ def test_cores_hold_a_weight_that_both_read_once() -> None:
     assert one_copy < sum(measured for _, measured in rows) < 1.2 * one_copy
     copies = stream_memory(plan_for(apart), loaded, 1).values()
     assert sum(predicted for predicted, _ in copies) > 1.2 * one_copy
+
+
+class Branches(torch.nn.Module):
+    """Two branches; the first reads the weight of the second, after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = torch.nn.Linear(512, 512, bias=False)
+        self.common = torch.nn.Linear(512, 512, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.relu(self.own(x))
+        second = torch.relu(self.common(x))
+        return torch.relu(self.common(first)) + second
+
+
+def test_a_weight_counts_on_the_core_of_the_operator_that_reads_it_first() -> None:
+    """Not on that of the first segment, which reads it with a later operator."""
+    plan, loaded = split(Branches(), torch.zeros(16, 512))
+    plan = second_reader_apart(plan.problem)
+    weight = 4.0 * 512 * 512
+    peaks = list(stream_memory(plan, loaded, 1).values())
+    assert all(weight < measured < 1.2 * weight for _, measured in peaks)
+    for predicted, measured in peaks:
+        assert abs(predicted / measured - 1.0) < 0.03
+
+
+class Parts(torch.nn.Module):
+    """The last layer reads an eighth of what the first one makes."""
+
+    def __init__(self, is_split: bool) -> None:
+        super().__init__()
+        self.is_split = is_split
+        self.first = torch.nn.Linear(256, 2048, bias=False)
+        self.middle = torch.nn.Linear(2048, 256, bias=False)
+        self.last = torch.nn.Linear(256, 256, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = torch.relu(self.first(x))
+        if self.is_split:
+            pieces = wide.split(256, 1)
+            part, other = pieces[0], pieces[1]
+        else:
+            part, other = wide[:, :256], wide[:, 256:512]
+        return torch.relu(self.last(part + torch.relu(self.middle(wide)))) + other
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_part_that_leaves_a_segment_does_not_keep_the_whole(is_split: bool) -> None:
+    plan, loaded = split(Parts(is_split), torch.zeros(1024, 256), 4 - is_split)
+    plan = second_reader_apart(plan.problem)
+    for predicted, measured in stream_memory(plan, loaded, 4).values():
+        assert measured <= predicted < 1.03 * measured
 
 
 def test_below_a_limit_fewer_samples_enter_and_measured_peaks_keep_it(streamed) -> None:

@@ -45,6 +45,7 @@ def peaks_in_use(
     devices: Sequence[Device],
     compiled: Sequence[TorchSegment],
     inputs: Sequence[torch.Tensor],
+    readers: Mapping[str, Sequence[int]],
     schedule: Sequence[tuple[int, int]] | None = None,
 ) -> FloatArray:
     """Peak bytes in use on each device, shape (n_devices,).
@@ -54,6 +55,7 @@ def peaks_in_use(
         devices: ``segments[i].device`` indexes it.
         compiled: the segments, for this call alone.
         inputs: of the graph, in the host's memory, the same for every sample.
+        readers: name of a state -> ops that read it, ascending.
         schedule: (sample, segment) of a stream in the order in which they begin; segment -1 means
             that the sample is done. None runs each segment once.
     """
@@ -67,7 +69,7 @@ def peaks_in_use(
 
     with without_optimization():
         allocated = _peaks_of(run, parts.lanes, len(devices))
-        return allocated + _resident(segments, compiled, len(devices))
+        return allocated + _resident(segments, compiled, readers, len(devices))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,20 +241,25 @@ def _allocated(lane: Lane) -> float:
 
 
 def _resident(
-    segments: Sequence[OpSegment], compiled: Sequence[TorchSegment], n_devices: int
+    segments: Sequence[OpSegment],
+    compiled: Sequence[TorchSegment],
+    readers: Mapping[str, Sequence[int]],
+    n_devices: int,
 ) -> FloatArray:
     """Bytes of the state that each device holds, shape (n_devices,).
 
-    A tensor that several cores read counts on the core of the first segment, by lowest op.
+    A tensor that several cores read counts on the core of its first reader, by lowest op.
     """
-    held, counted = np.zeros(n_devices), set[int]()
-    pairs = zip(segments, compiled, strict=True)
-    for segment, made in sorted(pairs, key=lambda pair: min(pair[0].ops)):
+    first: dict[int, tuple[int, int, int]] = {}  # address -> lowest op, its device, bytes
+    for segment, made in zip(segments, compiled, strict=True):
         for name in (*made.names, *made.writes.after):
+            here = set(segment.ops).intersection(readers.get(name, ()))
             storage = made.state.tensor(name).untyped_storage()
-            if storage.data_ptr() not in counted:
-                counted.add(storage.data_ptr())
-                held[segment.device] += float(storage.nbytes())
+            row = (min(here, default=max(segment.ops)), segment.device, storage.nbytes())
+            first[storage.data_ptr()] = min(row, first.get(storage.data_ptr(), row))
+    held = np.zeros(n_devices)
+    for _, device, size in first.values():
+        held[device] += size
     return held
 
 

@@ -50,6 +50,7 @@ class NodeMap:
         }
         self.constants = _constants(program, self.tensor_of)
         self.aliased_state = self._aliases(program)
+        self._origins = self._calls_behind(program)
         self.updates: dict[str, int] = {}
         for name, value in program.updates.items():
             held = self.tensor_of.get(nodes[value], ())
@@ -84,6 +85,15 @@ class NodeMap:
         if producer < 0:
             return ()
         return tuple(self.aliased_state.get(self.node_of_op[producer], ()))
+
+    def part_of(self, tensor: int) -> Node | None:
+        """The call in whose larger value a tensor lies as a view of a part; None if in none."""
+        producer = int(self.graph.tensor_producers[tensor])
+        if producer < 0:
+            return None
+        origin = self._origins[self.node_of_op[producer]]
+        is_smaller = self.graph.tensor_bytes[tensor] < self._bytes(origin)
+        return origin if is_smaller else None
 
     def _node(self, nodes: Mapping[str, Node], op: int, source: ModelSource) -> Node:
         graph = self.graph
@@ -138,6 +148,27 @@ class NodeMap:
                 if merged:
                     shared[node] = merged
         return shared
+
+    def _calls_behind(self, program: FxProgram) -> dict[Node, Node | None]:
+        """Node -> the call that made the memory of its value, the node itself if it shares none.
+
+        It is None where that may be memory of state or of a graph input.
+        """
+        origins: dict[Node, Node | None] = {}
+        for node in program.module.graph.nodes:
+            shared = [origins[source] for source in _may_alias(node)]
+            if node.op in ("placeholder", "get_attr") or node.name in program.in_place:
+                origins[node] = None
+            elif not shared or (is_item(node) and shared == [node.args[0]]):
+                origins[node] = node
+            else:
+                origins[node] = None if None in shared else max(shared, key=self._bytes)
+        return origins
+
+    def _bytes(self, node: Node | None) -> float:
+        """Bytes of a call's only value; 0 for calls that return several."""
+        held = () if node is None else self.tensor_of.get(node, ())
+        return float(self.graph.tensor_bytes[held[0]]) if len(held) == 1 else 0.0
 
 
 def n_values(node: Node) -> int:

@@ -71,7 +71,7 @@ from placewright.frameworks.torch.running.nodes import NodeMap, signature_of
 from placewright.frameworks.torch.running.profile import OpTimer, copy_seconds
 from placewright.frameworks.torch.running.script import without_optimization
 from placewright.frameworks.torch.running.segments import (
-    copied_outputs,
+    copied_tensors,
     planned_writes,
     segment_module,
 )
@@ -227,7 +227,7 @@ class TorchModel:
         """
         give_back_freed_memory()  # small pieces of one plan would not fit the tensors of the next
         writes = planned_writes(self.nodes, segments, devices)
-        copies = copied_outputs(self.nodes, segments)
+        copies = copied_tensors(self.nodes, segments)
         states: dict[int, DeviceState] = {}
         made: list[CompiledSegment] = []
         for number, segment in enumerate(segments):
@@ -468,7 +468,8 @@ class TorchModel:
             if isinstance(segment, TorchSegment)
         ]
         inputs = self._drawn_inputs()
-        return peaks_in_use(self.graph, segments, devices, compiled, inputs, schedule)
+        readers = self.nodes.direct_readers(name for segment in compiled for name in segment.names)
+        return peaks_in_use(self.graph, segments, devices, compiled, inputs, readers, schedule)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
         """The tolerance of the coarsest precision in the graph; accelerators round more."""

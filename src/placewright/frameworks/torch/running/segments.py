@@ -127,6 +127,7 @@ _FORMS: dict[Any, Any] = {
 
 
 _DEVICE_ARGUMENT = "device"
+_COPY = _ATEN.clone.default
 
 
 @dataclass(frozen=True)
@@ -194,16 +195,17 @@ def planned_writes(
     )
 
 
-def copied_outputs(nodes: NodeMap, segments: Sequence[OpSegment]) -> tuple[tuple[int, ...], ...]:
-    """Outputs of each segment that must leave as copies.
+def copied_tensors(nodes: NodeMap, segments: Sequence[OpSegment]) -> tuple[tuple[int, ...], ...]:
+    """Tensors of each segment that are copied as soon as they are made.
 
-    They share memory with state that changes, and another device or the host reads them.
+    - Outputs that share memory with state that changes, and that another device or the host reads.
+    - Parts of a larger tensor, if one of its parts leaves the segment: it would keep all of it.
     """
     graph = nodes.graph
     device_of = {op: segment.device for segment in segments for op in segment.ops}
     rows = []
     for segment in segments:
-        row = []
+        row, cut = [], set()
         for tensor in segment.outputs:
             readers = graph.tensor_consumers.row(tensor).tolist()
             far = any(device_of.get(op, segment.device) != segment.device for op in readers)
@@ -211,6 +213,10 @@ def copied_outputs(nodes: NodeMap, segments: Sequence[OpSegment]) -> tuple[tuple
                 name in nodes.updates for name in nodes.shares_state(tensor)
             ):
                 row.append(tensor)
+            cut.add(nodes.part_of(tensor))
+        made = (t for op in segment.ops for t in graph.op_outputs.row(op).tolist())
+        cut.discard(None)
+        row += [tensor for tensor in made if cut and nodes.part_of(tensor) in cut]
         rows.append(tuple(row))
     return tuple(rows)
 
@@ -254,8 +260,9 @@ class _Building:
             # A later write of state would change what shares its memory.
             for tensor in self.nodes.graph.op_outputs.row(op).tolist():
                 if tensor in copies:
-                    clone = torch.ops.aten.clone.default
-                    copied[tensor] = self.graph.call_function(clone, (self._value(tensor),))
+                    copied[tensor] = self.graph.call_function(_COPY, (self._value(tensor),))
+                    if self.nodes.part_of(tensor) is not None:
+                        self.of_tensor[tensor] = copied[tensor]
             for name, tensor in due.get(position, ()):
                 self._write(name, tensor)
         results = [
