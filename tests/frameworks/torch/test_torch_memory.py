@@ -10,13 +10,14 @@ import torch
 
 import placewright as pw
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import MaxLoad
+from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
+from placewright.execution.comparing import compare_outputs
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.units import common_units
 from placewright.session.devices import discover
@@ -212,6 +213,29 @@ def test_a_part_that_leaves_a_segment_does_not_keep_the_whole(is_split: bool) ->
     plan = second_reader_apart(plan.problem)
     for predicted, measured in stream_memory(plan, loaded, 4).values():
         assert measured <= predicted < 1.03 * measured
+
+
+class Offsets(torch.nn.Module):
+    """A slice whose memory is read from the start of the whole tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8, bias=False)
+        self.last = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        part = torch.relu(self.first(x))[:, 4:]
+        whole = part.as_strided((4, 4), (8, 1), 1)
+        return torch.relu(self.last(part)) + whole
+
+
+def test_a_slice_that_is_read_from_the_start_of_its_memory_is_not_copied() -> None:
+    torch.manual_seed(0)
+    model = Offsets().eval()
+    plan, loaded = split(model, torch.zeros(4, 8), 4)
+    plan = second_reader_apart(plan.problem)
+    problem = replace(plan.problem, objective="latency", execution_model=EVENT)
+    assert compare_outputs(problem, plan.placement, loaded).equal
 
 
 def test_below_a_limit_fewer_samples_enter_and_measured_peaks_keep_it(streamed) -> None:

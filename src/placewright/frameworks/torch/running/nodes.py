@@ -152,12 +152,16 @@ class NodeMap:
     def _calls_behind(self, program: FxProgram) -> dict[Node, Node | None]:
         """Node -> the call that made the memory of its value, the node itself if it shares none.
 
-        It is None where that may be memory of state or of a graph input.
+        It is None where that may be memory of state or of a graph input, and everywhere if a call
+        counts its elements from the start of that memory, as ``as_strided`` does.
         """
         origins: dict[Node, Node | None] = {}
-        for node in program.module.graph.nodes:
+        nodes = program.module.graph.nodes
+        counts_from_start = any(node.target is torch.ops.aten.as_strided.default for node in nodes)
+        for node in nodes:
             shared = [origins[source] for source in _may_alias(node)]
-            if node.op in ("placeholder", "get_attr") or node.name in program.in_place:
+            is_kept = node.op in ("placeholder", "get_attr") or node.name in program.in_place
+            if is_kept or counts_from_start:
                 origins[node] = None
             elif not shared or (is_item(node) and shared == [node.args[0]]):
                 origins[node] = node
