@@ -13,12 +13,15 @@ import placewright as pw
 from placewright.cli.app import with_bare_options
 from placewright.core.builder import GraphBuilder
 from placewright.core.op_patterns import by_op, matching
+from placewright.core.problem import Objective
 from placewright.core.source import ModelSource
-from placewright.errors import GraphError
+from placewright.errors import FieldError, GraphError
+from placewright.files.problem_file import write_problem
 from placewright.profiling.profile import UnitTimes, keep_last, model_identity
 from placewright.profiling.store import CostStore
 from placewright.session.models import Model
 from placewright.session.problems import constrained, listed_ops
+from placewright.testing.problems import random_problem, with_power
 
 NAMES = ("layers.0.mul", "layers.0.add", "layers.1.mul", "layers.1.add", "head")
 
@@ -142,6 +145,41 @@ class TestListing:
         assert found.devices == ("cpu:0",)
         unit = int(problem.units.group_of[problem.graph.op_index[found.ops[0].name]])
         assert found.ops[0].seconds["cpu:0"] == problem.costs.seconds[unit, 0]
+
+
+class TestStoredObjective:
+    """The objective that is asked for wins over that of a stored problem; else this one stays."""
+
+    @pytest.mark.parametrize(
+        ("stored", "asked", "told", "model"),
+        [
+            ("throughput", None, "throughput", "max-load"),
+            ("throughput", "latency", "latency", "event"),
+            ("throughput", "energy", "energy", "event"),
+            ("energy", None, "energy", "event"),
+            ("energy", "latency", "latency", "event"),
+            ("energy", "throughput", "throughput", "max-load"),
+            ("training", None, "training", "event"),
+        ],
+    )
+    def test_as_asked(
+        self, stored: Objective, asked: Objective | None, told: str, model: str, tmp_path: Path
+    ) -> None:
+        rng = np.random.default_rng(0)
+        problem = random_problem(
+            rng, objective="latency" if stored == "energy" else stored, constrained=False
+        )
+        write_problem(tmp_path / "p.json", with_power(problem, stored))
+        found = pw.Session(str(tmp_path / "p.json"), objective=asked).problem
+        assert (found.objective, found.execution_model.name) == (told, model)
+        again = pw.Request(str(tmp_path / "p.json"), objective=asked)
+        assert pw.Session(replace(again, seed=1)).problem.objective == told
+
+    @pytest.mark.parametrize("asked", ["latency", "throughput", "energy"])
+    def test_a_training_step_stays_one(self, asked: Objective) -> None:
+        problem = random_problem(np.random.default_rng(0), objective="training")
+        with pytest.raises(FieldError, match=f"{asked}: .* carries a problem of training"):
+            _ = pw.Session(with_power(problem, "training"), objective=asked).problem
 
 
 def test_the_pattern_may_be_left_out(tmp_path: Path) -> None:

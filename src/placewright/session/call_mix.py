@@ -74,7 +74,7 @@ def refuse_calls(request: Request, *, is_measured: bool) -> None:
             "are read and measured one by one: give a module or a file, and devices of this "
             "machine; a stored problem or a catalogue has one shape",
         )
-    if request.objective != "latency":
+    if request.objective not in (None, "latency"):
         raise FieldError(
             "calls", f"follow each other: objective is latency, not {request.objective}"
         )

@@ -19,7 +19,7 @@ from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxL
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import by_op, matching
-from placewright.core.problem import Problem
+from placewright.core.problem import Problem, timed_objective
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import inputs_named
 from placewright.core.source import ModelSource, calls_of
@@ -304,7 +304,7 @@ def _machine(
         cluster.with_limit(name, math.inf)
     for device in request.pins.values():
         cluster.device(device)
-    for quantity in (*request.limits, request.objective):
+    for quantity in (*request.limits, request.objective or "latency"):
         require_known(cluster, quantity)
     return _compiling(cluster, runtime) if request.compiled else cluster, runtime
 
@@ -377,10 +377,11 @@ def _refuse_measuring(request: Request) -> None:
 def _as_asked(problem: Problem, request: Request) -> Problem:
     """Give a stored problem the objective and execution model of a request."""
     _refuse_measuring(request)
-    if request.objective == "training" and problem.objective != "training":
+    asked = request.objective or problem.objective
+    if asked != problem.objective and "training" in (asked, problem.objective):
         raise FieldError(
             "objective",
-            f"training: '{request.name}' carries a problem of {problem.objective}; give the model "
+            f"{asked}: '{request.name}' carries a problem of {problem.objective}; give the model "
             "itself",
         )
     if request.devices is not None or request.cluster is not None:
@@ -388,6 +389,8 @@ def _as_asked(problem: Problem, request: Request) -> Problem:
         raise FieldError(
             field, f"cannot be chosen: '{request.name}' carries its own devices and costs"
         )
+    if request.objective is not None and problem.objective in CHARGED:
+        problem = replace(problem, objective=timed_objective(problem.objective))
     return _with_model(problem, request, samples=None)
 
 
@@ -410,7 +413,11 @@ def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> Executi
     Raises:
         InputError: it has no samples in flight, or no dispatch, but the request has.
     """
-    default = MaxLoad(samples_in_flight=0) if request.objective == "throughput" else otherwise
+    default = otherwise
+    if request.objective == "throughput":
+        default = MaxLoad(samples_in_flight=0)
+    elif request.objective is not None and isinstance(otherwise, MaxLoad):
+        default = EVENT  # max-load has the value of no other objective
     chosen = _named_model(request) or default
     if request.samples_in_flight is not None and not isinstance(chosen, MaxLoad):
         raise FieldError(

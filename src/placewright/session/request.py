@@ -107,7 +107,8 @@ class Request:
         cluster: a cluster file, or the cluster itself, instead of `devices`.
         runtime: that measures and executes.
         objective: quantity that is minimised. ``"energy"`` and ``"price"`` are of one sample, of
-            devices whose power or price the cluster says.
+            devices whose power or price the cluster says. None is latency, and the objective of
+            a stored problem.
         execution_model: rules that turn a placement into a value: a name, or one of
             `core.execution_models` with its parameters. With a name alone, a problem of a file
             keeps its parameters.
@@ -183,9 +184,9 @@ class Request:
     )
     cluster: Path | Cluster | None = said("Take devices and links from a YAML file.", kind=Path)
     runtime: str | None = said("Use openvino, onnxruntime or torch.")
-    objective: Objective = said(
+    objective: Objective | None = said(
         "Minimise latency, time per sample (throughput), a training step, energy or price.",
-        checked=_parsing("parse_objective"),
+        checked=_parsing("parse_known", "objective"),
     )
     execution_model: str | ExecutionModel | None = said(
         "Value placements by event, max-load, sequential, subgraph, subgraph-ip or placeto.",
@@ -396,7 +397,7 @@ class Request:
         model = getattr(self.execution_model, "name", self.execution_model)
         if model is None:
             return
-        if model == MaxLoad.name and self.objective == "latency":
+        if model == MaxLoad.name and self.objective in (None, "latency"):
             self._set("objective", "throughput")
         if model != MaxLoad.name and self.objective == "throughput":
             raise FieldError(
@@ -413,7 +414,7 @@ class Request:
         """Objective for which a model is read and measured, latency for energy and price."""
         from placewright.core.problem import timed_objective
 
-        return timed_objective(self.objective)
+        return timed_objective(self.objective or "latency")
 
     @property
     def limit(self) -> Budget:

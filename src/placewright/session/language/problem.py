@@ -91,7 +91,7 @@ def _refuse_others(request: Request) -> None:
         FieldError: the message names the field.
     """
     model = request.execution_model
-    if request.objective != "latency":
+    if request.objective not in (None, "latency"):
         raise FieldError("objective", f"of a language model is latency, got '{request.objective}'")
     if request.limits:
         raise FieldError("limits", "of a language model is not known to its programs; leave it out")
