@@ -54,7 +54,7 @@ class GraphError(InputError):
 
 
 class ClusterError(InputError):
-    """A cluster is malformed: an unknown device, a negative bandwidth, overlapping devices."""
+    """A cluster is malformed: an unknown device, a negative bandwidth, shared cores."""
 
 
 class CostError(InputError):
@@ -103,7 +103,7 @@ class UnknownNameError(InputError):
         near: Sequence[str] = (),
         listed_by: str = "",
     ) -> None:
-        near = near or near_names(name, known)
+        near = near or near_names(str(name), known)
         meant = f"did you mean {' or '.join(near)}? " if near else ""
         rest = f"; `{listed_by}` lists all" if listed_by else ""
         super().__init__(f"unknown {what} '{name}'; {meant}available: {_listed(known)}{rest}")
@@ -114,7 +114,7 @@ def _listed(names: Sequence[str]) -> str:
     shown, length = 0, 0
     for name in names:
         length += len(name) + 2
-        if length > _LONGEST_LIST:
+        if length > _LONGEST_LIST and shown:
             break
         shown += 1
     text = ", ".join(names[:shown]) or "none"

@@ -114,6 +114,12 @@ def test_a_folder_that_is_no_model(tmp_path: Path, refused: Refused) -> None:
     assert "has no saved_model.pb" in refused("folder")
     (tmp_path / "folder" / "saved_model.pb").write_bytes(saved_model()[:-30])
     assert "saved_model.pb" in refused("folder")
+    (tmp_path / "folder" / "saved_model.pb").write_bytes(saved_model())
+    assert "give its folder, which holds the variables too" in refused("folder/saved_model.pb")
+
+
+def test_a_name_that_is_too_long_for_a_file(refused: Refused) -> None:
+    assert "does not exist" in refused("n" * 300 + ".onnx")
 
 
 def test_a_suffix_that_nothing_reads(tmp_path: Path, refused: Refused) -> None:

@@ -168,6 +168,8 @@ def test_a_long_list_of_names_ends_with_their_number() -> None:
     listed, _, more = text.removeprefix("unknown placer 'zzz'; available: ").rpartition(" and ")
     assert more == f"{100 - len(listed.split(', '))} more"
     assert set(listed.split(", ")) <= set(names)
+    long = "a" * 200
+    assert str(UnknownNameError("op", "zzz", [long, "b"])).endswith(f"{long} and 1 more")
 
 
 def test_a_long_message_is_cut_between_words() -> None:

@@ -292,6 +292,9 @@ def test_a_plan_without_a_framework_names_no_runtime() -> None:
         ({}, {"bytes": None}, "edge 'a' -> 'b': 'bytes' must be a number, got None"),
         ({"flops": math.nan}, {}, "node 'a': 'flops' must be a number, got nan"),
         ({"inputs": {"x": math.nan}}, {}, "inputs of 'a': 'x' must be a number, got nan"),
+        ({}, {"bytes": 10**400}, "edge 'a' -> 'b': 'bytes' must be a number, got 1000"),
+        ({}, {"tensor": ["t"]}, r"edge 'a' -> 'b': 'tensor' must be a name, got \['t'\]"),
+        ({}, {"is_output": np.ones(2)}, "edge 'a' -> 'b': 'is_output' must be True or False"),
     ],
 )
 def test_a_wrong_attribute_is_refused(
@@ -317,9 +320,35 @@ def test_a_wrong_attribute_is_refused(
         ("op_joules", "x", "op_joules: must be numbers"),
         ("transfer_seconds", "x", "transfer_seconds: must be numbers"),
         ("resident_inputs", "x", "resident_inputs: must be numbers"),
+        ("resident_inputs", [math.nan], "resident_inputs: must be numbers of tensors"),
+        ("resident_inputs", [[0]], "resident_inputs: must be numbers of tensors"),
+        ("resident_inputs", [0.5], "resident_inputs: must be numbers of tensors"),
+        ("pools", {"ram": (1e9, 5)}, "pools: 'ram' must have a list of devices, or shares"),
+        ("pools", {"ram": (1e9, "device:0")}, "pools: 'ram' must have a list of devices"),
+        ("pools", {"ram": (1e9, [["device:0"]])}, "pool 'ram' names .*, which is no device"),
+        ("pools", {"ram": (1e9, {"device:0": [1, 2]})}, "share of 'device:0'.* has shape"),
+        ("pools", {"ram": ("8GB", ["device:0"])}, "bytes of 'ram': must be numbers"),
+        ("pools", {"ram": ([1, 2], ["device:0"])}, "bytes of 'ram': has shape"),
+        ("devices", 2, "devices: must be a list of names, got 2"),
+        ("devices", [1, 2], "devices: must be a list of names"),
+        ("devices", "ab", "devices: must be a list of names"),
+        ("streams", math.inf, "streams: are whole numbers"),
+        ("links", (0.0, 1j), "bandwidth: must be numbers"),
+        ("objective", [], "unknown objective"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(field: str, value: Any, message: str) -> None:
     given = {"links": (0.0, 1.0), field: value}
-    with pytest.raises(FieldError, match=message):
+    with pytest.raises(InputError, match=message):
         pw.Problem.from_costs(networkx.path_graph(3, networkx.DiGraph), np.ones((3, 2)), **given)
+
+
+@pytest.mark.parametrize("graph", [networkx.DiGraph, networkx.Graph([("a", "b")]), 5])
+def test_what_is_no_graph_is_refused(graph: Any) -> None:
+    with pytest.raises(GraphError, match="a graph is a ComputationGraph or a NetworkX DiGraph"):
+        plain_graph(graph)
+
+
+def test_complex_seconds_are_refused() -> None:
+    with pytest.raises(FieldError, match="seconds: must be numbers"):
+        pw.Problem.from_costs(networkx.path_graph(2, networkx.DiGraph), [[1j], [1.0]], (0.0, 1.0))

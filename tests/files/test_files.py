@@ -34,6 +34,7 @@ from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.model_names import read_arrays
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem, written_in
+from placewright.io.content import existing_path
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing
 from placewright.io.written import tell_final_folders, write_text
@@ -403,6 +404,11 @@ def test_a_name_that_the_system_refuses_is_not_missing(tmp_path: Path) -> None:
     assert not is_missing(tmp_path)
     assert not is_missing(tmp_path / ("n" * 300))
     assert not is_missing(tmp_path / "a\0b")
+
+
+def test_a_name_that_is_too_long_names_no_model(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"model '.*nnn\.onnx' does not exist"):
+        existing_path(tmp_path / ("n" * 300 + ".onnx"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -242,6 +242,25 @@ def test_formats_that_take_a_plan(path: Path, tmp_path: Path) -> None:
         export(plan, "onnx-layers", tmp_path / "l.onnx")
 
 
+def test_files_of_segments_have_no_constant_output(tmp_path: Path) -> None:
+    """So they are not offered, either."""
+    helper, number = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], "relu"),
+         helper.make_node("Identity", ["w"], ["c"], "copy")],
+        "g",
+        [helper.make_tensor_value_info("x", number, [4])],
+        [helper.make_tensor_value_info(name, number, [4]) for name in ("y", "c")],
+        [onnx.numpy_helper.from_array(np.ones(4, np.float32), "w")],
+    )  # fmt: skip
+    file = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(file))
+    plan = plan_of_file(file, CORES)
+    assert "onnx-segments" not in formats_that_take(plan)
+    with pytest.raises(InexpressibleError, match="output 'c' depends on no input"):
+        export(plan, "onnx-segments", tmp_path / "segments")
+
+
 def quantized_model(domain: str = "com.microsoft") -> onnx.ModelProto:
     """A product, an operator that ONNX has no shape inference for, and two that follow it."""
     helper = onnx.helper

@@ -34,13 +34,16 @@ def test_unknown_names_list_the_known() -> None:
         zoo.build("gpt2", variant="huge")
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["bert_base", "gpt2", "moe"])
+def test_a_missing_package_is_named_with_its_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name)
     )
     with pytest.raises(MissingExtraError, match=r"transformers.*placewright\[zoo\]"):
-        zoo.build("gpt2")
+        zoo.build(name)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

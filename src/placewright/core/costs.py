@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -33,8 +33,8 @@ class CostTable:
             ``"workload"`` or a word of the caller's own.
 
     Raises:
-        CostError: a negative or NaN entry, another shape, or a sum that overflows: an op that ends
-            at infinity would seem never to run.
+        CostError: a negative or NaN entry, another shape, or a sum of 1e300 s or more, whose
+            products overflow: an op that ends at infinity would seem never to run.
     """
 
     seconds: FloatArray
@@ -56,8 +56,8 @@ class CostTable:
             unit = int(longest.argmax())
             device = int(np.flatnonzero(self.seconds[unit] == longest[unit])[0])
             raise CostError(
-                f"costs add up to more than a number can hold; unit {unit} takes {longest[unit]} s "
-                f"on device {device}; inf says that a device cannot run a unit"
+                f"costs add up to {LONGEST:g} s or more; unit {unit} takes {longest[unit]} s on "
+                f"device {device}; inf says that a device cannot run a unit"
             )
 
     @property
@@ -95,7 +95,8 @@ def plain_graph(graph: Any) -> ComputationGraph:
     """
     if isinstance(graph, ComputationGraph):
         return graph
-    if not (hasattr(graph, "nodes") and hasattr(graph, "edges") and _is_directed(graph)):
+    has_parts = hasattr(graph, "nodes") and hasattr(graph, "edges")
+    if isinstance(graph, type) or not (has_parts and _is_directed(graph)):
         raise GraphError(
             f"a graph is a ComputationGraph or a NetworkX DiGraph, got {type(graph).__name__}"
         )
@@ -106,13 +107,23 @@ def plain_graph(graph: Any) -> ComputationGraph:
         _require_spelling(f"edge '{source}' -> '{target}'", attributes, _OF_EDGE)
         size = _number(f"edge '{source}' -> '{target}'", attributes, "bytes")
         name = attributes.get("tensor", ("edge", number))
+        if not isinstance(name, Hashable):
+            raise GraphError(
+                f"edge '{source}' -> '{target}': 'tensor' must be a name, got {_shown(name)}"
+            )
         key = (index[source], name)
         if key not in tensors:
             tensors[key] = builder.add_tensor(index[source], size), size
         tensor, known = tensors[key]
         _require_one_size(f"tensor '{name}' of '{source}'", "edge", known, size)
         builder.connect(tensor, index[target])
-        if attributes.get("is_output", False):
+        is_output = attributes.get("is_output", False)
+        if not isinstance(is_output, bool | int | np.bool_):
+            raise GraphError(
+                f"edge '{source}' -> '{target}': 'is_output' must be True or False, got "
+                f"{_shown(is_output)}"
+            )
+        if is_output:
             builder.mark_output(tensor)
     read = {op for op, _ in tensors}
     for node, attributes in graph.nodes(data=True):
@@ -150,7 +161,7 @@ def _number(what: str, attributes: Mapping[str, Any], name: str) -> float:
     value = attributes.get(name, 0.0)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
         raise GraphError(f"{what}: '{name}' must be a number, got {value!r}")
@@ -206,7 +217,7 @@ def plain_cluster(
         FieldError: a shape does not fit, or a name is used twice.
         ClusterError: a value is out of range.
     """
-    called = [f"device:{at}" for at in range(n_devices)] if names is None else list(names)
+    called = [f"device:{at}" for at in range(n_devices)] if names is None else _texts(names)
     if len(called) != n_devices:
         raise FieldError("devices", f"names {len(called)} devices, but seconds has {n_devices}")
     repeated = [name for name in called if called.count(name) > 1]
@@ -224,7 +235,7 @@ def plain_cluster(
     shared = _shared_channels(channels, square)
     sizes = _filled("memory", math.inf if memory is None else memory, (n_devices,))
     at_once = _filled("streams", streams, (n_devices,))
-    if (at_once % 1 != 0).any():
+    if not (np.isfinite(at_once) & (at_once == np.floor(at_once))).all():
         raise FieldError("streams", f"are whole numbers, got {at_once.tolist()}")
     pool_of = _pool_of({} if pools is None else pools, called)
     devices = [
@@ -243,8 +254,23 @@ def plain_cluster(
         for a, b in pairs
         if bandwidth[a, b] != 0
     )
-    shared_bytes = {name: float(size) for name, (size, _) in (pools or {}).items()}
+    shared_bytes = {
+        name: _filled(f"pools: bytes of '{name}'", size, ()).item()
+        for name, (size, _) in (pools or {}).items()
+    }
     return Cluster(tuple(devices), between, host=home, pools=shared_bytes)
+
+
+def _texts(names: Any) -> list[str]:
+    """The names of devices as a list.
+
+    Raises:
+        FieldError: they are no list of texts.
+    """
+    is_list = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise FieldError("devices", f"must be a list of names, got {_shown(names)}")
+    return list(names)
 
 
 def with_processors(cluster: Cluster, names: Mapping[str, Sequence[str]] | None) -> Cluster:
@@ -281,11 +307,18 @@ def _pool_of(
     for pool, given in pools.items():
         if not isinstance(given, Sequence) or len(given) != 2:
             raise FieldError("pools", f"'{pool}' must be bytes and names, got {_shown(given)}")
-        shares = given[1] if isinstance(given[1], Mapping) else dict.fromkeys(given[1], 1.0)
-        for device, share in shares.items():
+        is_list = isinstance(given[1], Sequence) and not isinstance(given[1], str)
+        if not is_list and not isinstance(given[1], Mapping):
+            raise FieldError(
+                "pools",
+                f"'{pool}' must have a list of devices, or shares by device, got "
+                f"{_shown(given[1])}",
+            )
+        shares = given[1].items() if isinstance(given[1], Mapping) else [(x, 1.0) for x in given[1]]
+        for device, share in shares:
             if device not in devices:
-                raise FieldError("pools", f"pool '{pool}' names '{device}', which is no device")
-            number = float(plain_numbers("pools", share))
+                raise FieldError("pools", f"pool '{pool}' names {device!r}, which is no device")
+            number = _filled(f"pools: share of '{device}'", share, ()).item()
             pool_of.setdefault(device, {})[pool] = number
     for device, own in pool_of.items():
         if len(own) > 1 and sum(own.values()) == len(own):
@@ -304,6 +337,8 @@ def plain_options(
     options: Mapping[str, Any], fields: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the options of `Problem.from_costs` into those of the cluster and of the problem.
+
+    Arrays are converted. Objective throughput and execution model max-load imply each other.
 
     Args:
         options: values by name.
@@ -327,8 +362,7 @@ def plain_options(
         if problem.get(name) is not None:
             problem[name] = frozen_floats(plain_numbers(name, problem[name]))
     if "resident_inputs" in problem:
-        tensors = plain_numbers("resident_inputs", problem["resident_inputs"])
-        problem["resident_inputs"] = tuple(int(tensor) for tensor in np.atleast_1d(tensors))
+        problem["resident_inputs"] = _tensors(problem["resident_inputs"])
     if "limits" in problem:
         problem["limits"] = {
             quantity: _filled(f"limits of {quantity}", amount, ()).item()
@@ -339,6 +373,14 @@ def plain_options(
     if isinstance(problem.get("execution_model"), MaxLoad):
         problem.setdefault("objective", "throughput")
     return cluster, problem
+
+
+def _tensors(given: Any) -> tuple[int, ...]:
+    """Numbers of tensors, of one or several; None is none."""
+    numbers = np.atleast_1d(plain_numbers("resident_inputs", () if given is None else given))
+    if numbers.ndim != 1 or not np.isfinite(numbers).all() or (numbers % 1 != 0).any():
+        raise FieldError("resident_inputs", f"must be numbers of tensors, got {_shown(given)}")
+    return tuple(int(number) for number in numbers)
 
 
 def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None]]:
@@ -354,11 +396,14 @@ def plain_numbers(name: str, given: ArrayLike) -> FloatArray:
     """Convert an argument to an array of numbers.
 
     Raises:
-        FieldError: it has a text, a mapping or rows of unequal length.
+        FieldError: it has a text, a mapping, a complex number or rows of unequal length.
     """
     try:
-        return np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+        plain = np.asarray(given)
+        if plain.dtype.kind != "c":
+            return np.asarray(plain, dtype=np.float64)
+        raise TypeError
+    except (TypeError, ValueError, OverflowError):
         raise FieldError(
             name, f"must be numbers, in rows of one length, got {_shown(given)}"
         ) from None

@@ -66,8 +66,8 @@ class LoadsBeside(Protocol):
     ) -> LoadedModel:
         """Load a model of which `first` is the same with other shapes of its inputs.
 
-        Both have one copy of weights in each memory, and one of the state that stays. Only one of
-        them may run at a time, and each continues with the state that the last one left.
+        They share one copy of the weights in each memory, and one of the state that stays. Only one
+        of them may run at a time, and each continues with the state that the last one left.
 
         Raises:
             StalePlanError: the graph was read from another model.
@@ -114,6 +114,7 @@ def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegmen
 
     Raises:
         ClusterError: a device stands for several.
+        InfeasibleError: memory, a limit on segments or the order forbids the placement.
     """
     return _op_segments(problem, timeline_segments(problem, placement))
 
@@ -123,6 +124,7 @@ def served_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, 
 
     Raises:
         ClusterError: a device stands for several.
+        InfeasibleError: memory, a limit on segments or the order forbids the placement.
     """
     return _served(problem, placement)[0]
 
@@ -187,9 +189,9 @@ class CopyPerDevice:
 
     Args:
         runners: of the unsplit model, each on one device; this object closes them.
-        in_flight: most samples that are taken and not yet fetched. None is two for each runner and
-            two that wait, of which half are under way: a fast copy goes on while the answer of a
-            slow one, which must be fetched first, is not ready.
+        in_flight: most samples that are taken and not yet fetched. None is 2n + 2 for n runners, of
+            which n + 1 are under way: a fast copy goes on while the answer of a slow one, which
+            must be fetched first, is not ready.
     """
 
     def __init__(self, runners: Sequence[ConcurrentRunner], *, in_flight: int | None = None):

@@ -8,6 +8,7 @@ before anything is read, and at most that size is read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import zipfile
@@ -38,6 +39,16 @@ def is_missing(path: Path) -> bool:
         return "\0" not in str(path) and not path.exists()
     except OSError:  # a name that is too long, or a folder without permission
         return False
+
+
+def is_there(path: Path) -> bool:
+    """True if a path names a file or folder; False if its name is too long for one."""
+    try:
+        return path.exists()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise
 
 
 def shown_name(path: object) -> str:

@@ -226,12 +226,6 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
     (framework, planned), source = _cutter(plan), _source(plan)
     parts = framework.standalone_parts(source, plan.problem.graph)
     signature = require_signature(source)
-    constant = [port.name for port in signature.outputs if port.tensor == NO_TENSOR]
-    if constant:
-        raise InexpressibleError(
-            f"output '{constant[0]}' depends on no input, so that no segment makes it; take it "
-            "from the model itself, or export the plan as onnx-layers"
-        )
     segments, ports, files = _segments_in_files(plan, planned), [], []
     with _written_beside(path) as scratch:
         for index, segment in enumerate(segments):
@@ -279,6 +273,13 @@ def _require_cuts(source: ModelSource | None) -> CutsFiles:
     framework = None if source is None else framework_of(source)
     if source is None or not isinstance(framework, CutsFiles):
         raise InexpressibleError(_NO_SEGMENTS)
+    outputs = source.signature.outputs if source.signature else ()
+    constant = [port.name for port in outputs if port.tensor == NO_TENSOR]
+    if constant:
+        raise InexpressibleError(
+            f"output '{constant[0]}' depends on no input, so that no segment makes it; take it "
+            "from the model itself, or export the plan as onnx-layers"
+        )
     if asked_of(source.options):
         raise InexpressibleError(
             "this plan keeps state (argument `state`), which files of its segments do not; place "

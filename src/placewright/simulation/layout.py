@@ -46,7 +46,7 @@ class ProblemArrays(NamedTuple):
     route: IntArray  # (M, M): NO_ROUTE, LOCAL, DIRECT or VIA_HOST
     latency: FloatArray  # (M, M) seconds; 0 under `event` if the copy is part of a unit
     seconds_per_byte: FloatArray  # (M, M)
-    occupied: IntArray  # (M, M): bits of devices that work while bytes move, 0 but under `event`
+    occupied: IntArray  # (M, M): SENDER | RECEIVER, the ends that copy; 0 except under `event`
     copy_latency: FloatArray  # (M, M) seconds that each occupied device adds to a unit, else 0
     copy_per_byte: FloatArray  # (M, M)
     channel: IntArray  # (M, M)
@@ -299,7 +299,7 @@ def resident_bytes(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
 
 
 def all_in_turn(problem: Problem) -> float:
-    """An upper bound on every schedule without needless waiting, in seconds."""
+    """Seconds that no schedule without needless waiting exceeds, occupying copies left out."""
     arrays = problem_arrays(problem)
     seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
     slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))

@@ -73,18 +73,19 @@ def build(name: str, *, variant: str = "default") -> ZooModel:
 
     Args:
         name: one of `names()`.
-        variant: one of `variants(name)`; ``"tiny"`` keeps the structure and shrinks every size.
+        variant: one of `variants(name)`; ``"tiny"`` has the same kinds of layers, fewer or smaller
+            ones, and small inputs.
 
     Raises:
         UnknownNameError: there is no such model or variant.
-        MissingExtraError: torch, or transformers for `bert_base` and `gpt2`, is not installed.
+        MissingExtraError: torch, or transformers for models of it, is not installed.
     """
     if variant not in variants(name):
         raise UnknownNameError(f"variant of zoo model {name}", variant, variants(name))
-    for package in ("torch", "transformers") if name in ("bert_base", "gpt2") else ("torch",):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(package, "zoo", f"zoo model '{name}'")
     target, options = _BUILDERS[name]
     module, _, function = target.partition(":")
+    for package in ("torch", "transformers") if module == "transformer" else ("torch",):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "zoo", f"zoo model '{name}'")
     builder = getattr(importlib.import_module(f"placewright.zoo.{module}"), function)
     return cast("ZooModel", builder(**options.get(variant, {})))

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from placewright.core.cluster import Device
+from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.frameworks.onnxruntime import devices
 from placewright.frameworks.onnxruntime.devices import CudaDevice, cuda_devices, listed_by
 
@@ -60,6 +62,34 @@ def test_the_driver_is_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) 
         found = listed_by(Driver(failing))  # type: ignore[arg-type]
         monkeypatch.setattr(devices, "cuda_devices", lambda now=found: now)
         assert devices.hardware_text(options) == text
+
+
+def test_a_session_without_the_provider_is_refused() -> None:
+    """ONNX Runtime goes on with the CPU if a library of CUDA is missing, and only logs it."""
+
+    class Session:
+        def get_providers(self) -> list[str]:
+            return [devices.CPU]
+
+    card = Device("cuda:0", "gpu", options=devices.cuda_options("0"))
+    with pytest.raises(RuntimeFailure, match="CUDAExecutionProvider did not start for 'cuda:0'"):
+        devices.require_provider(Session(), card)
+    devices.require_provider(Session(), Device("cpu:0", options={"provider": devices.CPU}))
+
+
+@pytest.mark.parametrize("name", ["cuda:", "cuda:foo", "cuda:2", "cuda:²", "cuda:-1"])
+def test_names_of_cards_that_are_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = listed_by(Driver())  # type: ignore[arg-type]
+    monkeypatch.setattr(devices, "cuda_devices", lambda: found)
+    assert devices.cuda_number("cuda:1") == "1"
+    with pytest.raises(UnknownNameError, match="available: cuda:0, cuda:1"):
+        devices.cuda_number(name)
+
+
+def test_more_threads_than_fit_into_the_option() -> None:
+    options = {"provider": devices.CPU, "intra_op_num_threads": "99999999999"}
+    with pytest.raises(InputError, match="'cpu:0': intra_op_num_threads must be a number"):
+        devices.check_options(options, "cpu:0")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from placewright.execution.direct import DirectRunner, whole_copies
 from placewright.execution.requests import numbered
 from placewright.execution.runner import ConcurrentRunner
 from placewright.frameworks.torch import draws
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.running.functions import SteppedFunction, segment_function
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.frameworks.torch.running.segments import SegmentModule
@@ -178,6 +179,29 @@ def test_the_users_seed_is_not_one_of_ours() -> None:
         assert not found
     asking.join()
     assert found == [seed]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "is_random"),
+    [
+        (aten.dropout.default, (0.5, True), True),
+        (aten.dropout.default, (0.0, True), False),
+        (aten.dropout.default, (0.5, False), False),
+        (aten.alpha_dropout.default, (0.0, True), False),
+        (aten.native_dropout.default, (0.0, True), True),
+    ],
+)
+def test_what_draws_is_what_changes_the_generator(
+    operator: Any, arguments: tuple[Any, ...], is_random: bool
+) -> None:
+    """PyTorch's own generator is the independent side."""
+    graph = torch.fx.Graph()
+    node = graph.call_function(operator, (graph.placeholder("x"), *arguments))
+    with torch.random.fork_rng():
+        before = torch.random.get_rng_state()
+        operator(torch.ones(4, 4), *arguments)
+        is_drawn = not torch.equal(before, torch.random.get_rng_state())
+    assert draws_random_numbers(node) is is_drawn is is_random
 
 
 def test_a_segment_that_draws_is_not_compiled() -> None:

@@ -266,3 +266,14 @@ def test_the_schedule_holds_every_segment_once_in_an_order_that_can_run(streamed
     for sample in range(9):
         own = [index for number, index in schedule if number == sample]
         assert own == [*range(n_segments), -1]
+
+
+def test_measuring_leaves_the_number_of_threads(streamed) -> None:
+    plan, loaded = streamed
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        stream_memory(plan, loaded, 2)  # each segment sets one thread
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

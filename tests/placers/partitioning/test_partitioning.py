@@ -221,6 +221,32 @@ def test_awkward_graphs_have_an_answer(name: str, case: str) -> None:
     assert math.isfinite(solution.value)
 
 
+def test_target_distances_count_ways_through_the_host() -> None:
+    """A byte takes 1 s within a pair, 20 + 20 s between pairs; no way to the fifth device."""
+    names = [f"d{at}" for at in range(5)]
+    links = [Link(a, b, 0.0, 1.0) for pair in (names[:2], names[2:4])
+             for a, b in (pair, pair[::-1])]  # fmt: skip
+    links += [Link(*ends, 0.0, 1 / 20) for name in names[:4]
+              for ends in ((name, "ram"), ("ram", name))]  # fmt: skip
+    devices = tuple(Device(name, kind="gpu") for name in names)
+    problem = chain(3, 1, (1.0, 1.0), ("gpu", "gpu"))
+    problem = Problem(
+        problem.graph,
+        Cluster(devices, tuple(links), host="ram"),
+        CostTable(frozen_floats(np.ones((3, 5)))),
+        problem.units,
+    )
+    found = mt_kahypar.distances(problem, (0, 1, 2, 3, 4))
+    pair = round(100 / 40)
+    assert found.tolist() == [
+        [1, pair, 100, 100, 200],
+        [pair, 1, 100, 100, 200],
+        [100, 100, 1, pair, 200],
+        [100, 100, pair, 1, 200],
+        [200, 200, 200, 200, 1],
+    ]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_missing_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library the message names the extra."""

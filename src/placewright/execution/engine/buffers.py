@@ -34,10 +34,10 @@ def compute_buffers(work: RequestedWork, layout: EngineLayout) -> dict[str, floa
 
 
 def streaming_buffer(work: RequestedWork) -> float:
-    """Bytes of the buffer of a card that copies weights of the host, about the most of all plans.
+    """Bytes of the buffer of a card that copies weights of the host; hardly any plan needs more.
 
-    It has attention but for the last layer: what that layer copies leaves gaps below the state. Of
-    layers with equal matrices two are laid out, as more find the same gaps.
+    The card has attention and routers of all layers but the last, whose copies leave gaps below the
+    state. Of layers with equal matrices two are laid out, as more find the same gaps.
     """
     graph, of_layer = work.graph, dict[str, list[int]]()
     for op, module in enumerate(graph.op_modules):
@@ -99,7 +99,7 @@ def _choose(nodes: Sequence[Tensor], layout: EngineLayout) -> None:
 
 
 def _split(nodes: Sequence[Tensor]) -> list[_Split]:
-    """Cut the graph where the buffer changes, and before a weight that must be copied.
+    """Cut where the buffer changes, and before a copied weight if the part has copies already.
 
     An operation then reads the copies of what other buffers have.
     """

@@ -28,9 +28,8 @@ class Tensor:
 
     n_bytes: float
     reads: list[Tensor] = field(default_factory=list)
-    can_reuse: bool = False  # its operation may write over the first that it reads
+    can_reuse: bool = False  # it may take the place of the first read that is free and as large
     at: str = ""  # buffer; empty until one is chosen
-    rests: bool = False  # a weight or a cache: its bytes are those of the model
     is_weight: bool = False  # an operation is computed where it is
     is_kept: bool = False  # its bytes are never freed
 
@@ -47,7 +46,8 @@ class MicroBatch:
 
     Attributes:
         nodes: tensors that are computed.
-        inputs: the room for states of a prompt that has no tokens, and the mask of attention.
+        inputs: space for a prompt that is given as states, positions, mask, cells of keys and
+            values, and numbers of outputs.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MicroBatch:
         return self.nodes[-1]
 
     def _resting(self, op: int, n_bytes: float, *, is_weight: bool = True) -> Tensor:
-        return Tensor(n_bytes, at=self._layout.at[op], rests=True, is_weight=is_weight)
+        return Tensor(n_bytes, at=self._layout.at[op], is_weight=is_weight)
 
     def _product(self, op: int, matrix: Matrix, *reads: Tensor, narrows: bool = False) -> Tensor:
         size = matrix.state_bytes if narrows else matrix.wide_bytes

@@ -57,9 +57,9 @@ class Programs:
         Raises:
             InputError: it is not there.
         """
-        path = None if self.folder is None else str(self.folder)
         for known in filter(None, (name, _OLDER.get(name))):
-            found = shutil.which(known, path=path)
+            # Not by argument `path`, which would be split at the colons of a folder's name.
+            found = shutil.which(known if self.folder is None else str(self.folder / known))
             if found is not None:
                 return found
         where = f"in '{self.folder}'" if self.folder else "on the search path"
@@ -86,7 +86,7 @@ class Programs:
 
         Raises:
             InputError: the program is not there.
-            RuntimeFailure: it ended with an error, or took longer than an hour.
+            RuntimeFailure: it cannot run, ended with an error, or took longer than an hour.
         """
         path = self.program(name)
         try:
@@ -96,6 +96,8 @@ class Programs:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise RuntimeFailure(f"'{name}' took longer than {_SECONDS:.0f} s") from None
+        except OSError as error:  # of another kind of machine, or no program
+            raise RuntimeFailure(f"'{path}' cannot run: {error.strerror or error}") from None
         log = done.stderr.decode(errors="replace")
         if done.returncode:
             if explain is not None:
@@ -151,7 +153,10 @@ def last_error(log: str) -> str:
 
 
 def ends_with_parent() -> Callable[[], None] | None:
-    """Make a function for a new child to call, so that it dies with this process (Linux)."""
+    """Make a function for a new child to call, so that it dies with the thread that starts it.
+
+    It is None but on Linux.
+    """
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None)
@@ -164,6 +169,7 @@ def ends_with_parent() -> Callable[[], None] | None:
 
 _WAIT_SECONDS = 30.0
 _STEP_SECONDS = 0.02
+_DIGITS = 5  # of a port at most
 
 
 @dataclass(frozen=True)
@@ -212,7 +218,7 @@ def running_servers(
 
     Raises:
         InputError: an address is wrong or taken, or nobody answers there.
-        RuntimeFailure: a server ended.
+        RuntimeFailure: a server ended, or does not answer in time.
     """
     with ExitStack() as stack:
         started = []
@@ -279,21 +285,22 @@ def _wait_for(server: _Started) -> None:
 
 def _answers(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=2.0).close()
-    except OSError:
+        socket.create_connection((host.strip("[]"), port), timeout=2.0).close()
+    except (OSError, UnicodeError):  # the second: a label of the name is empty or too long
         return False
     return True
 
 
 def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    is_number = port.isascii() and port.isdigit() and len(port) <= _DIGITS
+    if not host or not is_number or not 0 < int(port) < 65536:
         raise InputError(f"'{address}' is no address; give host:port, such as 127.0.0.1:50052")
     return host, int(port)
 
 
 def is_of_this_machine(address: str) -> bool:
-    """True if an address, host:port, leads back to this machine."""
+    """True if the host of an address, host:port, is localhost or a loopback number."""
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from placewright.core.cluster import Device
-from placewright.errors import InputError, MissingExtraError, UnknownNameError
+from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
 from placewright.execution.processor import physical_cores, processor_devices, processor_text
 from placewright.frameworks.weights_in_file import WEIGHTS_OPTION, are_shared
 
@@ -24,6 +24,7 @@ _LEVELS = {
     "all": "ORT_ENABLE_ALL",
 }
 _INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED of the CUDA driver API
+_DIGITS = 9  # most of a number of threads, which ONNX Runtime reads as 32 bits
 _LOG_FATAL = 4  # errors are raised anyway
 _LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 
@@ -46,14 +47,14 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
     Raises:
         UnknownNameError: there is no such optimization level, no such option of the CPU, or no such
             way to hold weights.
-        InputError: the number of threads is not a number.
+        InputError: the number of threads is not a number, or too long.
     """
     level = options.get("graph_optimization_level", "all")
     if level not in _LEVELS:
         raise UnknownNameError("graph_optimization_level", level, list(_LEVELS))
     are_shared(options)  # refuses another value
     threads = options.get("intra_op_num_threads", "0")
-    if not threads.isdecimal():
+    if not threads.isdecimal() or len(threads) > _DIGITS:
         raise InputError(
             f"device '{device_name}': intra_op_num_threads must be a number, got '{threads}'"
         )
@@ -83,6 +84,49 @@ def providers(device: Device) -> list[Any]:
         return [CPU]
     options = {k: v for k, v in device.options.items() if k not in _OWN_OPTIONS and "." not in k}
     return [(provider, options), CPU]
+
+
+def session_of(model: str | bytes, options: Any, device: Device) -> Any:
+    """Make a session of a file, or of the content of one.
+
+    Raises:
+        RuntimeFailure: ONNX Runtime left out the provider, and would compute on the CPU instead.
+        Exception: a class of ONNX Runtime's own for each reason.
+    """
+    session = onnxruntime_library().InferenceSession(
+        model, sess_options=options, providers=providers(device)
+    )
+    require_provider(session, device)
+    return session
+
+
+def require_provider(session: Any, device: Device) -> None:
+    """Refuse a session that lacks the device's provider.
+
+    ONNX Runtime then computes on the CPU, for example where a library of CUDA is missing.
+
+    Raises:
+        RuntimeFailure: the session has other providers.
+    """
+    wanted, found = device.options.get("provider", CPU), session.get_providers()
+    if wanted not in found:
+        raise RuntimeFailure(
+            f"{wanted} did not start for '{device.name}', and ONNX Runtime would compute on "
+            f"{' and '.join(found)}; a library that the provider needs is perhaps missing"
+        )
+
+
+def cuda_number(name: str) -> str:
+    """The number in the name of a CUDA device.
+
+    Raises:
+        UnknownNameError: it has none, or the driver has no such device.
+    """
+    number, count = name.removeprefix("cuda:"), len(cuda_devices())
+    is_number = number.isascii() and number.isdigit()
+    if not is_number or (count and int(number) >= count):
+        raise UnknownNameError("device", name, [f"cuda:{at}" for at in range(count)])
+    return number
 
 
 def memory_of_sessions(device: Device) -> tuple[str, int]:

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +52,12 @@ from placewright.frameworks.onnxruntime.devices import (
     check_options,
     cpu_devices,
     cuda_devices,
+    cuda_number,
     cuda_options,
     hardware_text,
     memory_of_sessions,
     onnxruntime_library,
-    providers,
+    session_of,
     session_options,
 )
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
@@ -116,12 +116,12 @@ class OnnxRuntime:
 
         Raises:
             UnknownNameError: there is no such device, provider or option here.
+            InputError: the value of an option is wrong.
         """
         known = {cpu.name: cpu for cpu in cpu_devices()}
         options = {**(known[device.name].options if device.name in known else {}), **device.options}
         if "provider" not in options and device.name.startswith("cuda:"):
-            number = device.name.removeprefix("cuda:")
-            options = {**cuda_options(number), **options}
+            options = {**cuda_options(cuda_number(device.name)), **options}
         available = onnxruntime_library().get_available_providers()
         provider = options.get("provider")
         if provider is None:
@@ -133,7 +133,7 @@ class OnnxRuntime:
         return replace(device, options=options, fingerprint=f"{hardware_text(options)} {settings}")
 
     def shares_weights(self, devices: Sequence[Device]) -> bool:
-        """True for processors whose sessions read weights that several of them need as read."""
+        """True if all devices are processors with option `weights` shared: one copy serves all."""
         return all(
             memory_of_sessions(device)[0] == "cpu" and are_shared(device.options)
             for device in devices
@@ -220,7 +220,7 @@ class OnnxModel:
         return self.compile([whole_segment(self.graph)], [device])[0]
 
     def fused_groups(self, device: Device) -> Grouping:
-        """Group ops that one kernel computes, or between which more than tensors pass."""
+        """Group ops that one kernel computes, or between which a value passes that is no tensor."""
         inside = self.parts.with_values_inside(self._kernel_map(device).grouping)
         return with_whole_classes(self.graph, inside)
 
@@ -285,7 +285,7 @@ class OnnxModel:
         return self._plain(device, session_options(device))
 
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """Yield sessions without fusions, then without any optimization."""
+        """Yield a session with basic optimizations, and one without any; those that fail not."""
         levels = onnxruntime_library().GraphOptimizationLevel
         for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
             options = session_options(device)
@@ -295,9 +295,7 @@ class OnnxModel:
 
     def _plain(self, device: Device, options: Any) -> PlainCall:
         try:
-            session = onnxruntime_library().InferenceSession(
-                self.source.path, options, providers=providers(device)
-            )
+            session = session_of(self.source.path, options, device)
         except Exception as error:  # ONNX Runtime has a class of its own for each status
             raise RuntimeFailure(
                 f"ONNX Runtime cannot make a session of '{self.source.path}' for "
@@ -378,17 +376,12 @@ class OnnxModel:
         )
 
     def _session(self, part: SubModel, options: Any, segment: OpSegment, device: Device) -> Any:
-        make = partial(
-            onnxruntime_library().InferenceSession,
-            sess_options=options,
-            providers=providers(device),
-        )
         try:
-            return make(part.content)
+            return session_of(part.content, options, device)
         except Exception as error:  # ONNX Runtime has a class of its own for each status
             # A branch that is never taken with these shapes may not fit them.
             with contextlib.suppress(Exception):
-                return make(self.parts.without_shapes(part.content))
+                return session_of(self.parts.without_shapes(part.content), options, device)
             shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
             raise RuntimeFailure(
                 f"ONNX Runtime cannot make a session of {len(segment.ops)} ops ({shown}, ...) for "
@@ -453,7 +446,8 @@ class OnnxSegment:
 class OnnxInstance:
     """A binding of a session: tensors pass between sessions without copies.
 
-    Inputs and outputs are bound again only if their memory changes.
+    On a processor an input is bound again only if it is another value. Outputs whose shape is known
+    are bound once.
     """
 
     def __init__(self, segment: OnnxSegment) -> None:

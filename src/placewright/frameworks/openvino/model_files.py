@@ -32,6 +32,7 @@ def checked_files(path: Path) -> tuple[Path, ...]:
     """List all files of the model at `path`, a file or a SavedModel folder.
 
     Raises:
+        InputError: a file is missing or cannot be read, or its name is not UTF-8.
         FileFormatError: the format is unknown or not that of the suffix, the model is incomplete,
             or it refers outside its folder.
     """
@@ -39,7 +40,8 @@ def checked_files(path: Path) -> tuple[Path, ...]:
         return _saved_model(path)
     check = _CHECKS.get(path.suffix.lower())
     if check is None:
-        raise FileFormatError(f"'{path}' is none of {', '.join(SUFFIXES)} and no SavedModel folder")
+        kinds = ", ".join(SUFFIXES)
+        raise FileFormatError(f"'{shown_name(path)}' is none of {kinds} and no SavedModel folder")
     limit = _MAX_XML_BYTES if check is _check_xml else MAX_MESSAGE_BYTES
     return (path, *files_beside(path, check, limit=limit))
 
@@ -73,7 +75,8 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
             raise
         raise FileFormatError(f"not well-formed XML ({error})") from None
     if roots != ["net"]:
-        raise FileFormatError(f"its root is <{roots[0]}>, an OpenVINO IR starts with <net>")
+        root = shown_name(roots[0])
+        raise FileFormatError(f"its root is <{root}>, an OpenVINO IR starts with <net>")
     weights = path.with_suffix(".bin")
     if os.path.lexists(weights):
         beside(path, weights.name)
@@ -85,8 +88,9 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
 
 
 def _check_graph_def(path: Path, content: memoryview) -> list[Path]:
-    numbers = {field.number for field in fields(content)}
-    if 1 not in numbers or not numbers <= {1, 2, 3, 4, 5}:
+    # The first field of a GraphDef is a node, and that of a SavedModel a number.
+    is_message = {field.number: field.is_bytes for field in fields(content)}
+    if not is_message.get(1) or not set(is_message) <= {1, 2, 3, 4, 5}:
         if path.name == "saved_model.pb":
             raise FileFormatError("give its folder, which holds the variables too")
         raise FileFormatError("it holds no TensorFlow GraphDef")

@@ -49,7 +49,7 @@ class MSct(ForLatency):
     """Small communication times.
 
     Attributes:
-        threshold: largest x of a favourite child, in (0, 0.5].
+        threshold: a favourite child has an x below this, in (0, 0.5].
     """
 
     name: ClassVar[str] = "m-sct"
@@ -81,7 +81,7 @@ def favourite_children(
     """Unit -> favourite child, by the rounded linear program.
 
     Args:
-        threshold: largest x of a favourite child.
+        threshold: a favourite child has an x below this.
         limit: seconds of the solver, after which no unit has a favourite; inf is none.
     """
     successors = problem.unit_graph.successors

@@ -32,7 +32,7 @@ class Metis(ForEveryProblem):
     """Minimum cut, balanced to device speed.
 
     Attributes:
-        imbalance: allowed excess of a part over its share, > 0.
+        imbalance: allowed excess of a part over its share, in (0, 1].
         recursive: recursive bisection (best for up to eight parts) or k-way refinement.
         assignments: parts-to-devices assignments tried at most, >= 1.
     """

@@ -4,7 +4,7 @@ L. Gottesbüren et al., "Scalable High-Quality Hypergraph Partitioning", ACM Tra
 Algorithms 20(1), 2024, and T. Heuer, "A Direct k-Way Hypergraph Partitioning Algorithm for
 Optimizing the Steiner Tree Metric", ALENEX 2024. A tensor with its producer and consumers is one
 hyperedge; it costs its transfer seconds times the least tree in the cluster that spans the devices
-of its pins. Beyond 64 devices the library has no trees; the metric is the number of devices.
+of these units. Beyond 64 devices the library has no trees; the metric is the number of devices.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MtKahypar(ForEveryProblem):
     """Topology-aware mapping, balanced to device speed.
 
     Attributes:
-        imbalance: allowed excess of a device over its share, > 0.
+        imbalance: allowed excess of a device over its share, in (0, 1].
     """
 
     name: ClassVar[str] = "mt-kahypar"
@@ -112,17 +112,29 @@ def _library() -> tuple[Any, Any]:
 
 
 def _target(instance: Any, context: Any, problem: Problem, devices: tuple[int, ...]) -> Any:
-    """The cluster: the devices, joined by the relative seconds of a mean tensor."""
-    n_parts = len(devices)
+    n_parts, distance = len(devices), distances(problem, devices)
+    edges = [(a, b) for a in range(n_parts) for b in range(a + 1, n_parts)]
+    weights = [int(distance[a, b]) for a, b in edges]
+    return instance.create_target_graph(context, n_parts, len(edges), edges, weights)
+
+
+def distances(problem: Problem, devices: tuple[int, ...]) -> IntArray:
+    """Relative seconds of a mean tensor between devices, on the slower way, through the host too.
+
+    Returns:
+        Shape (len(devices), len(devices)): at least 1 between two devices, 100 for the slowest
+        pair, and 200 for a pair without a route.
+    """
     cluster, sizes = problem.cluster, problem.unit_graph.tensor_bytes
     mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
     with np.errstate(invalid="ignore"):  # inf * 0 if there is no link
-        seconds = cluster.link_latency + mean_bytes * cluster.link_seconds_per_byte
-    seconds = np.where(np.isfinite(seconds), seconds, np.inf)[np.ix_(devices, devices)]
+        direct = cluster.link_latency + mean_bytes * cluster.link_seconds_per_byte
+    direct = np.where(np.isfinite(direct), direct, np.inf)
+    host = cluster.host_endpoint
+    through_host = direct[:, host][:, None] + direct[host, :][None, :]
+    seconds = np.where(np.isfinite(direct), direct, through_host)[np.ix_(devices, devices)]
     both = np.maximum(seconds, seconds.T)
     slowest = float(both[np.isfinite(both)].max(initial=0.0))
     relative = both / slowest if slowest > 0 else np.where(np.isfinite(both), 0.0, np.inf)
     distance = np.where(np.isfinite(relative), np.rint(relative * _FARTHEST), 2 * _FARTHEST)
-    edges = [(a, b) for a in range(n_parts) for b in range(a + 1, n_parts)]
-    weights = [max(1, int(distance[a, b])) for a, b in edges]
-    return instance.create_target_graph(context, n_parts, len(edges), edges, weights)
+    return np.maximum(distance, 1.0).astype(np.int64)

@@ -221,9 +221,11 @@ class Auto(ForEveryProblem):
 
     Attributes:
         gap: stop when value / bound - 1 is at most this, >= 0.
-        descents: rounds of each search if the budget has no limit.
-        at_once: turns that are taken at the same time in this process if the budget has seconds
-            alone, 1 or 2; with 2, searches run beside the methods with a proof.
+        descents: rounds of each search if the budget has no limit; `multilevel` takes ten times as
+            many batches.
+        at_once: turns that are taken at the same time in this process, 1 or 2, if the budget has no
+            evaluations and nothing is measured; with 2, searches run beside the methods with a
+            proof.
     """
 
     name: ClassVar[str] = "auto"
@@ -270,7 +272,7 @@ class Auto(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Search with turns that this process takes, in two threads if seconds alone count."""
+        """Search with turns that this process takes, in two threads if only time is limited."""
         budget = evaluator.budget
         if not budget.is_timed:
             return self.place_with(InTurn(evaluator), problem, evaluator, rng)

@@ -9,8 +9,9 @@ and the last bus are free. If a unit reads several outputs of another, only the 
 At one instant, arrivals come first, in the order of the unit that made them, then buses, then
 devices. The published code sorts names there; here, units and devices have numbers.
 
-A unit's outputs all count from its start until 1 microsecond before the end of its last reader,
-with start and duration of that reader cut to whole microseconds, and at their start in any case.
+A unit's outputs all count on its own device, and on no other. They count from the start of the
+unit until 1 microsecond before the end of its last reader, with start and duration of that reader
+cut to whole microseconds, and at the start of the unit in any case.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class PlacetoModel:
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """Proofs count support, pins and colocation only."""
+        """A line that proves from support, pins and colocation that nothing fits, or None."""
         return proof_of(problem, Proofs(bytes_and_routes=False))
 
     @staticmethod
@@ -99,7 +100,7 @@ class PlacetoModel:
 
 
 def whole_where_close(numbers: FloatArray) -> FloatArray:
-    """The numbers, without the rounding errors of those that are whole up to them."""
+    """The numbers; those that miss a whole number by no more than rounding become that number."""
     whole = np.rint(numbers)
     return np.where(np.isclose(numbers, whole, rtol=1e-14, atol=0.0), whole, numbers)
 

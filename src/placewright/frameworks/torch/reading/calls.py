@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Arguments that switch randomness off: attention without dropout, layers in evaluation mode.
 _PROBABILITIES, _MODES = ("dropout_p", "dropout"), ("train", "training")
+# Without a probability these draw nothing. `native_dropout` draws then, too.
+_DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
 def kind_of(node: Node) -> str:
@@ -43,8 +45,17 @@ def is_scalar(node: Node) -> bool:
 def sources(node: Node) -> list[Node]:
     """Tensors that a node reads, without repetition; a number stands for the tensors behind it."""
     tensors: dict[Node, None] = {}
-    for source in node.all_input_nodes:
-        tensors.update(dict.fromkeys(sources(source) if is_scalar(source) else [source]))
+    seen: set[Node] = set()
+    waiting = list(reversed(node.all_input_nodes))
+    while waiting:  # a program may compute thousands of numbers, each from those before it
+        source = waiting.pop()
+        if source in seen:
+            continue
+        seen.add(source)
+        if is_scalar(source):
+            waiting += reversed(source.all_input_nodes)
+        else:
+            tensors[source] = None
     return list(tensors)
 
 
@@ -72,7 +83,8 @@ def draws_random_numbers(node: Any) -> bool:
     if not any("nondeterministic_seeded" in str(tag) for tag in tags):
         return False
     arguments = _arguments(node)
-    is_off = any(arguments.get(name, 1.0) == 0 for name in _PROBABILITIES)
+    names = ("p",) if kind_of(node) in _DROPOUTS else _PROBABILITIES
+    is_off = any(arguments.get(name, 1.0) == 0 for name in names)
     return not is_off and not any(arguments.get(name, True) is False for name in _MODES)
 
 

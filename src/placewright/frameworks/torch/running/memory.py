@@ -2,8 +2,8 @@
 
 The peak counts the state of a device, each tensor once, and every byte that the device's allocator
 hands out while segments run, until it is given back. Working space of operators and arriving copies
-are part of it. Segments run serially, in one thread; a tensor for another device is copied, as on
-devices that share no memory.
+are part of it. One caller runs segment after segment, each with the threads of its device. A tensor
+for another device is copied, as on devices that share no memory.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.execution.routes import Routes, routes_of
 from placewright.execution.runtime import OpSegment, graph_inputs
+from placewright.frameworks.torch.running.devices import limited_threads
 from placewright.frameworks.torch.running.instances import (
     DeviceState,
     Lane,
@@ -67,7 +68,8 @@ def peaks_in_use(
         else:
             _run_stream(parts, schedule)
 
-    with without_optimization():
+    # Each segment sets the number of threads of the one that calls it.
+    with without_optimization(), limited_threads(torch.get_num_threads()):
         allocated = _peaks_of(run, parts.lanes, len(devices))
         return allocated + _resident(segments, compiled, readers, len(devices))
 
@@ -248,7 +250,8 @@ def _resident(
 ) -> FloatArray:
     """Bytes of the state that each device holds, shape (n_devices,).
 
-    A tensor that several cores read counts on the core of its first reader, by lowest op.
+    A tensor that lies once in the memory of several devices counts on the device of its first
+    reader, by lowest op.
     """
     first: dict[int, tuple[int, int, int]] = {}  # address -> lowest op, its device, bytes
     for segment, made in zip(segments, compiled, strict=True):

@@ -4,11 +4,12 @@ Time is counted in ticks. Every duration is rounded down, and a schedule stays o
 in it gets shorter, so that no placement in any order is faster than the program's bound.
 
 Exactly as in the event model: streams; shared processors; one transfer at a time on a channel, also
-through the host, first come first served where a channel has no more than some hundred transfers;
+through the host, first come first served where a channel has at most about a hundred transfers;
 tensors sent once per destination; graph inputs from and graph outputs to the host; contention;
 pins, support, colocation and resident bytes. Relaxed, which keeps the bound valid: of the costs of
 segments only those count that a unit pays in any case, because it reads a tensor of another device;
-live tensors do not count as memory. Energy, price and limits on them count by `core.charges`.
+live tensors do not count as memory; copies that occupy devices take no time; limits on segments do
+not count. Energy, price and limits on them count by `core.charges`.
 
 Implied inequalities, which every schedule satisfies and the solver does not derive itself.
 
@@ -21,8 +22,8 @@ relaxation is weak. With x[u, d] the literal of unit u on device d, and all ways
 - for each tensor that u makes and v reads, and each device d, with w the least way of the tensor
   from d to another device: start[v] >= end[u] + w (x[u, d] - x[v, d]).
 
-Measured on Inception-V3's parts of 30 and 33 units on two GPUs, with two threads: solved in 1 to 16
-core-seconds. Without them, two of five were not solved in 12.
+Measured on five parts of Inception-V3, of 30 and 33 units, on two GPUs with two threads: all were
+solved, in 1 to 16 core-seconds. Without these rows, two were not solved in that time.
 """
 
 from __future__ import annotations
@@ -87,9 +88,9 @@ class ScheduleProgram(Variables):
     """The program of one problem.
 
     Attributes:
-        minimised: in whole units: the makespan, or an amount of `core.charges`.
-        unit: size of such a unit.
-        float_error: of the solver's bounds of it, in units.
+        minimised: the makespan, or an amount of `core.charges`, in whole steps.
+        unit: seconds, joules or price of one step.
+        float_error: of the solver's bounds of it, in steps.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class ScheduleProgram(Variables):
             problem: of execution model `event`.
             ticks: of time.
             horizon: ticks within which some schedule ends.
-            in_order: tensors whose readers are in the order in which the model looks at them,
+            in_order: tensors whose readers here are the first that `event` serves, in its order,
                 shape (n_tensors,); None for all.
             most: a value that some placement has, which sets the precision of amounts.
         """
@@ -170,10 +171,10 @@ class ScheduleProgram(Variables):
     def _amount(
         self, charges: Charges, rents: list[Any], matters: float
     ) -> tuple[Any, float, float]:
-        """A quantity of `core.charges` in whole units, rounded down, and the size of a unit.
+        """A quantity of `core.charges` in whole steps, rounded down, and the size of a step.
 
-        The third number is the error of the solver's bounds, in units: they are floats, to which it
-        may add and from which it may subtract the largest amount.
+        The third number is how far rounding can move the solver's bounds, in steps: it computes
+        them as floats, from terms as large as the largest amount.
 
         Args:
             charges: of the quantity.
