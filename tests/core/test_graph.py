@@ -21,6 +21,16 @@ def test_builder_links_ops_through_tensors() -> None:
     assert graph.op_weight_bytes.tolist() == [0, 100, 100, 0]
 
 
+def test_ops_and_tensors_that_are_not_there() -> None:
+    builder = GraphBuilder()
+    tensor = builder.add_tensor(builder.add_op("a", "Op"), 1.0)
+    for wrong in (-1, 7):
+        with pytest.raises(GraphError, match=f"op {wrong}, which reads tensor {tensor}"):
+            builder.connect(tensor, wrong)
+        with pytest.raises(GraphError, match=f"tensor {wrong}, a graph output, is unknown"):
+            builder.mark_output(wrong)
+
+
 def test_arrays_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         diamond().op_flops[0] = 7

@@ -34,6 +34,13 @@ def test_this_process(tmp_path: Path) -> None:
         assert workers.results([Task(process_number)]) == [os.getpid()]
 
 
+def test_a_path_that_is_no_text_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own search for modules ignores it, too."""
+    monkeypatch.setattr(sys, "path", [Path("none"), *sys.path])
+    with Processes(1) as workers:
+        assert len(workers.results([Task(process_number)])) == 1
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_processes(count: int, tmp_path: Path) -> None:
     with Processes(count) as workers:

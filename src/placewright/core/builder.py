@@ -93,7 +93,13 @@ class GraphBuilder:
         return len(self._weight_bytes) - 1
 
     def connect(self, tensor: int, consumer: int) -> None:
-        """Let op `consumer` read `tensor` (reading one twice counts once)."""
+        """Let op `consumer` read `tensor` (reading one twice counts once).
+
+        Raises:
+            GraphError: there is no such op or tensor.
+        """
+        if not 0 <= consumer < len(self._names):
+            raise GraphError(f"op {consumer}, which reads tensor {tensor}, is unknown")
         if not 0 <= tensor < len(self._consumers):
             raise GraphError(
                 f"op '{self._names[consumer]}' reads tensor {tensor}, which is unknown"
@@ -101,7 +107,13 @@ class GraphBuilder:
         self._consumers[tensor][consumer] = None
 
     def mark_output(self, tensor: int) -> None:
-        """Make `tensor` a graph output."""
+        """Make `tensor` a graph output.
+
+        Raises:
+            GraphError: there is no such tensor.
+        """
+        if not 0 <= tensor < len(self._is_output):
+            raise GraphError(f"tensor {tensor}, a graph output, is unknown")
         self._is_output[tensor] = True
 
     def build(self, *, as_read: bool = False) -> ComputationGraph:

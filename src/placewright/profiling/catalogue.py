@@ -407,7 +407,7 @@ def _own_entry(device: Device) -> CatalogueDevice:
     """The entry of a device with a data sheet that the catalogue does not have."""
     sheet, assumptions = device.data_sheet, _document()["assumptions"]
     assert sheet is not None
-    if device.kind not in assumptions:
+    if device.kind == "link_efficiency" or device.kind not in assumptions:
         raise ClusterError(
             f"device '{device.name}' has kind '{device.kind}'; costs from a data sheet need kind "
             f"{', '.join(kind for kind in assumptions if kind != 'link_efficiency')}"
@@ -456,6 +456,8 @@ def catalogue_cluster(
             known = (*cluster_names(), *device_names())
             what = "cluster or device of the catalogue"
             near = near[:_NEAR]
+            if devices in device_names():
+                what = "cluster of the catalogue (devices are given as a list)"
             raise UnknownNameError(what, devices, known, near=near, listed_by=_LISTED_BY)
         known = _document()["clusters"][devices]
         devices, link, peer_link = known["devices"], known["link"], known.get("peer_link")

@@ -177,8 +177,9 @@ class _Process:
 
 def _program(handle: int, threads: int | None) -> str:
     """Code of a worker process, which searches modules where this process does."""
+    folders = [folder for folder in sys.path if isinstance(folder, str)]  # as Python's own search
     return (
-        f"import sys; sys.path[:] = {sys.path!r}; from placewright.workers.served import main; "
+        f"import sys; sys.path[:] = {folders!r}; from placewright.workers.served import main; "
         f"main({handle}, {os.getpid()}, {threads})"
     )
 
@@ -194,7 +195,7 @@ def open_workers(count: int | None, ray: str | None = None, *, apart: bool = Fal
         ray: address of a Ray cluster; ``"auto"`` is the one that ``RAY_ADDRESS`` names or that runs
             here, else one that is started here; ``"local"`` one that is started here; None uses
             none.
-        apart: a single worker is another process, too.
+        apart: a single worker is a process of its own, and not this one; without effect on `ray`.
 
     Raises:
         FieldError: `count` is below 1, or more processes than this machine can be asked for.

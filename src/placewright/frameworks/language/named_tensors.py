@@ -102,7 +102,7 @@ class NamedTensors:
         return tuple(_parts(layer) for layer in self.layers)
 
     def require_whole_layers(self) -> None:
-        """Refuse layers with one of the tensors that each other need.
+        """Refuse layers that have a tensor without another one that it needs.
 
         Raises:
             Contradiction: the message names the layer and both tensors.
@@ -135,7 +135,9 @@ class NamedTensors:
             layer = found.setdefault(number, {})
             own = own if name.endswith(f"{own}.weight") else f"{own}/{name.rpartition('.')[2]}"
             layer[f"{own}/{len(layer)}" if own in layer else own] = tensor
-        if not found or sorted(found) != list(range(len(found))):
+        if not found:
+            raise Contradiction("no tensor has the name of one in a layer")
+        if sorted(found) != list(range(len(found))):
             raise Contradiction(f"{len(found)} layers have tensors, and their numbers have gaps")
         if len(found) > _MOST_LAYERS:
             raise Contradiction(f"it has {len(found)} layers; at most {_MOST_LAYERS} are read")

@@ -89,7 +89,7 @@ class Hierarchical(LearningPlacer, JointSettings):
         shapes: output shapes enter ``raw``, as in the code, or as ``log`` (1 + extent).
         placements_per_update: k.
         learning_rate: of Adam.
-        tanh_constant: C of C * tanh(u / T).
+        tanh_constant: C of C * tanh(u / T); 0 leaves out the tanh, so that logits are u / T.
         temperature: T of C * tanh(u / T).
         noise: standard deviation of the noise on the placer's logits, in units of the root mean
             square of that group's logits.
@@ -116,6 +116,8 @@ class Hierarchical(LearningPlacer, JointSettings):
     def __post_init__(self) -> None:
         require_one_of(self.name, self, SHAPES, "shapes")
         require_counts(self.name, self, "groups", "grouper_hidden", "placements_per_update")
+        require_counts(self.name, self, "noise_updates", "feasible_only_after", least=0)
+        require_numbers(self.name, self, ">= 0", "noise", "tanh_constant")
         if self.hidden < 2 or self.hidden % 2:
             raise InputError(f"{self.name}: hidden must be even and >= 2, got {self.hidden}")
         require_numbers(self.name, self, "> 0", "learning_rate", "temperature")

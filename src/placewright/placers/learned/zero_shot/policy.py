@@ -135,12 +135,14 @@ def candidate_placements(
 
 
 def one_device_placements(problem: Problem) -> list[IntArray]:
-    """All units on one device, where it may run them all; one device of each cost column."""
-    allowed = np.asarray(problem.allowed_by_class.all(axis=0))
-    _, first = np.unique(problem.costs.seconds, axis=1, return_index=True)
+    """All units on one device that may run them all; the largest memory of each cost column."""
+    allowed = np.flatnonzero(problem.allowed_by_class.all(axis=0))
+    if not len(allowed):
+        return []
+    by_memory = allowed[np.argsort(-problem.cluster.memory_bytes[allowed], kind="stable")]
+    _, first = np.unique(problem.costs.seconds[:, by_memory], axis=1, return_index=True)
     totals = problem.costs.seconds.sum(axis=0)
-    kinds = [device for device in np.sort(first).tolist() if allowed[device]]
-    kinds.sort(key=lambda device: (totals[device], device))
+    kinds = sorted(by_memory[first].tolist(), key=lambda device: (totals[device], device))
     return [np.full(problem.n_units, device, dtype=np.int64) for device in kinds]
 
 
