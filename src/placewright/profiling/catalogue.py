@@ -73,7 +73,7 @@ class CatalogueDevice:
     message_seconds: float | None = None
 
     def precision(self, wanted: str) -> str:
-        """`wanted` if the device has it, else the most accurate precision that it has."""
+        """`wanted` if the device has it, else the first of f16, bf16 and f32 that it has."""
         return next(p for p in (wanted, *_INSTEAD, *self.peak) if p in self.peak)
 
     @property
@@ -196,7 +196,7 @@ class Listing:
 
 
 def listing(pattern: str = "") -> Listing:
-    """The entries of the catalogue in whose names every word of a pattern occurs.
+    """The entries of the catalogue whose names contain each word of a pattern, also in a word.
 
     Names of a device are those of the catalogue, the vendor, PyTorch and OpenVINO; case and
     punctuation do not matter.
@@ -312,7 +312,7 @@ def is_device_name(name: str) -> bool:
 
 
 def _near_devices(name: str) -> tuple[str, ...]:
-    """Devices whose names contain the words of a name, then those whose names are like it."""
+    """Devices with the words of a name, then those of like names; of its kind if it has one."""
     known, plain = _names(), _plain(name)
     containing = [other for other in known if set(plain.split()) <= set(other.split())]
     like = difflib.get_close_matches(plain, known, n=2 * _NEAR)
@@ -357,8 +357,8 @@ def link_entry(name: str) -> CatalogueLink:
 def entry_of(device: Device) -> CatalogueDevice:
     """The catalogue's entry of a device, by the device's fingerprint, or that of its data sheet.
 
-    A device with a data sheet of its own has the assumed efficiencies of its kind, or of the
-    catalogue device that its fingerprint names.
+    A device with a data sheet of its own has the efficiencies, fitted ones included, of the
+    catalogue device that its fingerprint names, else those assumed for its kind.
 
     Raises:
         ClusterError: the device is not of the catalogue and has no data sheet.

@@ -28,7 +28,7 @@ _FAR = 10.0**8  # seconds
 
 
 class Processes(OtherWorkers):
-    """Processes that do tasks with one thread each; those that end are replaced.
+    """Processes that do one task at a time each; those that end are replaced.
 
     A process ends with this one, however this one ends. Processes do not run the user's script,
     which needs no ``if __name__ == "__main__"``.
@@ -136,7 +136,7 @@ class _Process:
     def give(self, attempt: Attempt) -> bool:
         """Send it a task; False if the process had ended before, after another task.
 
-        A new process that ends meanwhile has this task, which is then lost as any other.
+        It is True, too, if a new process has ended; `answer` then tells that the task is lost.
         """
         task, is_new, self._attempt = attempt.task, self._attempt is None, attempt
         key = None if task.shared is None else task.shared.key

@@ -47,7 +47,8 @@ class NamedTensors:
 
     Attributes:
         embedding: matrix of the tokens.
-        layers: tensors of each layer by the middle of their names, biases after a slash.
+        layers: tensors of each layer by the middle of their names. After a slash stands what is no
+            plain weight, such as a bias.
 
     Raises:
         Contradiction: they are no decoder.

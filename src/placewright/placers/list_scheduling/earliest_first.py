@@ -68,9 +68,10 @@ def planned_earliest_first(
     """Plan the ready unit that can start earliest until all units are planned.
 
     A unit's device is the one where it finishes first, which on equal devices is where it starts
-    first. With favourites a device that has just run a unit is *awake* until the unit's favourite
-    child could start elsewhere: until then it takes only that child, or a unit that is urgent
-    (whose inputs could have been on every device by then).
+    first. With favourites a device that has just run a unit is *awake* until that unit's output for
+    its favourite child could be on every other device. Until then another unit counts as starting
+    only at that time, unless it is urgent: all its inputs could be on every device when it could
+    start here. A unit that is chosen nevertheless does not wait.
 
     Args:
         limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
@@ -251,7 +252,7 @@ def _next_row(
     favourite: IntArray,
     usable: BoolArray,
 ) -> int:
-    """Row of the ready unit that starts first; of equals the highest rank, then the lowest."""
+    """Row of the ready unit that starts first; of equals of highest rank, then lowest number."""
     best, first_free = -1, devices.free.min()
     for row in range(ready.n_rows[0]):
         if ready.device[row] >= 0 and _precedes(ready, rank, row, best):
@@ -387,7 +388,8 @@ def _update_starts(
 ) -> None:
     """Recompute or invalidate the start times on the device just used, and on what shares with it.
 
-    Devices share processors, or a pool of memory.
+    Devices share processors, or a pool of memory. Units of the planned unit's class, which is now
+    bound to its device, are invalidated on all devices.
     """
     for row in range(ready.n_rows[0]):
         unit, at = ready.unit[row], ready.device[row]

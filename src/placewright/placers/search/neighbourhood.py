@@ -3,8 +3,8 @@
 A move sends to one device a class, a branch, a run of units, a connected set or a boundary unit, or
 swaps two classes. Branches between a fork and a join are subtrees of the dominator tree (units that
 can only be reached through a unit) or of the post-dominator tree (units that only lead to a unit);
-runs are contiguous in a depth-first topological order. K. D. Cooper, T. J. Harvey, K. Kennedy, "A
-Simple, Fast Dominance Algorithm", 2001.
+runs are contiguous in the graph's topological order or in a depth-first one. K. D. Cooper, T. J.
+Harvey, K. Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def branches(problem: Problem) -> list[IntArray]:
 
 
 def _subtrees(predecessors: Csr, order: IntArray) -> list[IntArray]:
-    """Members of subtrees of the dominator tree, of the smallest that have few members together.
+    """Members of the smallest subtrees of the dominator tree, `_MOST_MEMBERS` in all at most.
 
     A virtual root stands before all sources.
     """

@@ -234,7 +234,11 @@ class _Mode:
         self._divisions: Iterator[Problem] | None = None  # that are left; None before the first
 
     def leave_out_common(self) -> None:
-        """Bound only placements with weights in this mode's column of the host; others have all."""
+        """Bound only placements with weights in this mode's column of the host.
+
+        The embedding does not count. All other placements are the same in every mode, and the
+        first mode bounds them.
+        """
         if self._host is not None:
             embedding = self._problem.graph.op_index["embedding"]
             item = int(self._problem.colocation.group_of[embedding])
@@ -318,7 +322,7 @@ def _part(evaluator: Evaluator) -> Budget:
 
 
 def _near(counts: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the counts, then counts with a few layers moved, then all layers on one column."""
+    """Yield the counts, some with one layer moved, all layers on one column, then more moved."""
     yield list(counts)
     yield from _moved(counts, 1)
     for at in range(len(counts)):

@@ -303,7 +303,7 @@ class ListState:
         return np.asarray((self.finish[:, producers][:, :, None] + cost).max(axis=1))
 
     def allowed(self, unit: int) -> BoolArray:
-        """Devices by support, pins, class and resident memory, shape (k, D)."""
+        """Devices by support, pins, class and, where any has room, memory, shape (k, D)."""
         base = np.broadcast_to(self._space.allowed_of_units[unit], self.available.shape)
         taken = self._class_device[:, self._classes[unit]]
         same = np.arange(base.shape[1]) == taken[:, None]
