@@ -17,7 +17,7 @@ from placewright.frameworks.registry import (
     path_in,
     readers,
 )
-from placewright.io.opened import is_there, shown_name
+from placewright.io.opened import has_entry, shown_name
 
 ZOO_PREFIX = "zoo:"
 MODULE_PREFIX = "module:"
@@ -69,7 +69,7 @@ def require_file(name: str) -> None:
         FileFormatError: its format is unknown.
     """
     path = path_in(name)
-    if not (path and is_there(Path(path))):
+    if not (path and has_entry(Path(path))):
         near = _files_like(Path(path))
         meant = f"did you mean {' or '.join(near)}?" if near else _WHAT_TO_GIVE
         fault = "does not exist" if path else "names no file"

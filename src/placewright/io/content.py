@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from placewright.errors import InputError
-from placewright.io.opened import is_there, opened, shown_name, usable_name
+from placewright.io.opened import has_entry, opened, shown_name, usable_name
 
 
 def existing_path(path: Path | str) -> Path:
@@ -17,7 +17,7 @@ def existing_path(path: Path | str) -> Path:
         InputError: there is no such file or folder, or its name is not UTF-8.
     """
     existing = usable_name(path)
-    if not is_there(existing):
+    if not has_entry(existing):
         raise InputError(f"model '{shown_name(path)}' does not exist")
     return existing
 

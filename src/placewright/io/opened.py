@@ -41,7 +41,7 @@ def is_missing(path: Path) -> bool:
         return False
 
 
-def is_there(path: Path) -> bool:
+def has_entry(path: Path) -> bool:
     """True if a path names a file or folder; False if its name is too long for one."""
     try:
         return path.exists()

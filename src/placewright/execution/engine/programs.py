@@ -58,8 +58,10 @@ class Programs:
             InputError: it is not there.
         """
         for known in filter(None, (name, _OLDER.get(name))):
-            # Not by argument `path`, which would be split at the colons of a folder's name.
-            found = shutil.which(known if self.folder is None else str(self.folder / known))
+            # Not by argument `path` of `which`, which is split at the colons of a folder's name. In
+            # `./NAME` the dot must stay: else the search path is looked at.
+            path = known if self.folder is None else os.path.join(self.folder, known)
+            found = shutil.which(path)
             if found is not None:
                 return found
         where = f"in '{self.folder}'" if self.folder else "on the search path"

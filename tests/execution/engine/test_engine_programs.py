@@ -27,6 +27,14 @@ def test_a_folder_with_a_colon(tmp_path: Path) -> None:
         Programs(tmp_path / "none").program(BENCH)
 
 
+def test_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the search path."""
+    (tmp_path / BENCH).write_text("#!/bin/sh\n")
+    (tmp_path / BENCH).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert Programs(Path()).program(BENCH) == f"./{BENCH}"
+
+
 def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     (tmp_path / BENCH).write_bytes(b"\x00of another machine")
     (tmp_path / BENCH).chmod(0o755)
