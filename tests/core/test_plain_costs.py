@@ -352,3 +352,10 @@ def test_what_is_no_graph_is_refused(graph: Any) -> None:
 def test_complex_seconds_are_refused() -> None:
     with pytest.raises(FieldError, match="seconds: must be numbers"):
         pw.Problem.from_costs(networkx.path_graph(2, networkx.DiGraph), [[1j], [1.0]], (0.0, 1.0))
+
+
+def test_devices_of_a_pool_may_be_a_set() -> None:
+    graph = networkx.path_graph(2, networkx.DiGraph)
+    pools = {"ram": (1e9, {"device:0", "device:1"})}
+    problem = pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), pools=pools)
+    assert [device.pool for device in problem.cluster.devices] == ["ram", "ram"]

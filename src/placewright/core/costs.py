@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -307,8 +307,7 @@ def _pool_of(
     for pool, given in pools.items():
         if not isinstance(given, Sequence) or len(given) != 2:
             raise FieldError("pools", f"'{pool}' must be bytes and names, got {_shown(given)}")
-        is_list = isinstance(given[1], Sequence) and not isinstance(given[1], str)
-        if not is_list and not isinstance(given[1], Mapping):
+        if isinstance(given[1], str) or not isinstance(given[1], Collection):
             raise FieldError(
                 "pools",
                 f"'{pool}' must have a list of devices, or shares by device, got "

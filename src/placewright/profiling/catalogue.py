@@ -407,10 +407,11 @@ def _own_entry(device: Device) -> CatalogueDevice:
     """The entry of a device with a data sheet that the catalogue does not have."""
     sheet, assumptions = device.data_sheet, _document()["assumptions"]
     assert sheet is not None
-    if device.kind == "link_efficiency" or device.kind not in assumptions:
+    kinds = [kind for kind in assumptions if kind != "link_efficiency"]
+    if device.kind not in kinds:
         raise ClusterError(
             f"device '{device.name}' has kind '{device.kind}'; costs from a data sheet need kind "
-            f"{', '.join(kind for kind in assumptions if kind != 'link_efficiency')}"
+            f"{', '.join(kinds)}"
         )
     assumed = assumptions[device.kind]
     return CatalogueDevice(

@@ -56,7 +56,8 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
     threads = options.get("intra_op_num_threads", "0")
     if not threads.isdecimal() or len(threads) > _DIGITS:
         raise InputError(
-            f"device '{device_name}': intra_op_num_threads must be a number, got '{threads}'"
+            f"device '{device_name}': intra_op_num_threads must be a number of at most {_DIGITS} "
+            f"digits, got '{threads:.40}'"
         )
     if options["provider"] == CPU:
         unknown = [key for key in options if key not in _OWN_OPTIONS and "." not in key]

@@ -285,7 +285,7 @@ class OnnxModel:
         return self._plain(device, session_options(device))
 
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """Yield a session with basic optimizations, and one without any; those that fail not."""
+        """Yield a session with basic optimizations, then one without any; skip one that fails."""
         levels = onnxruntime_library().GraphOptimizationLevel
         for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
             options = session_options(device)
