@@ -20,10 +20,15 @@ mkdir -p "$target/source"
     -r "$pins" -d "$target"
 tar -xzf "$target"/llama_cpp_python-*.tar.gz -C "$target/source" --strip-components=3 \
     --wildcards '*/vendor/llama.cpp/*'
+# Kernels of llama.cpp for AMX end with an illegal instruction on a processor that has it.
+flags=""
+if echo | c++ -mno-amx-tile -mno-amx-int8 -mno-amx-bf16 -x c++ -E - > /dev/null 2>&1; then
+    flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+fi
 trap 'tail "$target/log" >&2' ERR
 cmake -S "$target/source" -B "$target" -DCMAKE_BUILD_TYPE=Release -DGGML_RPC=ON \
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
-    -DLLAMA_OPENSSL=OFF > "$target/log" 2>&1
+    -DLLAMA_OPENSSL=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" > "$target/log" 2>&1
 # shellcheck disable=SC2086
 cmake --build "$target" --parallel "$(nproc)" --target $programs >> "$target/log" 2>&1
 cp "$pins" "$target/built"

@@ -26,6 +26,19 @@ class PlacewrightError(Exception):
     InputError
     """
 
+    def __reduce__(self) -> Any:
+        """Let other processes get it as it is, whatever its constructor takes."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(
+    kind: type[PlacewrightError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> PlacewrightError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
 
 class InputError(PlacewrightError, ValueError):
     """An input is wrong; the message names it, its value and a remedy.

@@ -89,6 +89,11 @@ def _first_memory(document: Document) -> None:
     memory[next(iter(memory))] += 1.0
 
 
+def _optimal_with_a_gap(document: Document) -> None:
+    predicted = document["predicted"]
+    predicted |= {"status": "optimal", "lower_bound": predicted["value"] / 2, "gap": 1.0}
+
+
 CHANGES: dict[str, tuple[str, Callable[[Document], None], str]] = {
     "a segment on another device": ("pinned", _swapped_segment, "segment 0"),
     "an op in two segments": ("pinned", _op_in_two_segments, "twice"),
@@ -108,6 +113,7 @@ CHANGES: dict[str, tuple[str, Callable[[Document], None], str]] = {
     "the value 0": ("lost", _put("predicted", "value", value=0.0), "predicted."),
     "a value below the bound": ("lost", _below_the_bound, "predicted."),
     "a value of half": ("throughput", _scaled("predicted", "value", by=0.5), "predicted."),
+    "optimal with a gap": ("pinned", _optimal_with_a_gap, "is 'optimal', but lower_bound"),
     "another gap": ("lost", _put("predicted", "gap", value=0.123), "predicted.gap is 0.123"),
     "more memory": ("lost", _first_memory, "predicted.memory"),
     "no device's memory": ("lost", _put("predicted", "memory", value={}), "predicted.memory"),

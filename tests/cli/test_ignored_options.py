@@ -80,7 +80,7 @@ def test_a_report_of_benchmarks_is_a_page(tmp_path: Path, cli: InProcess) -> Non
     rows = tmp_path / "rows.json"
     rows.write_text("[]")
     words = ("bench", "--report", "rows.json", "suite", "--results", "rows.json")
-    assert "whose name ends in .html" in the_line(cli(*words, cwd=tmp_path), 2)
+    assert "a name that ends in .html" in the_line(cli(*words, cwd=tmp_path), 2)
     assert rows.read_text() == "[]"
 
 

@@ -16,6 +16,8 @@ from cli.stranger_files import STRANGERS
 from support.model_files import CHAIN, make_onnx
 from support.warm import COMMAND, run_warm
 
+from placewright.cli.output import print_table
+
 _LONGEST_LINE = 300
 ALL = {**NASTY, **STRANGERS}
 
@@ -184,3 +186,13 @@ def test_standard_output_that_is_closed(tmp_path: Path) -> None:
         ["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_title_of_a_table_holds_no_terminal_sequences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has the name of the model's file."""
+    print_table("m\x1b[2J.onnx", ["a"], [["b"]])
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown
+    assert r"m\x1b[2J.onnx" in "".join(shown.split())

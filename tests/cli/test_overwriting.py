@@ -221,3 +221,20 @@ def test_every_option_that_writes_says_so() -> None:
             if is_path and writes and not any(isinstance(mark, Writes) for mark in marks):
                 unmarked.append((command.callback.__name__, name))
     assert unmarked == []
+
+
+def test_a_word_that_is_also_a_folder_names_no_files(tmp_path: Path, cli: InProcess) -> None:
+    """The folder `cpu:0` has nothing to do with the device."""
+    make_onnx(tmp_path)
+    (tmp_path / "cpu:0").mkdir()
+    for _ in range(2):  # an earlier output is replaced
+        done = cli("place", "m.onnx", *QUICK, "-o", "cpu:0/plan.json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_that_names_a_folder_opens_no_files_in_it(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "secret").write_text("x")
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"model": {"source": "home"}}')
+    assert [file.name for file in files_behind(plan)] == ["plan.json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -38,8 +39,10 @@ def test_matrices_cover_devices_and_host() -> None:
     [
         (lambda: Link("a", "b", bandwidth=-1), "bandwidth must be > 0"),
         (lambda: Link("a", "b", latency_seconds=-1), "latency must be >= 0"),
-        (lambda: Device("a", streams=0), "streams must be >= 1"),
-        (lambda: Device("a", replicas=0), "replicas must be >= 1"),
+        (lambda: Device("a", streams=1.5), "streams must be whole, >= 1, got 1.5"),  # type: ignore[arg-type]
+        (lambda: Device("a", streams=math.nan), "streams must be whole, >= 1, got nan"),  # type: ignore[arg-type]
+        (lambda: Device("a", streams=0), "streams must be whole, >= 1"),
+        (lambda: Device("a", replicas=0), "replicas must be whole, >= 1"),
         (lambda: Device("a", replica_bandwidth=0.0), "replica_bandwidth must be > 0"),
         (lambda: Cluster((Device("a", replicas=2),), host="a"), "'a' is the host and has replicas"),
         (

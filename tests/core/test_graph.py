@@ -70,3 +70,14 @@ def test_a_tensor_that_nobody_made_is_refused() -> None:
 def test_an_empty_graph_is_refused() -> None:
     with pytest.raises(GraphError, match="no ops"):
         GraphBuilder().build()
+
+
+def test_an_op_that_is_refused_is_not_there() -> None:
+    builder = GraphBuilder()
+    tensor = builder.add_tensor(builder.add_op("a", "Op"), 1.0)
+    with pytest.raises(GraphError, match="op 'b' reads tensor 99"):
+        builder.add_op("b", "Op", inputs=[tensor, 99])
+    builder.add_op("b", "Op", inputs=[tensor])
+    graph = builder.build()
+    assert graph.op_names == ("a", "b")
+    assert graph.n_edges == 1

@@ -335,6 +335,10 @@ def test_a_wrong_attribute_is_refused(
         ("streams", math.inf, "streams: are whole numbers"),
         ("links", (0.0, 1j), "bandwidth: must be numbers"),
         ("objective", [], "unknown objective"),
+        ("memory", "16", "memory: must be numbers"),
+        ("memory", [None, 1.0], "memory: must be numbers"),
+        ("op_joules", np.full((3, 2), "1"), "op_joules: must be numbers"),
+        ("op_joules", np.full((3, 2), 1, dtype="timedelta64[ms]"), "op_joules: must be numbers"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(field: str, value: Any, message: str) -> None:
@@ -359,3 +363,29 @@ def test_devices_of_a_pool_may_be_a_set() -> None:
     pools = {"ram": (1e9, {"device:0", "device:1"})}
     problem = pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), pools=pools)
     assert [device.pool for device in problem.cluster.devices] == ["ram", "ram"]
+
+
+def test_a_channel_may_be_called_0() -> None:
+    """Links of one channel wait for each other; an empty name is a channel of its own."""
+    graph = networkx.path_graph(2, networkx.DiGraph)
+    found = [
+        pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), channels=name)
+        for name in (0, "bus", "", None)
+    ]
+    channels = [{link.channel for link in each.cluster.links} for each in found]
+    assert channels == [{"0"}, {"bus"}, {None}, {None}]
+
+
+def test_a_tensor_whose_name_holds_a_list_is_refused() -> None:
+    graph = networkx.DiGraph()
+    graph.add_edge("a", "b", tensor=("t", [1]))
+    with pytest.raises(GraphError, match="'tensor' must be a name"):
+        pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0))
+
+
+def test_two_pins_of_one_op_are_refused() -> None:
+    graph = networkx.path_graph(["a", "b"], networkx.DiGraph)
+    with pytest.raises(FieldError, match="pins: has op 'a' on two devices"):
+        pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), pins={"a": 0, 0: 1})
+    problem = pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), pins={"a": 1, 0: 1})
+    assert problem.pins == {0: 1}

@@ -124,7 +124,7 @@ def test_a_stream_keeps_the_limits() -> None:
 def test_models_that_count_no_segments_refuse_them() -> None:
     with pytest.raises(ClusterError, match="device 'npu' limits its segments, which execution"):
         _chain(2, None).under(MaxLoad(samples_in_flight=1))
-    with pytest.raises(ClusterError, match="max_segments must be >= 1, got 0"):
+    with pytest.raises(ClusterError, match="max_segments must be whole, >= 1, got 0"):
         Device("npu", max_segments=0)
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placewright.core.arrays import Csr, frozen_floats
 from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device
+from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping, quotient
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -101,6 +104,32 @@ def test_a_problem_plays_with_what_its_ops_take_besides(tmp_path: Path) -> None:
     for wrong in (besides[:-1], -besides, np.full(plain.graph.n_ops, np.inf)):
         with pytest.raises(CostError, match="one per op, none below 0"):
             replace(plain, inner_tensors=True, op_working_bytes=wrong)
+
+
+def test_working_memory_counts_where_readers_stand_in_another_order() -> None:
+    """A file may list the readers of a tensor in the order in which they read it."""
+    builder = GraphBuilder()
+    tensor = builder.add_input(8.0)
+    for name in "abc":
+        builder.add_op(name, "Op", inputs=[tensor])
+    for at in range(3):
+        builder.add_tensor(at, 4.0, is_output=True)
+    plain = builder.build()
+    rows = [plain.tensor_consumers.row(at).tolist() for at in range(plain.n_tensors)]
+    rows[0] = [2, 0, 1]
+    graph = replace(plain, consumers_as_read=Csr.from_rows(rows))
+    costs = CostTable(frozen_floats(np.ones((3, 1))))
+    cluster = Cluster((Device("a"),), (), host="a")
+    placement = Placement.of(np.zeros(3, dtype=np.int64))
+    peaks = []
+    for one in (plain, graph):
+        problem = replace(
+            Problem.of_ops(one, cluster, costs),
+            inner_tensors=True,
+            op_working_bytes=np.array([0.0, 100.0, 0.0]),
+        )
+        peaks.append(float(Simulator(problem).memory_peaks(placement)[0]))
+    assert peaks[0] == peaks[1] > 100.0
 
 
 def test_an_op_without_tensors_has_working_memory() -> None:

@@ -49,3 +49,15 @@ def test_other_shapes_and_numbers_that_are_none() -> None:
     broken = before.copy()
     broken[0, 0] = np.nan
     assert update_error(before, broken, before) == float("inf")
+
+
+def test_infinite_state_hides_no_wrong_update() -> None:
+    """A running maximum begins at -inf, a mask keeps it."""
+    before, after = parameters(), parameters() + np.float32(1.0)
+    before[0, 0] = after[0, 0] = -np.inf  # stays
+    wrong = after.copy()
+    wrong[3, 3] = before[3, 3]
+    assert 0.9 < update_error(before, wrong, after) <= 1.1
+    before[1, 1] = -np.inf  # becomes finite
+    assert 0.9 < update_error(before, wrong, after) <= 1.1
+    assert update_error(before, after, after) == 0.0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from placewright.errors import InputError
 from placewright.execution import processor
 from placewright.execution.processor import (
     cores_text,
@@ -20,6 +21,12 @@ ARM = (
     "processor\t: {0}\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
     "CPU variant\t: 0x1\nCPU part\t: {1}\nCPU revision\t: 1\n"
 )
+
+
+@pytest.mark.parametrize("core", ["many", "", "-1", "../0", "1" * 10, "\u0663"])
+def test_a_core_is_a_number(core: str) -> None:
+    with pytest.raises(InputError, match="option 'core' of a device is the number of a core"):
+        processor_text(core)
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(0.5, 1), (1.9, 1), (2.0, 2), (3.0, 3), (99.0, 4)])

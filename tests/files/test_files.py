@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_problems import PAIR, problem
 
+import placewright as pw
 from placewright.core.data_sheet import DataSheet
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
@@ -38,6 +39,7 @@ from placewright.io.content import existing_path
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing
 from placewright.io.written import tell_final_folders, write_text
+from placewright.testing.problems import random_problem
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "plan.schema.json"
 
@@ -432,3 +434,51 @@ def test_a_wrong_entry_is_refused_with_a_right_one(entry: str, fault: str, tmp_p
     with pytest.raises(FileFormatError) as error:
         read_cluster(tmp_path / "c.yaml")
     assert fault in str(error.value)
+
+
+def test_a_plan_refers_to_a_problem_that_was_written_by_hand(tmp_path: Path) -> None:
+    """Its hash is that of the file, not of what would have been written."""
+    plan = pw.place(random_problem(np.random.default_rng(0), constrained=False), evaluations=5)
+    own = tmp_path / "own.json"
+    write_problem(own, plan.problem)
+    own.write_text(json.dumps(json.loads(own.read_text()), indent=4))
+    pw.write_plan(tmp_path / "plan.json", plan, problem_path=own)
+    assert pw.read_plan(tmp_path / "plan.json").value == plan.value
+    write_problem(own, random_problem(np.random.default_rng(1)))
+    with pytest.raises(InputError, match="holds another problem than the plan's"):
+        pw.write_plan(tmp_path / "plan.json", plan, problem_path=own)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["own.json", "plan.json"]
+
+
+@pytest.mark.parametrize(
+    "calls", ["[[0, {}]]", "[[NaN, {}]]", '[[1, {"x": "12"}]]', '[[1, {"x": [-1]}]]']
+)
+def test_calls_of_somebody_else_are_refused(calls: str) -> None:
+    source = ModelSource("m.onnx", sha256="0" * 64, format="onnx", options={"calls": calls})
+    with pytest.raises(InputError, match="are no list of calls"):
+        calls_of(source)
+
+
+@pytest.mark.parametrize("where", ["producer", "colocation"])
+def test_a_number_of_more_than_64_bits_is_refused(where: str, tmp_path: Path) -> None:
+    write_graph(tmp_path / "g.json", random_problem(np.random.default_rng(0)).graph, None)
+    document = json.loads((tmp_path / "g.json").read_text())
+    columns = document["graph"]
+    part = columns["tensors"] if where == "producer" else columns["ops"]
+    part[where][0] = "9" * 20
+    (tmp_path / "g.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="too large"):
+        read_graph(tmp_path / "g.json")
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    text = "format: placewright.cluster/1\ndevices:\n- {name: a, memory: 8GiB, memory: 80GiB}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(FileFormatError, match="key 'memory' stands twice"):
+        read_cluster(tmp_path / "c.yaml")
+
+
+def test_numbers_of_numpy_are_written(tmp_path: Path) -> None:
+    device = replace(PAIR.devices[0], memory_bytes=np.float64(1e9))
+    write_cluster(tmp_path / "c.yaml", replace(PAIR, devices=(device, PAIR.devices[1])))
+    assert read_cluster(tmp_path / "c.yaml").devices[0].memory_bytes == 1e9

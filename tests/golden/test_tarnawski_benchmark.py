@@ -206,6 +206,16 @@ def test_fetching_checks_what_came(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert written == ["experts/a_expert.json", "throughput/LayerGraphs/a.json"]
 
 
+@pytest.mark.parametrize("cut", [10, 60])
+def test_half_an_archive_is_an_answer(
+    cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = archive_of({"throughput-inputs/a.json": b"{}"})[:cut]
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: io.BytesIO(content))
+    with pytest.raises(AnswerError, match="no archive"):
+        fetch_workloads(tmp_path)
+
+
 def test_no_network_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise URLError("no route to host")

@@ -15,7 +15,7 @@ from own_order.plans import for_throughput, split_plan, unsplit
 
 import placewright as pw
 from placewright.core.plan import Plan
-from placewright.errors import StalePlanError
+from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import LoadedModel
 from placewright.session.loaded.kept import LIMIT_VARIABLE, KeptPlans
 from placewright.session.loaded.plans import LoadedPlan
@@ -131,3 +131,14 @@ def test_a_module_of_this_process_is_loaded() -> None:
     with pw.load(plan) as model:
         found = model(given.numpy())[0]
     np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_wrong_limit_is_named_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, "much")
+    plan = pw.place(torch.nn.Linear(2, 2).eval(), example_inputs=torch.ones(1, 2), budget="3")
+    loaded: list[object] = []
+    kept = KeptPlans()
+    told = pytest.raises(InputError, match=rf"environment variable {LIMIT_VARIABLE}: .*'much'")
+    with told, kept.using(plan, lambda: loaded.append(1)):  # type: ignore[arg-type,return-value]
+        pass
+    assert not loaded

@@ -161,3 +161,18 @@ def test_a_complete_fit_removes_the_quick_one(tmp_path: Path) -> None:
     keep_calibration(calibrated_problem(), store, "1", (1.0, 1.2, 1e-5))
     drifted = (1.8, 1.2, 1e-5)
     assert known_calibration(problem, store, "1", lambda: drifted, is_quick=True) is None
+
+
+def test_a_rule_of_a_fit_is_left_out_where_a_link_cannot_have_it(tmp_path: Path) -> None:
+    """Copies that wait for each other in a channel occupy no device."""
+    before = calibrated_problem()
+    links = tuple(replace(link, occupies="receiver") for link in before.cluster.links)
+    known = replace(before, cluster=replace(before.cluster, links=links))
+    keep_calibration(known, CostStore(tmp_path / "store"), "1")
+    for channel, rule in ((None, "receiver"), ("bus", None)):
+        own = tuple(replace(link, channel=channel) for link in LINKS)
+        found = known_calibration(
+            problem_on(Cluster(DEVICES, own)), CostStore(tmp_path / "store"), "1"
+        )
+        assert found is not None
+        assert {link.occupies for link in found.problem.cluster.links} == {rule}

@@ -86,3 +86,27 @@ def test_hosts_that_have_read_different_models_are_told() -> None:
     other = replace(first, source=replace(first.source, sha256="1" * 64))
     with pytest.raises(InputError, match="host 'b' has read another model than host 'a'"):
         joined_problem({"a": first, "b": other}, WAYS)
+
+
+def test_a_joined_cluster_is_calibrated_if_all_hosts_are() -> None:
+    """Without the error of predictions, a split would be judged as if none was calibrated."""
+    one = replace(machine("cpu:0"), prediction_error=0.1, call_seconds=1e-5)
+    two = replace(machine("cpu:0"), prediction_error=0.2, call_seconds=3e-5)
+    joined = joined_cluster({"a": one, "b": two}, WAYS)
+    assert (joined.prediction_error, joined.call_seconds) == (0.2, 3e-5)
+    assert joined_cluster({"a": one, "b": machine("cpu:0")}, WAYS).prediction_error is None
+
+
+def test_processors_of_two_hosts_are_not_one() -> None:
+    def card(kind: str) -> Device:
+        return Device(kind, "gpu", processors=("GPU.0",))
+
+    clusters = {}
+    for host in ("a", "b"):
+        names = ("f32", "f16")
+        links = tuple(Link(*ends) for n in names for ends in ((n, "host"), ("host", n)))
+        clusters[host] = Cluster(tuple(map(card, names)), links, "host")
+    joined = joined_cluster(clusters, WAYS)
+    assert [one.processors for one in joined.devices] == [
+        ("a:GPU.0",), ("a:GPU.0",), ("b:GPU.0",), ("b:GPU.0",)
+    ]  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +124,20 @@ def test_two_processes_change_one_fact(tmp_path: Path) -> None:
     text = CostStore(path).fact("x")
     assert text is not None
     assert (text.count("a"), text.count("b")) == (40, 40)
+
+
+def test_a_fresh_store_finds_the_fact_that_it_changed(tmp_path: Path) -> None:
+    CostStore(tmp_path / "store").put_fact("x", "old")
+    fresh = CostStore(tmp_path / "store", is_fresh=True)
+    assert fresh.fact("x") is None
+    assert fresh.change_fact("x", lambda known: f"{known}!") == "old!"
+    assert fresh.fact("x") == "old!"
+
+
+def test_damaged_samples_are_named(tmp_path: Path) -> None:
+    store = CostStore(tmp_path / "store")
+    store.put_samples({"a": [1.0]}, complete=True)
+    with contextlib.closing(sqlite3.connect(tmp_path / "store")) as connection, connection:
+        connection.execute("UPDATE samples SET seconds = '[1.0'")
+    with pytest.raises(InputError, match=r"cost store '.*store' cannot be used"):
+        store.samples(["a"])

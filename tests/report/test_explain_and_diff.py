@@ -296,6 +296,22 @@ def test_parts_of_a_load() -> None:
     assert {name: s for name, s in other.parts.items() if s} == {"compute": -2.0, "transfers": 8.0}
 
 
+def test_times_are_no_reasons_for_joules() -> None:
+    """On d1 the op takes half as long, and three times the power."""
+    base = _chain()
+    devices = tuple(
+        replace(one, busy_watts=watts)
+        for one, watts in zip(base.cluster.devices, (10.0, 30.0), strict=True)
+    )
+    cluster = replace(base.cluster, devices=devices)
+    problem = replace(base, cluster=cluster, objective="energy")
+    found = explain(plan_for(problem, np.array([0, 0, 0])), "b")
+    other = found.elsewhere[0]
+    assert other.decides.startswith("the plan takes ")
+    assert other.decides.endswith("J more there")
+    assert not other.parts
+
+
 def test_links_measured_twice_are_the_same_problem() -> None:
     """Latencies differ by noise: a warning; another channel or device is another problem."""
     one = layered_plan(100)
@@ -316,3 +332,21 @@ def test_links_measured_twice_are_the_same_problem() -> None:
     shared = tuple(replace(link, channel="bus") for link in links)
     bus = replace(problem, cluster=replace(problem.cluster, links=shared))
     assert not difference_of(one, plan_for(bus, moved)).same_problem
+
+
+@pytest.mark.parametrize("what", ["bytes", "pools"])
+def test_other_tensors_or_another_memory_are_another_problem(what: str) -> None:
+    one = layered_plan(100)
+    problem, graph = one.problem, one.problem.graph
+    if what == "bytes":
+        larger = replace(graph, tensor_bytes=frozen_floats(graph.tensor_bytes * 1e3))
+        other = replace(problem, graph=larger)
+    else:
+        first = replace(problem.cluster.devices[0], pool="ram")
+        cluster = replace(
+            problem.cluster, devices=(first, *problem.cluster.devices[1:]), pools={"ram": 1e12}
+        )
+        other = replace(problem, cluster=cluster)
+    two = plan_for(other, one.placement.device_of)
+    assert not difference_of(one, two).same_problem
+    assert difference_of(one, plan_for(problem, one.placement.device_of)).same_problem

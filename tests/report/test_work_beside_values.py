@@ -171,3 +171,17 @@ def test_two_placers_with_one_value_share_the_first_place() -> None:
     assert table.headline == "a and b share the smallest value: 2 s"
     quick = ComparisonTable("s", (Run("a", 0, 2.0, 9, 0.0324),), 2.0)
     assert dict(zip(quick.columns, quick.text_rows()[0], strict=True))["core s"] == "0.032"
+
+
+def test_a_best_value_of_zero_divides_nothing() -> None:
+    """A price of 0 per hour, or ops without seconds."""
+    runs = (Run("a", 0, 0.0, 1, 0.1), Run("b", 0, 2.0, 1, 0.1))
+    table = ComparisonTable("per run", runs, 0.0)
+    assert [row.gap_to_best for row in table.rows] == [0.0, math.inf]
+
+
+def test_a_median_that_is_no_placement_is_not_said_of_all() -> None:
+    runs = (Run("a", 0, 5.0, 1, 0.1), Run("a", 1, math.inf, 1, 0.1))
+    table = ComparisonTable("s", runs, 5.0)
+    assert table.has_placement
+    assert table.headline == "no placer found a placement with most of its seeds"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,3 +215,31 @@ def test_another_problem_is_not_overwritten(problem: Problem, tmp_path: Path) ->
     with pytest.raises(InputError, match="another problem or budget"):
         late.add(table.runs[0])
     assert path.read_text() == kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"runs": [{"evaluations": math.inf}]},
+        {"runs": [{"placer": ["x"]}]},
+        {"settings": {"heft": 5}},
+    ],
+)
+def test_damaged_rows_are_refused(problem: Problem, change: Any, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    comparison.compare(problem, ["heft"], 1, Budget(evaluations=20), results_path=path)
+    document = json.loads(path.read_text())
+    if "runs" in change:
+        document["runs"][0] |= change["runs"][0]
+    else:
+        document |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="are damaged"):
+        comparison.compare(problem, ["heft"], 2, Budget(evaluations=20), results_path=path)
+
+
+def test_a_budget_without_end_goes_on_in_its_file(problem: Problem, tmp_path: Path) -> None:
+    path, budget = tmp_path / "c.json", Budget(seconds=math.inf, evaluations=20)
+    for seeds in (1, 2):
+        table = comparison.compare(problem, ["heft"], seeds, budget, results_path=path)
+    assert len(table.runs) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from cli.runner import placewright
 
 import placewright as pw
+from placewright.core.source import Call
+from placewright.errors import FieldError
 from placewright.execution.processor import processor_text
 
 
@@ -70,3 +73,28 @@ def test_a_process_that_is_kept_on_a_core_has_one(monkeypatch: pytest.MonkeyPatc
 def test_limits_of_several_quantities(given: str | list[str]) -> None:
     request = pw.Request("m.onnx", limits=given)  # type: ignore[arg-type]
     assert request.limits == {"energy": 3.0, "price": 1e-6}
+
+
+def test_texts_of_a_generator_are_not_lost() -> None:
+    request = pw.Request("m.onnx", pins=(f"{name}=cpu:0" for name in ("a", "b")))  # type: ignore[arg-type]
+    assert request.pins == {"a": "cpu:0", "b": "cpu:0"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("shapes", {"x": [1.9, 3]}),
+        ("shapes", {"x": [math.inf]}),
+        ("shapes", {"x": [True, 3]}),
+        ("values", {"x": 10**400}),
+        ("values", {"x": "1" * 400 + "e1"}),
+        ("values", {"x": [[1, 2], [3]]}),
+        ("calls", 300),
+        ("calls", {"300": {"x": [1]}}),
+        ("calls", [Call(-1.0, {})]),
+        ("calls", [Call(math.nan, {})]),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_their_field(field: str, value: object) -> None:
+    with pytest.raises(FieldError, match=rf"^{field}: "):
+        pw.Request("m.onnx", **{field: value})  # type: ignore[arg-type]

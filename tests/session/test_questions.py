@@ -288,3 +288,35 @@ def test_a_sweep_without_any_plan_is_no(model: str, tmp_path: Path, cli: InProce
         assert json.loads(done.stdout)["by context"]
         codes.append(done.returncode)
     assert codes == [2, 1, 0]
+
+
+def test_equal_cards_count_apart_if_links_or_pins_tell_them_apart(model: str) -> None:
+    cluster = devices_of(request_of(model, {"devices": "rtx-3060,rtx-3060,cpu"}))
+    first, second = (each.name for each in cluster.devices if each.name != "cpu")
+
+    def asked(**said: Any) -> list[str]:
+        return [row.name for row in Questions(request_of(model, said), placed).without_each()]
+
+    assert asked(cluster=cluster) == [f"without {first}"]
+    slower = tuple(
+        replace(link, bandwidth=link.bandwidth / 8) if second in (link.source, link.destination)
+        else link
+        for link in cluster.links
+    )  # fmt: skip
+    both = [f"without {first}", f"without {second}"]
+    assert asked(cluster=replace(cluster, links=slower)) == both
+    assert asked(cluster=cluster, pins={"layers.1.*": second}) == both
+    rate = decode_of(model, cluster=cluster)
+    wanted = Questions(request_of(model, {"cluster": cluster, "pins": {"head": second}}), placed)
+    assert second in wanted.cheapest(0.5 * rate)[0].name or rate == 0
+
+
+def test_wrong_questions_are_refused_before_any_plan(model: str) -> None:
+    def never(request: Request) -> Plan:
+        raise AssertionError(f"{request.name} was placed")
+
+    asked = Questions(request_of(model, {"devices": CARDS}), never)
+    with pytest.raises(FieldError, match="must be > 0 tokens/s"):
+        asked.require(sweeps={"context": [256]}, rate=-1.0)
+    with pytest.raises(FieldError, match="takes 1 to 20 values, got 21"):
+        asked.require(sweeps={"context": [256], "prompt": list(range(1, 22))})

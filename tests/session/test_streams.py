@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import placewright as pw
+from placewright.core.arrays import frozen_floats
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad, Placeto
 from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
@@ -27,8 +29,8 @@ from placewright.profiling.stream_calibration import StreamRound
 from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
 from placewright.session import checking, streams
-from placewright.session.checking import StreamRounds, recommended_stream, within_latency
-from placewright.session.plans import plan_of, recommendation_lines, searched_plan
+from placewright.session.checking import StreamRounds, recommended_stream, repeated
+from placewright.session.plans import plan_of, recommendation_lines, searched_plan, with_placement
 from placewright.session.request import Request
 from placewright.session.running import why_no_run
 from placewright.session.session import Session
@@ -38,6 +40,8 @@ from placewright.session.streams import (
     contender_to_run,
     improved,
     played_period,
+    played_schedule,
+    within_latency,
 )
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
@@ -79,6 +83,13 @@ def test_the_best_device_is_kept_as_a_placement() -> None:
     assert kept.searched is not None
     assert searched_plan(kept).placement.device_of.tolist() == [0, 1]
     assert contender_to_run(kept) == PLAN
+
+
+def test_a_plan_with_another_placement_keeps_its_limit_and_what_was_left_out() -> None:
+    plan = replace(two_stages(), in_flight=2, left_out=("x was skipped",))
+    alone = with_placement(plan, Placement.on_one_device(2, 0))
+    for one in (alone, searched_plan(alone)):
+        assert (one.in_flight, one.left_out) == (2, ("x was skipped",))
 
 
 def test_what_breaks_the_latency_limit_is_not_recommended() -> None:
@@ -348,3 +359,59 @@ def test_the_seed_decides_what_improving_finds_and_no_clock(
     monkeypatch.setattr(time, "perf_counter", lambda: next(hours))
     slow = candidates(plan, np.random.default_rng(1), is_counted=True)
     assert [one.device_of.tolist() for one in slow] == [one.device_of.tolist() for one in usual]
+
+
+def test_a_candidate_that_breaks_the_latency_limit_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The shorter period of another placement is worth nothing if its samples take too long."""
+    plan = two_stages()
+    alone = Placement.on_one_device(plan.problem.n_units, 0)
+    simulator = Simulator(plan.problem)
+    latency = {
+        placement: float(simulator.stream(placement, samples=10, in_flight=1).latencies.max())
+        for placement in (plan.placement, alone)
+    }
+    slow = max(latency, key=lambda placement: latency[placement])
+    fast = min(latency, key=lambda placement: latency[placement])
+    limit = sum(latency.values()) / 2
+    monkeypatch.setattr(streams, "candidates", lambda *_, **__: [slow, fast])
+    model: Any = None  # one split only is not measured
+    generator = np.random.default_rng(0)
+    unlimited = best_measured(replace(plan, placement=fast), model, generator)
+    assert unlimited.placement.device_of.tolist() == slow.device_of.tolist()
+    found = best_measured(replace(plan, placement=fast), model, generator, latency_limit=limit)
+    assert found.placement.device_of.tolist() == fast.device_of.tolist()
+
+
+def test_every_sample_comes_once_however_short_the_time() -> None:
+    samples: Any = ["a", "b", "c"]
+    assert list(itertools.islice(repeated(samples, 1e-9), 9)) == samples
+
+
+def test_a_last_segment_without_seconds_begins_before_its_sample_ends() -> None:
+    plan = two_stages()
+    seconds = plan.problem.costs.seconds.copy()
+    seconds[-1] = 0.0
+    links = tuple(replace(link, latency_seconds=0.0) for link in plan.problem.cluster.links)
+    free = replace(
+        plan.problem,
+        costs=CostTable(frozen_floats(seconds)),
+        cluster=replace(plan.problem.cluster, links=links),
+    )
+    played = played_schedule(Simulator(free).stream(plan.placement, samples=4, in_flight=2))
+    under_way: set[int] = set()
+    for sample, index in played:
+        under_way = under_way - {sample} if index < 0 else under_way | {sample}
+        assert len(under_way) <= 2
+    for sample in range(4):
+        own = [index for at, index in played if at == sample]
+        assert own[-1] == -1
+        assert sorted(own[:-1]) == list(range(len(own) - 1))
+
+
+def test_a_limit_on_latency_is_refused_where_costs_are_no_seconds() -> None:
+    """It would be taken as so many milliseconds, and a placement of 8 ms break a limit of 5 s."""
+    problem = replace(two_stages().problem, time_unit="ms")
+    with pytest.raises(InputError, match="of latency is in seconds, and these costs are in ms"):
+        pw.place(problem, limits={"latency": 5.0})

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import pkgutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,3 +153,13 @@ def test_no_kernel_gives_a_named_tuple_to_python() -> None:
                 if marks & {"compiled", "uncounted"} and names - plain:
                     found.append(f"{file.name}: {node.name} -> {ast.unparse(node.returns)}")
     assert found == []
+
+
+def test_the_package_is_imported_where_numba_compiles_nothing() -> None:
+    """NUMBA_DISABLE_JIT=1, for faults in kernels, leaves all functions as they are."""
+    code = "import placewright; from placewright.simulation import model; print('imported')"
+    variables = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "imported", done.stderr

@@ -129,3 +129,8 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, change: Any, text: st
 def test_an_unknown_rule_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean sender"):
         replay(written(tmp_path, example()), "senders")
+
+
+def test_a_copy_without_seconds_is_told() -> None:
+    with pytest.raises(FileFormatError, match="a copy took less than 1e-12 s"):
+        copy_line([(1.0, 1e-310), (2.0, 1e-3)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
-from placewright.files.results import read_rows
+from placewright.files.results import ResultsFile, read_rows
 from placewright.suites.learned import workload_cases
 from placewright.suites.suite.pictures import (
     comparisons,
@@ -179,3 +180,16 @@ def test_pictures(tmp_path: Path) -> None:
     assert ">a</text>" in text
     assert ">b</text>" in text
     assert ">p</text>" in (tmp_path / "time.svg").read_text()
+
+
+def test_a_run_that_lacked_a_package_is_done_when_it_is_there(tmp_path: Path) -> None:
+    lacking = row("small", "heft", math.nan, message="needs 'x'; pip install 'placewright[x]'")
+    other = row("small", "random", math.nan, message="takes no such problem")
+    rows = [replace(one, version=1, budget=5.0) for one in (lacking, other)]
+    file = ResultsFile(tmp_path / "s.json", FORMAT, SuiteRow, lambda one: one.identity)
+    file.add(rows)
+    small = SuiteProblem("small", "random", lambda: random_problem(np.random.default_rng(0)))
+    found = run_suite([small], ["heft", "random", "heft"], 5.0, tmp_path / "s.json")
+    assert [(one.placer, one.status) for one in found] == [
+        ("heft", "feasible"), ("random", "left out")
+    ]  # fmt: skip

@@ -313,3 +313,18 @@ def test_layers_that_no_map_expresses(tmp_path: Path) -> None:
     other = replace(problem, cluster=replace(problem.cluster, devices=served))
     with pytest.raises(InexpressibleError, match="no device of PyTorch"):
         export(replace(plan, problem=other), "device-map", tmp_path / "map.json")
+
+
+def test_only_the_longest_list_is_that_of_the_layers(tmp_path: Path) -> None:
+    """Gemma 3n has lists of projections before and behind its layers."""
+    plan = plan_of_layers(tmp_path / "m", "dense", 1, [0] * 5 + [1] * 4)
+    source = plan.problem.source
+    assert source is not None
+    lists = [f"model.projections.{number}.weight" for number in range(3)]
+    state = (source.state[0], *lists, *source.state[1:], "model.unembed_projections.0.weight")
+    problem = replace(plan.problem, source=replace(source, state=state))
+    export(replace(plan, problem=problem), "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert [found[path.removesuffix(".weight")] for path in lists] == ["cpu"] * 3
+    assert found["model.unembed_projections.0"] == found["lm_head"] == "cuda:1"
+    assert found["model.layers.0"] == "cuda:0"

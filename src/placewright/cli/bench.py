@@ -45,9 +45,23 @@ Seconds = Annotated[float, typer.Option(help="Search for this many seconds in ea
 Seeds = Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")]
 Results = Annotated[
     Path,
-    typer.Option("--results", help="Write to this file; runs that it holds are not repeated."),
+    typer.Option(
+        "--results",
+        help="Write to this file; runs that it holds are not repeated.",
+        callback=lambda path: _no_page(path),
+    ),
     Writes(),
 ]
+
+
+def _no_page(path: Path) -> Path:
+    """Refuse results under the name of a page, which the report of the group would replace."""
+    if path.suffix.lower() in _PAGES:
+        raise FieldError("results", f"is a JSON file, got '{path}', the name of a page")
+    return path
+
+
+_PAGES = (".html", ".htm")
 
 
 def register(app: typer.Typer) -> None:
@@ -63,8 +77,8 @@ def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
     """Reproduce tables and figures; `bench --report FILE.html SUITE` also writes them as a page."""
     if report_file is None:
         return
-    if report_file.suffix.lower() not in (".html", ".htm"):  # it may be the file of the results
-        raise FieldError("report", f"is a page, whose name ends in .html; got '{report_file}'")
+    if report_file.suffix.lower() not in _PAGES:  # it may be the file of the results
+        raise FieldError("report", f"must be a name that ends in .html, got '{report_file}'")
     require_folder(report_file)
     shown = context.with_resource(recorded())
     title = f"bench {context.invoked_subcommand}"
@@ -274,7 +288,13 @@ def llm_ab(
         typer.Option("--data", help="Read comparisons of language models from this JSON file."),
     ],
     results: Annotated[
-        Path, typer.Option("--results", help="Write to this file, with our figures only."), Writes()
+        Path,
+        typer.Option(
+            "--results",
+            help="Write to this file, with our figures only.",
+            callback=lambda path: _no_page(path),
+        ),
+        Writes(),
     ] = Path("llm-ab.json"),
     as_json: opt.Json = False,
 ) -> None:
@@ -432,7 +452,11 @@ def paper(
     ] = True,
     results: Annotated[
         Path,
-        typer.Option("--results", help="Write to this file; runs that it holds are not repeated."),
+        typer.Option(
+            "--results",
+            help="Write to this file; runs that it holds are not repeated.",
+            callback=lambda path: _no_page(path),
+        ),
         Writes(_beside),
     ] = Path("paper.json"),
     as_json: opt.Json = False,

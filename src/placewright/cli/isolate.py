@@ -140,10 +140,13 @@ def _limits(text: str | None) -> Any:
             continue
         if name.strip() not in parsers or not is_given:
             raise InputError(
-                f"--isolation-limits is memory=SIZE, cpu=TIME and files=SIZE, got '{part}'"
+                "--isolation-limits takes any of memory=SIZE, cpu=TIME and files=SIZE, between "
+                f"commas, got '{part}'"
             )
         value = parsers[name.strip()](amount)
         if not 1.0 <= value < 2.0**62:
-            raise InputError(f"--isolation-limits {part}: expected a limit of 1 or more")
+            raise InputError(
+                f"--isolation-limits {part}: expected a limit of 1 or more, and below 2^62"
+            )
         found = replace(found, **{name.strip(): value})
     return found

@@ -58,7 +58,8 @@ def open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            # It takes the lowest free number, and child processes need it as well.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
@@ -165,7 +166,7 @@ def _record(shown: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table that fits the terminal, or 80 columns without a terminal."""
-    rows = [[_safe(cell) for cell in row] for row in rows]
+    title, rows = _safe(title), [[_safe(cell) for cell in row] for row in rows]
     if _recording.get() is not None:
         from placewright.report.tables import ShownTable
 
@@ -267,7 +268,7 @@ def _shown(title: str, *, hidden: bool) -> Iterator[Report]:
         task, left = bar.add_task(title, total=1.0, what=""), TimeLeft()
 
         def report(fraction: float, what: str) -> None:
-            bar.update(task, completed=fraction, what=left.with_time(fraction, what))
+            bar.update(task, completed=fraction, what=_safe(left.with_time(fraction, what)))
 
         yield report
 

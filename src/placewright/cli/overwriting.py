@@ -117,7 +117,10 @@ def written_by(marker: Writes, value: Any) -> list[Path]:
 
 
 def paths_in(value: Any) -> Iterator[Path]:
-    """Yield all paths that a value may name: itself, or parts of a text at commas and ``=``."""
+    """Yield all paths that a value may name: itself, or parts of a text at commas and ``=``.
+
+    A word of a text, such as ``cpu``, names a folder only if that holds a model.
+    """
     if isinstance(value, Path):
         yield value
     elif isinstance(value, list | tuple):
@@ -126,9 +129,16 @@ def paths_in(value: Any) -> Iterator[Path]:
     elif isinstance(value, str) and value:
         for part in dict.fromkeys((value, *re.split("[,=]", value))):
             if part and "\0" not in part and len(part) < 4096:
-                yield Path(path_in(part))
+                path = Path(path_in(part))
+                if not os.path.isdir(path) or _holds_model(path):
+                    yield path
 
 
+def _holds_model(folder: Path) -> bool:
+    return any(os.path.exists(folder / name) for name in _MODEL_OF_FOLDER)
+
+
+_MODEL_OF_FOLDER = ("saved_model.pb", "config.json")  # of TensorFlow and of Hugging Face
 _FILES_PER_FOLDER = 10_000
 _DEEPEST = 4  # a plan refers to a problem, that to a model, that to its weights
 
@@ -136,11 +146,14 @@ _DEEPEST = 4  # a plan refers to a problem, that to a model, that to its weights
 def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
     """Yield a file, then the files that it refers to, as far as it can be read.
 
-    A damaged file is not refused here, but by its reader.
+    Of a folder that a file refers to, only that of a model counts. A damaged file is not refused
+    here, but by its reader.
     """
     if depth > _DEEPEST or not os.path.exists(path):  # also for a word too long for a name
         return
     if path.is_dir():
+        if depth and not _holds_model(path):
+            return
         yield from islice((file for file in path.rglob("*") if file.is_file()), _FILES_PER_FOLDER)
         return
     yield path

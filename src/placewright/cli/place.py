@@ -201,6 +201,7 @@ def _answered(
         variants_table,
     )
 
+    asked.require(sweeps=swept, rate=reach)
     found: _Found = {f"by {name}": (None, asked.sweep(name, of)) for name, of in swept.items()}
     lines = []
     if reach is not None:

@@ -156,7 +156,13 @@ def diff(
     print_lines(difference.lines())
     print_table("Devices", DEVICE_COLUMNS, difference.device_rows())
     if difference.groups:
-        print_table("Moved", GROUP_COLUMNS, difference.group_rows()[:30])
+        rows = difference.group_rows()
+        print_table("Moved", GROUP_COLUMNS, rows[:_MOST_MOVED])
+        if len(rows) > _MOST_MOVED:
+            print_note(f"{len(rows) - _MOST_MOVED} more groups that moved: see --json")
+
+
+_MOST_MOVED = 30  # rows of a table
 
 
 def _parts(target: Path) -> list[Path]:

@@ -51,7 +51,9 @@ class GraphBuilder:
         weights: Iterable[int] = (),
     ) -> int:
         """Add an op that consumes tensors `inputs` and keeps `weights` resident; its index."""
-        op = len(self._names)
+        inputs, op = list(inputs), len(self._names)
+        if unknown := [t for t in inputs if not 0 <= t < len(self._consumers)]:
+            raise GraphError(f"op '{name}' reads tensor {unknown[0]}, which is unknown")
         self._names.append(name)
         self._kinds.append(kind)
         self._flops.append(float(flops))

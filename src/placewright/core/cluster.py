@@ -115,8 +115,8 @@ class Device:
             raise ClusterError("a device has an empty name; give it one")
         for what in _AT_LEAST_ONE:
             count = getattr(self, what)
-            if count is not None and count < 1:
-                raise ClusterError(f"device '{self.name}': {what} must be >= 1, got {count}")
+            if count is not None and not (1 <= count < 2**40 and count == count // 1):
+                raise ClusterError(f"device '{self.name}': {what} must be whole, >= 1, got {count}")
         if self.members and len(self.members) != self.replicas:
             raise ClusterError(
                 f"device '{self.name}' stands for {self.replicas} devices, but has "

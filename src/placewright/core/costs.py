@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -107,10 +107,12 @@ def plain_graph(graph: Any) -> ComputationGraph:
         _require_spelling(f"edge '{source}' -> '{target}'", attributes, _OF_EDGE)
         size = _number(f"edge '{source}' -> '{target}'", attributes, "bytes")
         name = attributes.get("tensor", ("edge", number))
-        if not isinstance(name, Hashable):
+        try:
+            hash(name)
+        except TypeError:
             raise GraphError(
                 f"edge '{source}' -> '{target}': 'tensor' must be a name, got {_shown(name)}"
-            )
+            ) from None
         key = (index[source], name)
         if key not in tensors:
             tensors[key] = builder.add_tensor(index[source], size), size
@@ -388,18 +390,27 @@ def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None
     if names.shape not in ((), shape):
         raise FieldError("channels", f"has shape {names.shape}, expected {shape} or one name")
     rows = np.broadcast_to(names, shape).tolist()
-    return [[str(name) if name else None for name in row] for row in rows]
+    return [[_channel_name(name) for name in row] for row in rows]
+
+
+def _channel_name(name: Any) -> str | None:
+    """A name as text; None, empty text and False are a channel of its own, 0 is a name."""
+    is_own = name is None or name == "" or (isinstance(name, bool | np.bool_) and not name)
+    return None if is_own else str(name)
 
 
 def plain_numbers(name: str, given: ArrayLike) -> FloatArray:
     """Convert an argument to an array of numbers.
 
     Raises:
-        FieldError: it has a text, a mapping, a complex number or rows of unequal length.
+        FieldError: it has a text, a date, a mapping, a complex number or rows of unequal length.
     """
     try:
         plain = np.asarray(given)
-        if plain.dtype.kind != "c":
+        is_text = plain.dtype.kind == "O" and any(
+            isinstance(part, str | bytes | None) for part in plain.ravel().tolist()
+        )
+        if plain.dtype.kind not in "cUSmM" and not is_text:
             return np.asarray(plain, dtype=np.float64)
         raise TypeError
     except (TypeError, ValueError, OverflowError):

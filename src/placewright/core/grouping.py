@@ -173,8 +173,9 @@ def quotient(
 def _with_working_memory(coarse: Quotient, working: FloatArray) -> Quotient:
     graph, groups = coarse.graph, np.flatnonzero(working > 0)
     added, consumers = len(groups), graph.tensor_consumers
-    if graph.consumers_as_read is not None or not added:
+    if not added:
         return coarse
+    as_read = graph.consumers_as_read
     merged = replace(
         graph,
         tensor_bytes=frozen_floats(np.concatenate([graph.tensor_bytes, working[groups]])),
@@ -182,6 +183,9 @@ def _with_working_memory(coarse: Quotient, working: FloatArray) -> Quotient:
         tensor_consumers=Csr.from_pairs(
             consumers.row_of_each(), consumers.indices, graph.n_tensors + added
         ),
+        consumers_as_read=None
+        if as_read is None
+        else Csr.from_rows([*(as_read.row(at) for at in range(graph.n_tensors)), *[()] * added]),
         tensor_is_output=frozen_bools(
             np.concatenate([graph.tensor_is_output, np.zeros(added, dtype=np.bool_)])
         ),

@@ -213,13 +213,13 @@ class Problem:
         cluster = plain_cluster(table.shape[1], links, memory, devices, **of_cluster)
         cluster = with_processors(cluster, processors)
         costs = CostTable(frozen_floats(table), source="given")
-        pins = of_problem.pop("pins", {})
-        of_problem["pins"] = {
-            (op_named(ops, op) if isinstance(op, str) else op): (
-                cluster.device(device) if isinstance(device, str) else device
-            )
-            for op, device in pins.items()
-        }
+        chosen: dict[int, int] = {}
+        for op, at in of_problem.pop("pins", {}).items():
+            index = op_named(ops, op) if isinstance(op, str) else op
+            device = cluster.device(at) if isinstance(at, str) else at
+            if chosen.setdefault(index, device) != device:
+                raise FieldError("pins", f"has op '{ops.op_names[index]}' on two devices")
+        of_problem["pins"] = chosen
         return cls(ops, cluster, costs, Grouping.identity(ops.n_ops), **of_problem)
 
     def __repr__(self) -> str:
@@ -548,11 +548,11 @@ class Problem:
     def _check_every_unit_has_a_device(self) -> None:
         nowhere = np.flatnonzero(~np.isfinite(self.costs.seconds).any(axis=1))
         if len(nowhere):
-            op = int(self.units.members.row(int(nowhere[0]))[0])
-            names = ", ".join(self.cluster.device_names)
+            op, *others = self.units.members.row(int(nowhere[0])).tolist()
+            unit = f", with {len(others)} more in its unit," if others else ""
             raise CostError(
-                f"op '{self.graph.op_names[op]}' ({self.graph.op_kinds[op]}) has no device: "
-                f"{names} cannot run it; add a device that can"
+                f"op '{self.graph.op_names[op]}' ({self.graph.op_kinds[op]}){unit} has no device: "
+                f"{', '.join(self.cluster.device_names)} cannot run it; add a device that can"
             )
 
 

@@ -60,6 +60,8 @@ def grouped(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
     if sorted(device for group in groups for device in group) != list(range(problem.n_devices)):
         raise InputError(f"every device must be in one group, got {[list(g) for g in groups]}")
     for group in groups:
+        if not group:
+            raise InputError("a group of devices is empty; leave it out")
         if len({int(pool_of[device]) for device in group}) > 1:
             members = ", ".join(f"'{names[device]}'" for device in group)
             raise InputError(

@@ -9,10 +9,11 @@ speak of the first input and of the output ``"scores"``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from placewright.errors import InputError
 
@@ -172,6 +173,19 @@ def calls_option(calls: Sequence[Call]) -> dict[str, str]:
     return {_CALLS: json.dumps(rows)} if rows else {}
 
 
+def _times(raw: Any) -> float:
+    times = float(raw)
+    if not 0 < times < math.inf:
+        raise ValueError
+    return times
+
+
+def _dimensions(raw: Any) -> tuple[int, ...]:
+    if not isinstance(raw, list) or not all(type(size) is int and size >= 0 for size in raw):
+        raise ValueError
+    return tuple(raw)
+
+
 def calls_of(source: ModelSource | None) -> tuple[Call, ...]:
     """The calls that a source's problem is made for; empty if it has one shape.
 
@@ -181,7 +195,7 @@ def calls_of(source: ModelSource | None) -> tuple[Call, ...]:
     text = "[]" if source is None else source.options.get(_CALLS, "[]")
     try:
         return tuple(
-            Call(float(times), {name: tuple(map(int, shape)) for name, shape in shapes.items()})
+            Call(_times(times), {name: _dimensions(shape) for name, shape in shapes.items()})
             for times, shapes in json.loads(text)
         )
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):

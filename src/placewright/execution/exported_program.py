@@ -118,7 +118,7 @@ def _restored(model: Any, plain: Any) -> Any:
         return type(model)(map(_restored, model, plain))
     if not isinstance(plain, dict):
         return plain
-    if type(model) is dict:
+    if type(model) is dict and model.keys() >= plain.keys():
         return {key: _restored(model[key], part) for key, part in plain.items()}
     if not is_dataclass(model) or isinstance(model, type):
         return plain

@@ -103,13 +103,16 @@ def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) 
     )
 
 
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895e38, "f32": 3.4029e38}  # finite values of types
+
+
 def _fits(number: Number, dtype: str) -> bool:
     """True if an element of a type can have a value."""
     if dtype == "boolean":
         return number in (0, 1)
     integer = re.fullmatch(r"([iu])(\d+)", dtype)
     if integer is None:
-        return True
+        return abs(number) <= _LARGEST.get(dtype, math.inf)
     bits = int(integer[2]) - (integer[1] == "i")
     low = -(2**bits) if integer[1] == "i" else 0
     return number == int(number) and low <= number < 2**bits
@@ -271,6 +274,8 @@ def _checked(port: Port, dtype: np.dtype[Any], value: Any) -> HostArray:
 def _in_type(numbers: HostArray, dtype: np.dtype[Any]) -> HostArray:
     """Convert plain numbers to the input's own type, if it can hold them."""
     if numbers.dtype.kind == "f" and dtype.kind != "f":
+        return numbers
+    if dtype.kind == "f" and numbers.dtype.kind not in "biuf":  # None would be taken as nan
         return numbers
     converted = numbers.astype(dtype)
     if dtype.kind in "iub" and not np.array_equal(converted, numbers):

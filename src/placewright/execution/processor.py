@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from placewright.core.cluster import Device
+from placewright.errors import InputError
 from placewright.io.machine import memory_bytes, processor_quota
 
 RAM = "ram"  # memory pool of the processor, and of each device that has no memory of its own
@@ -64,12 +65,20 @@ def processor_devices(whole: Mapping[str, str], core: Mapping[str, str]) -> tupl
     )
 
 
+_DIGITS = 9  # most of the number of a core
+
+
 def processor_text(core: str | None = None) -> str:
     """Text that differs between different processors, and not between equal cores.
 
     Args:
         core: of a device that is one core; None for the whole processor.
+
+    Raises:
+        InputError: `core` is no number.
     """
+    if core is not None and not (core.isascii() and core.isdigit() and len(core) <= _DIGITS):
+        raise InputError(f"option 'core' of a device is the number of a core, got '{core:.40}'")
     cores = [str(usable) for usable in usable_cores()] if core is None else [core]
     text = "; ".join(_facts_of(cores, Path("/proc/cpuinfo")))
     text = text or platform.processor() or platform.machine()

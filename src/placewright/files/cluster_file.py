@@ -363,7 +363,7 @@ def _known(fields: dict[str, float | str | None]) -> dict[str, float | str]:
 
 
 def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else "inf"
+    return float(value) if math.isfinite(value) else "inf"
 
 
 _MAX_NODES = 1_000_000
@@ -374,6 +374,21 @@ _OPENING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
+class _OnceLoader(_LOADER):  # type: ignore[misc]
+    """Refuses a key that stands twice in one mapping, which YAML forbids and the library takes."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """See PyYAML."""
+        seen: dict[tuple[str, str], None] = {}
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else None
+            if name in seen:
+                raise FileFormatError(f"key '{shown_name(key.value)}' stands twice")
+            if name is not None:
+                seen[name] = None
+        return super().construct_mapping(node, deep)
+
+
 def yaml_value(text: str, path: object) -> Any:
     """The value of a YAML text.
 
@@ -382,7 +397,7 @@ def yaml_value(text: str, path: object) -> Any:
     """
     try:
         _require_bounded(text)
-        value = yaml.load(text, Loader=_LOADER)  # a safe loader creates plain data only
+        value = yaml.load(text, Loader=_OnceLoader)  # a safe loader creates plain data only
         _require_plain(value)
         return value
     except FileFormatError as error:

@@ -146,14 +146,21 @@ def graph_of(columns: GraphColumns, path: object) -> ComputationGraph:
     """The graph of columns.
 
     Raises:
-        FileFormatError: a phase is unknown.
+        FileFormatError: a phase is unknown, or a number has more than 64 bits.
         GraphError: the columns do not form a valid graph.
     """
-    ops, tensors = columns.ops, columns.tensors
     try:
-        phases = [PHASE_NAMES.index(phase) for phase in ops.phase]
+        phases = [PHASE_NAMES.index(phase) for phase in columns.ops.phase]
     except ValueError:
         raise FileFormatError(f"file '{path}': phases are {', '.join(PHASE_NAMES)}") from None
+    try:
+        return _graph_of(columns, phases)
+    except OverflowError:
+        raise FileFormatError(f"file '{path}': a number of an op or tensor is too large") from None
+
+
+def _graph_of(columns: GraphColumns, phases: list[int]) -> ComputationGraph:
+    ops, tensors = columns.ops, columns.tensors
     return ComputationGraph(
         op_names=tuple(ops.name),
         op_kinds=tuple(ops.kind),
@@ -161,7 +168,7 @@ def graph_of(columns: GraphColumns, path: object) -> ComputationGraph:
         op_phases=frozen_ints(phases),
         op_modules=tuple(ops.module),
         op_colocation=frozen_ints(ops.colocation),
-        op_weights=Csr.from_rows(ops.weights),
+        op_weights=Csr.from_rows([list(dict.fromkeys(row)) for row in ops.weights]),
         weight_bytes=frozen_floats(columns.weight_bytes),
         tensor_bytes=frozen_floats(tensors.bytes),
         tensor_producers=frozen_ints(tensors.producer),

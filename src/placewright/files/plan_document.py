@@ -208,7 +208,8 @@ def _contradictions(document: PlanDocument, expected: Mapping[str, Any]) -> Iter
     if document.segments is not None:
         listed = [name for segment in document.segments for name in segment.ops]
         yield from _names_once("segments", listed)
-        lost = [name for name in document.placement if name not in dict.fromkeys(listed)]
+        known = dict.fromkeys(listed)
+        lost = [name for name in document.placement if name not in known]
         if lost:
             yield f"segments leave out op '{shown_name(lost[0])}'"
     for index, segment in enumerate(document.segments or []):
@@ -238,6 +239,8 @@ def _short(value: Any) -> str:
 
 def _gap(value: float, bound: float, gap: float | None) -> Iterator[str]:
     expected = value / bound - 1.0 if bound > 0 else (None if value > 0 else 0.0)
+    if expected is not None and math.isinf(expected):  # of a bound that is hardly a number
+        expected = None
     if expected is None or gap is None:
         if expected is not gap:
             yield f"predicted.gap is {gap!r}, value and bound give {expected!r}"
@@ -257,7 +260,8 @@ def _measured(document: PlanDocument) -> Iterator[str]:
     measured = document.measured
     if measured is None:
         return
-    for name, value in (("median", measured.median), *measured.baselines.items()):
+    baselines = ((f"baselines.{name}", value) for name, value in measured.baselines.items())
+    for name, value in (("median", measured.median), *baselines):
         if not 0.0 < value < math.inf:
             yield f"measured.{shown_name(name)} is {value!r}, no time that a run takes"
     if not 0.0 <= measured.iqr < math.inf:

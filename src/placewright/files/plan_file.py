@@ -29,6 +29,7 @@ from placewright.files.plan_document import (
     require_agreement,
 )
 from placewright.files.problem_file import (
+    content_sha256,
     path_from,
     problem_text,
     read_problem,
@@ -38,7 +39,7 @@ from placewright.files.problem_file import (
 from placewright.files.schema import require_order
 from placewright.io.json_text import read_json_object, read_text
 from placewright.io.opened import is_missing, read_bytes, shown_name
-from placewright.io.written import is_written_through, write_files
+from placewright.io.written import is_written_through, write_files, written_place
 
 
 def problem_path_of(plan_path: Path | str) -> Path:
@@ -61,11 +62,15 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
         problem_path: an existing problem file to refer to instead.
 
     Raises:
-        InputError: a file cannot be written; an earlier one stays intact.
+        InputError: a file cannot be written, and an earlier one stays intact; or `problem_path`
+            holds another problem.
     """
     require_order("write_plan", path, plan, Plan)
+    written_place(path)
     beside = Path(problem_path) if problem_path is not None else problem_path_of(path)
     text = problem_text(written_in(plan.problem, beside))
+    if problem_path is not None:
+        text = _own_text(beside, plan.problem)
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}
     content = text.encode()
     files: dict[Path | str, bytes] = {}
@@ -74,6 +79,18 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
     written = replace(plan, problem=written_in(plan.problem, path))
     files[path] = (json.dumps(plan_data(written, entry), indent=1) + "\n").encode()
     write_files(files)
+
+
+def _own_text(file: Path, problem: Problem) -> str:
+    """Text of a problem file, which may be written by hand.
+
+    Raises:
+        InputError: it cannot be read, or holds another problem.
+    """
+    text = read_text(file)
+    if content_sha256(read_problem(file)) != content_sha256(problem):
+        raise InputError(f"'{shown_name(file)}' holds another problem than the plan's")
+    return text
 
 
 def _holds(file: Path, content: bytes) -> bool:

@@ -69,6 +69,8 @@ def require_file(name: str) -> None:
         FileFormatError: its format is unknown.
     """
     path = path_in(name)
+    if "\0" in path:
+        raise InputError(f"model '{shown_name(name)}' names no file; {_WHAT_TO_GIVE}")
     if not (path and has_entry(Path(path))):
         near = _files_like(Path(path))
         meant = f"did you mean {' or '.join(near)}?" if near else _WHAT_TO_GIVE
@@ -82,7 +84,7 @@ def _files_like(path: Path) -> tuple[str, ...]:
     """Files in the folder of a path with a name like its own."""
     try:
         found = [file.name for file in path.parent.iterdir()]
-    except OSError:
+    except (OSError, ValueError):
         return ()
     near = near_names(path.name, found[:_MOST_FILES])
     return tuple(str(path.with_name(name)) for name in near)

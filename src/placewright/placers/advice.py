@@ -29,6 +29,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Budget
+from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.packing import tightest_packing
 from placewright.placers.portfolio.enumeration import (
     MOST_PLACEMENTS,
@@ -66,6 +67,11 @@ class _Search:
     def is_over(self) -> bool:
         """True if nothing is found any more, because the time is over."""
         return time.perf_counter() >= self._ends
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the time is over, below 0 after that."""
+        return self._ends - time.perf_counter()
 
     def found(self, problem: Problem) -> Placement | None:
         """A placement that keeps all constraints; None if there is none or none was found."""
@@ -223,9 +229,13 @@ def _least_amount(problem: Problem, quantity: str, limit: float, search: _Search
     if not isinstance(problem.execution_model, Event | Sequential):  # no such objectives
         return _bisected_amount(problem, quantity, limit, search)
     objective = quantity if quantity in CHARGED else problem.timed.objective
-    lowest, budget = replace(problem, objective=objective), Budget(evaluations=_EVALUATIONS)
-    rng = np.random.default_rng(0)
-    return make_placer("local-search").place(lowest, Evaluator(lowest, budget), rng).value
+    lowest = replace(problem, objective=objective)
+    left = search.seconds_left
+    if left <= 0:
+        return math.inf
+    budget = Budget(evaluations=_EVALUATIONS, seconds=None if math.isinf(left) else left)
+    rng, placer = np.random.default_rng(0), make_placer("local-search")
+    return pass_interrupt_on(placer.place(lowest, Evaluator(lowest, budget), rng)).value
 
 
 def _amounts_of(problem: Problem, quantity: str, rows: IntArray) -> FloatArray:

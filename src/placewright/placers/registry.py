@@ -278,7 +278,7 @@ def outside_class(path: str) -> type[Any]:
     sys.path += added
     try:
         loaded = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
+    except Exception as error:  # its module runs code of its own
         raise InputError(f"placer '{path}' cannot be imported: {error}") from error
     finally:
         for folder in added:

@@ -124,9 +124,9 @@ def calibration(
     if not has_overheads(problem):
         return Calibration(problem, 0, is_complete=True)
     plain = replace(problem, cluster=without_limits(problem.cluster.without_overheads))
-    measuring, is_complete = _Placements(plain, model, trials, deadline, machine), False
     if progress is not None:
         progress(Progress("the unsplit model", 0.0, None))
+    measuring, is_complete = _Placements(plain, model, trials, deadline, machine), False
     with measuring:
         began = deadline.clock()
         for number in range(trials.placements):
@@ -191,11 +191,16 @@ class _Placements:
         self._rows: list[SegmentRow] = []
         self._waits: list[Wait] = []
         self.trials: list[Trial] = []
+        self._skipped = 0  # placements that do not fit
 
     def __enter__(self) -> None:
-        self._whole.start(self._inputs, self._rounds, self._deadline)
-        on_first = np.zeros(self._problem.n_units, dtype=np.int64)
-        self._simulator.violation(Placement.of(on_first))  # compiles the simulator's kernels
+        try:
+            self._whole.start(self._inputs, self._rounds, self._deadline)
+            on_first = np.zeros(self._problem.n_units, dtype=np.int64)
+            self._simulator.violation(Placement.of(on_first))  # compiles the simulator's kernels
+        except BaseException:
+            self._whole.runner.close()
+            raise
 
     def __exit__(self, *error: Any) -> None:
         self._whole.runner.close()
@@ -210,6 +215,7 @@ class _Placements:
         """Measure a placement; return False if the deadline left it too few rounds."""
         problem, placement = self._problem, Placement.of(device_of)
         if self._simulator.violation(placement) is not None:
+            self._skipped += 1
             return True  # it does not fit into the memory of an accelerator
         so_far, devices = self._problem_so_far(), problem.cluster.devices
         runner: DirectRunner | ConcurrentRunner
@@ -244,7 +250,8 @@ class _Placements:
     @property
     def _wants_threads(self) -> bool:
         """True if the next placement has a thread for each device also where nothing overlaps."""
-        is_near_end = len(self.trials) >= self._trials.placements - _LEAST_IN_THREADS
+        done = len(self.trials) + self._skipped
+        is_near_end = done >= self._trials.placements - _LEAST_IN_THREADS
         no_contention = all(trial.in_one_thread for trial in self.trials)
         return self._trials.in_threads or (is_near_end and no_contention)
 

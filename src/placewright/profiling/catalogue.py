@@ -208,6 +208,8 @@ def listing(pattern: str = "") -> Listing:
     ['gpu-rtx-4060-ti-16gb', 'gpu-rtx-4070-ti-super', 'gpu-rtx-4090']
     """
     document, parts = _document(), _plain(pattern).split()
+    if pattern.strip() and not parts:
+        device_entry(pattern)  # refuses it, and suggests others
 
     def matching(section: str) -> list[str]:
         entries: Mapping[str, Any] = document[section]

@@ -57,13 +57,18 @@ def discover(
     return Cluster(pooled, links, pools=pools, shares_weights=_share_weights(chosen, runtime))
 
 
-def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
+def completed_cluster(
+    cluster: Cluster, runtime: Runtime, *, has_links: bool | None = None
+) -> Cluster:
     """Complete a cluster that was read from a file.
 
     Options and fingerprints follow from the device's name, or from that of the processor of a mode.
     Memory, pool and memory domain are those of the machine's device of that name, or of its whole
-    CPU. A file without links gets measured ones. The runtime says whether devices share weights,
-    whatever the file says.
+    CPU. A file without links gets measured ones, unless it says that there are none. The runtime
+    says whether devices share weights, whatever the file says.
+
+    Args:
+        has_links: its links are all that there are; None where it has some.
 
     Raises:
         UnknownNameError: the runtime has no such device here.
@@ -77,7 +82,10 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
         for index, device in enumerate(cluster.devices)
     )
     check_no_overlap(devices)
-    links = cluster.links or tuple(measure_links(devices, runtime, host=cluster.host))
+    has_links = bool(cluster.links) if has_links is None else has_links
+    links = cluster.links
+    if not has_links:
+        links = tuple(measure_links(devices, runtime, host=cluster.host))
     pooled, pools = _in_pools(devices, _pools_of(known.values()), cluster.pools)
     shares = _share_weights(devices, runtime)
     return replace(cluster, devices=pooled, links=links, pools=pools, shares_weights=shares)

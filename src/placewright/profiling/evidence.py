@@ -280,13 +280,13 @@ def with_rule(cluster: Cluster, rule: str | None) -> Cluster:
     return replace(
         cluster,
         links=tuple(
-            replace(link, occupies=rule) if _takes(cluster, link, rule) else link
+            replace(link, occupies=rule) if takes_rule(cluster, link, rule) else link
             for link in cluster.links
         ),
     )
 
 
-def _takes(cluster: Cluster, link: Link, rule: str) -> bool:
+def takes_rule(cluster: Cluster, link: Link, rule: str) -> bool:
     """True if the rule of a link is open, and each end that it names computes nothing meanwhile."""
     if link.occupies is not None or cluster.host in (link.source, link.destination):
         return False

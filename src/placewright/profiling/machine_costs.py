@@ -19,13 +19,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from placewright.core.cluster import Cluster, Device
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
@@ -33,7 +33,7 @@ from placewright.execution.processor import cores_text, may_use_all
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.calibration import TrialPlan, calibration
 from placewright.profiling.discover import on_core, wake_seconds
-from placewright.profiling.evidence import LEAST_TRIALS, Evidence
+from placewright.profiling.evidence import LEAST_TRIALS, Evidence, takes_rule
 from placewright.profiling.hardware import NEVER, Deadline
 from placewright.profiling.measure import ProgressCallback
 from placewright.profiling.profile import model_identity
@@ -145,7 +145,7 @@ def _copying() -> Callable[[], object]:
 
 
 def _slowdown(cores: Sequence[Device], make: Callable[[], Callable[[], object]]) -> float:
-    """Seconds with both cores busy over seconds alone, medians of rounds in turns."""
+    """Seconds with both cores busy over seconds alone, lower quartiles of rounds in turns."""
     alone: list[float] = []
     both: list[float] = []
     start, done = threading.Barrier(2), threading.Event()
@@ -336,6 +336,14 @@ def _key(
     return f"{_VERSION}|{model_identity(*model)}|{n_units}|{devices}|{version}{kind}"
 
 
+def _rule_for(
+    cluster: Cluster, link: Link, rules: Mapping[tuple[str, str], str | None]
+) -> str | None:
+    """Whom copies of a link occupy by a fit, if the link and its ends can have such a rule here."""
+    rule = rules.get((link.source, link.destination))
+    return rule if rule is not None and takes_rule(cluster, link, rule) else None
+
+
 def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
     scatter = fit.get("scatter", {})  # earlier versions did not store it
     latency = {(source, destination): value for source, destination, value in fit["latencies"]}
@@ -355,7 +363,7 @@ def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
             replace(
                 link,
                 latency_seconds=latency.get((link.source, link.destination), link.latency_seconds),
-                occupies=link.occupies or rules.get((link.source, link.destination)),
+                occupies=link.occupies or _rule_for(cluster, link, rules),
             )
             for link in cluster.links
         ),

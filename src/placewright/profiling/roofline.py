@@ -108,7 +108,7 @@ def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
             return WIDTHS[entry.precision(wish)] / WIDTHS[dtype]
         wanted = _wanted(dtype)
         computed = entry.precision(wanted)
-        return min(1.0, WIDTHS[computed] / WIDTHS[wanted])
+        return WIDTHS[computed] / WIDTHS[dtype] if WIDTHS[computed] < WIDTHS[wanted] else 1.0
 
     return scale
 
@@ -161,15 +161,28 @@ _NARROW_EXTENT = 128  # largest smallest extent of a narrow product
 
 # Kinds in lower case and without punctuation.
 _CONVOLUTION = re.compile(
-    r"(group)?conv(olution)?(transpose)?[123]?d?(backprop(data|filter)|backward)?"
+    r"(group|fused|qlinear)?conv(olution)?(transpose|integer)?[123]?d?"
+    r"(backprop(data|filter)|backward)?"
 )
 _MATMUL = re.compile(
     r"b?mm|addb?mm|baddbmm|matmul|gemm|linear|einsum|(scaleddotproduct.*)"
-    r"|(lstm|gru|rnn)(cell|sequence)?|fusedmatmul|innerproduct"
+    r"|(lstm|gru|rnn)(cell|sequence)?|(fused|qlinear)matmul|(q|q?linear|fused)gemm|innerproduct"
+    r"|matmulinteger(tofloat)?|matmulnbits"
 )
 _FREE = frozenset(
     {
-        *("constant", "parameter", "result", "shapeof", "reshape", "squeeze", "unsqueeze", "view"),
+        *(
+            "constant",
+            "parameter",
+            "result",
+            "shapeof",
+            "shape",
+            "size",
+            "reshape",
+            "squeeze",
+            "unsqueeze",
+            "view",
+        ),
         *("unsafeview", "alias", "detach", "expand", "identity", "flatten", "assign", "readvalue"),
     }
 )

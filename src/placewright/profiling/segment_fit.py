@@ -15,7 +15,7 @@ leaves, if a compute-bound unit made it; the simulator charges both to the reade
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +83,8 @@ def segment_rows(
     for index, (segment, duration) in enumerate(zip(segments, seconds.tolist(), strict=True)):
         units = np.unique(problem.units.group_of[list(segment.ops)])
         entering = [t for t in segment.inputs if graph.tensor_producers[t] >= 0]
-        leaving = [t for t in segment.outputs if computed[t] and _is_cut(problem, segment, t)]
+        inside = frozenset(segment.ops)
+        leaving = [t for t in segment.outputs if computed[t] and _is_cut(problem, inside, t)]
         sizes = graph.tensor_bytes
         counts = np.array(
             [1, len(entering), sizes[entering].sum(), len(leaving), sizes[leaving].sum()],
@@ -164,8 +165,8 @@ def _computed(problem: Problem) -> BoolArray:
     return is_compute_bound(own, graph.tensor_bytes)
 
 
-def _is_cut(problem: Problem, segment: OpSegment, tensor: int) -> bool:
-    inside = set(segment.ops)
+def _is_cut(problem: Problem, inside: Collection[int], tensor: int) -> bool:
+    """True if an op outside of a set of ops reads a tensor."""
     return any(op not in inside for op in problem.graph.tensor_consumers.row(tensor).tolist())
 
 

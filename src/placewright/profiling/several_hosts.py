@@ -69,7 +69,17 @@ def joined_cluster(clusters: Mapping[str, Cluster], ways: Mapping[tuple[str, str
     }
     pools = {f"{host}:{name}": size for host, own in clusters.items()
              for name, size in own.pools.items()}  # fmt: skip
-    return Cluster(tuple(devices), tuple(links), "host", contention, pools=pools)
+    errors = [own.prediction_error for own in clusters.values()]
+    known = [error for error in errors if error is not None]
+    return Cluster(
+        tuple(devices),
+        tuple(links),
+        "host",
+        contention,
+        prediction_error=max(known) if len(known) == len(errors) else None,
+        call_seconds=max(own.call_seconds for own in clusters.values()),
+        pools=pools,
+    )
 
 
 def joined_problem(problems: Mapping[str, Problem], ways: Mapping[tuple[str, str], Way]) -> Problem:
@@ -133,7 +143,14 @@ def _name(host: str, device: Device) -> str:
 def _named(host: str, device: Device) -> Device:
     domain = None if device.memory_domain is None else f"{host}:{device.memory_domain}"
     pool = renamed(device.pool, f"{host}:")
-    return replace(device, name=_name(host, device), memory_domain=domain, pool=pool)
+    processors = tuple(f"{host}:{name}" for name in device.processors)
+    return replace(
+        device,
+        name=_name(host, device),
+        memory_domain=domain,
+        pool=pool,
+        processors=processors,
+    )
 
 
 def _renamed(host: str, own: Cluster, link: Link) -> Link:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -87,7 +89,10 @@ class CostStore:
                 ).fetchone()
                 row = again or row
             if row is not None:
-                known[key] = (json.loads(row[0]), bool(row[1]))
+                try:
+                    known[key] = (json.loads(row[0]), bool(row[1]))
+                except ValueError:
+                    raise sqlite3.DatabaseError("it holds damaged samples") from None
         return known
 
     def put_samples(
@@ -113,6 +118,7 @@ class CostStore:
         complete: bool,
         replaces: bool,
     ) -> None:
+        connection.execute("BEGIN IMMEDIATE")  # nobody writes between what is read and written
         for key, row in rows.items():
             text = json.dumps(list(row))
             if key not in self._written:
@@ -152,6 +158,8 @@ class CostStore:
             The new text.
         """
 
+        self._written.add(key)
+
         def changed(connection: sqlite3.Connection) -> str:
             connection.execute("BEGIN IMMEDIATE")
             select = "SELECT value FROM facts WHERE key = ?"
@@ -177,7 +185,7 @@ class CostStore:
             try:
                 return self._transaction(action)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NOT_WRITABLE:
                     raise
                 self._use_copy(str(error), error)
             return self._transaction(action)
@@ -204,7 +212,12 @@ class CostStore:
             if copy == self.path:
                 raise self._unusable(error) from error
             if not copy.exists() and self.path.exists():
-                shutil.copyfile(self.path, copy)
+                part = copy.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
+                try:
+                    shutil.copyfile(self.path, part)
+                    os.replace(part, copy)
+                finally:
+                    part.unlink(missing_ok=True)
         except OSError:
             raise self._unusable(error) from error
         self.path = copy

@@ -250,15 +250,19 @@ def _rounds(seconds: float) -> int:
 def gaps_between(
     problem: Problem, segments: Sequence[OpSegment], answers: Sequence[Execution]
 ) -> list[float]:
-    """Seconds between segments of a device, if the next segment had all its inputs."""
+    """Seconds between segments of a processor, if the next segment had all its inputs.
+
+    Modes of one processor compute one after the other.
+    """
+    processor_of = first_on_processors(problem.cluster.devices)
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
     needs = []
     for segment in segments:
         producers = problem.graph.tensor_producers[list(segment.inputs)].tolist()
         needs.append(sorted({home[op] for op in producers if op >= 0}))
     gaps: list[float] = []
-    for device in dict.fromkeys(segment.device for segment in segments):
-        here = [at for at, segment in enumerate(segments) if segment.device == device]
+    for processor in dict.fromkeys(processor_of[segment.device] for segment in segments):
+        here = [at for at, one in enumerate(segments) if processor_of[one.device] == processor]
         rows = []
         for answer in answers:
             for at in here:
@@ -315,8 +319,14 @@ def copy_per_device(
     model: LoadedModel, devices: Sequence[Device], *, in_flight: int | None = None
 ) -> CopyPerDevice:
     """The unsplit model on every device at once. Close it, or use it as a context manager."""
-    runners = [whole_model_runner(model, device) for device in Members.of(devices).devices]
-    return CopyPerDevice(runners, in_flight=in_flight)
+    with ExitStack() as opened:
+        runners = [
+            opened.enter_context(whole_model_runner(model, device))
+            for device in Members.of(devices).devices
+        ]
+        copies = CopyPerDevice(runners, in_flight=in_flight)
+        opened.pop_all()
+    return copies
 
 
 def measure_streams(
@@ -334,7 +344,7 @@ def measure_streams(
 
     Args:
         contenders: name -> a function that runs samples and answers in order; has run before.
-        samples: of one stream, more than 2 * `skipped`.
+        samples: of one stream, at least 2 * `skipped` + 2.
         rounds: streams of each contender.
         skipped: samples at the start and at the end that fill and drain.
         bursts: name -> samples after which a contender's pattern repeats, mostly those in flight;

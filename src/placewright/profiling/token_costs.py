@@ -122,7 +122,7 @@ class _Builder:
         self._columns = tuple(
             column
             for column in columns_of(cluster, work.request.passes)
-            if column.streamed_by is None or self._can_copy(column.streamed_by)
+            if column.streamed_by is None or self._can_copy(column.rests, column.streamed_by)
         )
         self._passes = [
             (number, each)
@@ -237,8 +237,11 @@ class _Builder:
             links += self._host_links(messages)
         return Cluster(devices, tuple(links), host=cluster.host, pools=pools)
 
-    def _can_copy(self, device: int) -> bool:
-        """True if a device has memory for what it copies, beside its other reserves."""
+    def _can_copy(self, rests: int, device: int) -> bool:
+        """True if a device has a way to another's memory, and room for what it copies."""
+        ways = self._way(rests, device), self._way(device, rests)
+        if not all(math.isfinite(latency) for latency, _ in ways):
+            return False
         reserve = self._rates[device].reserve_bytes + self._work.buffer_bytes
         room = self._cluster.devices[device].memory_bytes
         return room >= reserve + self._work.streamed_bytes

@@ -146,6 +146,8 @@ class ComparisonTable:
         """The placer with the smallest median and the next one, with their evaluations."""
         names = [row.placer for row in self.rows]
         if names and not math.isfinite(self.rows[0].median):
+            if self.has_placement:
+                return "no placer found a placement with most of its seeds"
             return "no placer found a placement that satisfies the constraints"
         texts = [
             f"{self.text_of(row.median)} ({counted(round(row.evaluations), 'evaluation')}, "
@@ -199,7 +201,11 @@ class ComparisonTable:
         reached = [run.evaluations_to(NEAR * self.best_known) for run in runs]
         near = [count for count in reached if math.isfinite(count)]
         median = statistics.median(values)
-        gap = median / self.best_known - 1.0 if math.isfinite(self.best_known) else math.inf
+        gap = math.inf
+        if median == self.best_known:
+            gap = 0.0 if math.isfinite(median) else math.inf
+        elif 0.0 < self.best_known < math.inf:
+            gap = median / self.best_known - 1.0
         above = median / self.lower_bound - 1.0 if self.lower_bound > 0 else math.inf
         return Row(
             placer=runs[0].placer,
@@ -267,6 +273,8 @@ def request_table(
     rows = [[name, "-", "not comparable", "-", "-"] for name in left_out]
     for name in sorted(measured, key=_position):
         (median, iqr), expected = measured[name], predicted.get(name)
+        if expected is not None and not math.isfinite(expected):
+            expected = None  # it breaks a limit of the prediction
         rows.append(
             [
                 _label(name, searched, plan.placer.name),

@@ -59,8 +59,8 @@ class Difference:
     # groups of moved units, those with most work first; empty if the units differ
     groups: tuple[Moved, ...]
     same_problem: bool  # units, costs and devices are equal, so that values can be compared
-    # value of the other plan's placement in the first plan's problem, if they are the same problem;
-    # inf if it breaks a constraint there
+    # value of the other plan's placement, with the numbers of the first plan's links, devices and
+    # objective if these differ; pins and limits of the first plan do not bind it
     other_value: float
     noise: str = ""  # clause about numbers of links and devices that differ, or ""
     other_objective: str = ""  # of the other plan, if that is another, or ""
@@ -213,9 +213,35 @@ def has_same_units(one: Problem, other: Problem) -> bool:
 def _has_same_costs(one: Problem, other: Problem) -> bool:
     return (
         np.array_equal(one.costs.seconds, other.costs.seconds)
+        and _has_same_tensors(one, other)
+        and one.time_unit == other.time_unit
+        and (one.cluster.host, dict(one.cluster.pools))
+        == (other.cluster.host, dict(other.cluster.pools))
         and one.execution_model == other.execution_model
         and one.cluster.without_overheads.devices == other.cluster.without_overheads.devices
         and list(map(_ways, one.cluster.links)) == list(map(_ways, other.cluster.links))
+    )
+
+
+def _has_same_tensors(one: Problem, other: Problem) -> bool:
+    """True if both problems move the same bytes between the same ops, and keep the same."""
+    a, b = one.unit_graph, other.unit_graph
+    columns = [
+        (a.tensor_bytes, b.tensor_bytes),
+        (a.tensor_producers, b.tensor_producers),
+        (a.tensor_consumers.indptr, b.tensor_consumers.indptr),
+        (a.tensor_consumers.indices, b.tensor_consumers.indices),
+        (a.tensor_is_output, b.tensor_is_output),
+        (a.weight_bytes, b.weight_bytes),
+        (a.op_weights.indices, b.op_weights.indices),
+        (one.unit_transfer_seconds, other.unit_transfer_seconds),
+        (one.op_joules, other.op_joules),
+    ]
+    return all(
+        mine is None and theirs is None
+        if mine is None or theirs is None
+        else np.array_equal(mine, theirs)
+        for mine, theirs in columns
     )
 
 

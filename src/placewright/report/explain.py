@@ -156,7 +156,8 @@ def explain(
     classes = np.unique(problem.colocation.group_of[units])
     members = np.concatenate([problem.colocation.members.row(at) for at in classes.tolist()])
     here = int(plan.placement.device_of[units[0]])
-    now = parts_of_value(problem, simulator, plan.placement)
+    is_time = problem.value_unit == problem.time_unit
+    now = parts_of_value(problem, simulator, plan.placement) if is_time else None
     rows = [
         _on_device(problem, simulator, plan, (units, members), device, now)
         for device in range(problem.n_devices)
@@ -225,6 +226,11 @@ def _on_device(
         return Elsewhere(
             name, own, value, seconds, violation.message if violation else "infeasible"
         )
+    if problem.value_unit != problem.time_unit:  # times are no part of joules or of a price
+        change = value - plan.value
+        is_same = abs(change) <= _SAME * max(value, plan.value)
+        text = "as much" if is_same else _more(change, problem.value_unit)
+        return Elsewhere(name, own, value, seconds, f"the plan takes {text}")
     then = None if now is None else parts_of_value(problem, simulator, placement)
     parts = _changes(now, then) if now and then else {}
     decides = _what_decides(problem, (before, device_of), members, crossing, parts)

@@ -167,8 +167,8 @@ def _token_lines(document: Mapping[str, Any]) -> list[str]:
     lengths = ", ".join(str(row["letters"]) for row in rows)
     different = [row for row in rows if row["equal"] < row["compared"]]
     if not different:
-        count = rows[0]["compared"]
-        return [f"{count} tokens equal those of the unsplit model, behind {lengths} letters each"]
+        counts = ", ".join(dict.fromkeys(str(row["compared"]) for row in rows))
+        return [f"{counts} tokens equal those of the unsplit model, behind {lengths} letters each"]
     parts = ", ".join(
         f"the first {row['equal']} of {row['compared']} behind {row['letters']} letters are equal"
         for row in different

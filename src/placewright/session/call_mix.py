@@ -200,7 +200,7 @@ def _mean(parts: Sequence[Problem], shares: FloatArray) -> Problem:
     first = parts[0]
     tensors = np.stack([part.graph.tensor_bytes for part in parts])
     most = tensors.max(axis=0)
-    part = float((shares @ tensors).sum() / max(1.0, most.sum()))
+    part = float((shares @ tensors).sum() / most.sum()) if most.any() else 1.0
     weights = np.stack([part.graph.weight_bytes for part in parts])
     # A constant with another size in each shape is another constant.
     sizes = np.where((weights == weights[0]).all(axis=0), weights[0], weights.sum(axis=0))
@@ -272,8 +272,9 @@ def checked_calls(
     """
     calls = calls_of(plan.problem.source)
     owns = [_part_of(plan.problem, part) for part in parts]
+    ordered = _ordered(plan.placement, Simulator(plan.problem))
     for at, (call, own) in enumerate(zip(calls, owns, strict=True)):
-        violation = Simulator(own).violation(plan.placement)
+        violation = Simulator(own).violation(ordered)
         if violation is not None:
             raise InfeasibleError(f"the placement does not fit {call}: {violation.message}")
         if not compares:
@@ -312,7 +313,9 @@ def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float])
     for placement in placements:
         values = [Simulator(own).value(_ordered(placement, simulated)) for own in owns]
         mean, exact = simulated.value(placement), float(shares @ values)
-        if math.isfinite(exact) and exact > 0:
+        if not math.isfinite(exact):
+            scale = 0.0  # nothing is proven of a call that cannot be made
+        elif exact > 0:
             scale = min(scale, mean / exact)
         *texts, own, other = (
             value_text(value, plan.problem.time_unit) for value in (*values, exact, mean)

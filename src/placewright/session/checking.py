@@ -6,6 +6,7 @@ come from the same functions.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import deque
@@ -17,10 +18,8 @@ from typing import Any
 import numpy as np
 
 from placewright.core.charges import CHARGED
-from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import OutputCheck
@@ -39,7 +38,7 @@ from placewright.profiling.stream_calibration import (
 from placewright.profiling.verdict import DO_NOT_SPLIT, LEAST_FOR_INTERVAL, Verdict
 from placewright.report.comparison_table import ContenderTable, request_table
 from placewright.report.time_left import Report, no_report
-from placewright.report.verdict import PREDICTED_SAMPLES, predicted_gain
+from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import (
     CallRunner,
     Contenders,
@@ -56,9 +55,9 @@ from placewright.session.streams import (
     best_measured,
     contender_to_run,
     stream_memory,
+    within_latency,
 )
 from placewright.simulation.model import Simulator
-from placewright.simulation.stream.play import Stream
 
 STREAM_ROUNDS = 9
 SAMPLES = 200
@@ -162,7 +161,11 @@ def probe_on_hardware(
     seconds: Mapping[str, Sequence[float]]
     with limited(plan):
         if can_stream(plan):
-            contenders: Contenders[Any] = _few(stream_contenders(plan, model))
+            flight: int | None = 1  # of a split whose samples take longer even alone
+            with suppress(InfeasibleError):
+                most = math.inf if limit is None else limit
+                flight = within_latency(Simulator(plan.problem), plan.placement, most)
+            contenders: Contenders[Any] = _few(stream_contenders(plan, model, in_flight=flight))
             contenders = _within(contenders, plan.problem, limit)
             if contenders.names == (PLAN,):
                 return plan, "check on the hardware: no single device keeps the latency limit"
@@ -175,7 +178,7 @@ def probe_on_hardware(
     verdict = judged(contenders, seconds)
     rounds = min(map(len, seconds.values()))
     simpler = " and ".join(f"'{other}'" for other in contenders.names if other != PLAN)
-    return _recorded(plan, contenders, verdict, verdict.recommendation), (
+    return _recorded(plan, contenders, verdict, _written(contenders, verdict, seconds)), (
         "check on the hardware: outputs were not compared, and the split was measured beside "
         f"{simpler} only, in {rounds} rounds"
     )
@@ -331,6 +334,7 @@ def _checked_streams(
             model,
             np.random.default_rng(plan.placer.seed),
             is_counted=check.is_counted,
+            latency_limit=check.latency_limit,
             deadline=deadline,
         )
     in_flight = within_latency(Simulator(plan.problem), plan.placement, check.latency_limit)
@@ -360,40 +364,6 @@ def recommended_stream(plan: Plan, result: StreamResult) -> tuple[Plan, Contende
     if found.searched is None:  # else the lines of the plan name both placements
         lines += held_lines(found) or recommendation_lines(found)
     return found, ContenderTable("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
-
-
-def within_latency(simulator: Simulator, placement: Placement, limit: float) -> int | None:
-    """The samples in flight that keep a sample's latency below a limit, by the simulator.
-
-    Args:
-        limit: seconds that 95 % of the samples may take; inf is no limit.
-
-    Returns:
-        None without a limit; else the largest number up to what pays.
-
-    Raises:
-        InfeasibleError: one sample alone takes longer.
-    """
-    if math.isinf(limit):
-        return None
-    most = simulator.stream(placement, samples=PREDICTED_SAMPLES)
-    if _latency(most) <= limit:
-        return most.in_flight
-    for in_flight in range(most.in_flight - 1, 0, -1):
-        if (
-            _latency(simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=in_flight))
-            <= limit
-        ):
-            return in_flight
-    alone = simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=1)
-    raise InfeasibleError(
-        f"a sample alone takes {format_duration(_latency(alone))} by the simulator, more than the "
-        f"latency limit of {format_duration(limit)}; raise the limit, or place for latency"
-    )
-
-
-def _latency(stream: Stream) -> float:
-    return float(np.quantile(stream.latencies, 0.95))
 
 
 @dataclass(frozen=True)
@@ -462,9 +432,9 @@ def execute_stream(
         count, worst, error = compare.worst(servers[first], given)
         for name in [name for name in contenders.names if name != first]:
             deadline.require(f"outputs of '{name}' were compared")
-            off = compare.worst(servers[name], inputs[:_COMPARED])[2]
+            _, at, off = compare.worst(servers[name], inputs[:_COMPARED])
             if name == PLAN:
-                worst, error = (worst, error) if error >= off else (0, off)
+                worst, error = (worst, error) if error >= off else (at, off)
             elif off > compare.tolerance:
                 del servers[name]
                 contenders = contenders.without(name, _why_differs(off, compare.tolerance))
@@ -513,13 +483,12 @@ class _Comparing:
 def repeated(
     samples: Sequence[Sample], seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Sample]:
-    """Repeat samples until so many seconds have passed."""
+    """Repeat samples until so many seconds have passed; each comes once at least."""
     end = clock() + seconds
-    while True:
-        for sample in samples:
-            if clock() >= end:
-                return
-            yield sample
+    for count, sample in enumerate(itertools.cycle(samples)):
+        if clock() >= end and count >= len(samples):
+            return
+        yield sample
 
 
 class StreamRounds:
@@ -537,7 +506,7 @@ class StreamRounds:
         self._streams = {name: _run_many(server) for name, server in servers.items()}
         self._bursts = {name: server.burst for name, server in servers.items()}
         self._rounds, self._report, self._deadline = rounds, report, deadline
-        self._skipped = min(max(self._bursts.values()), (len(inputs) - 2) // 3)
+        self._skipped = min(max(self._bursts.values()), max(0, (len(inputs) - 2) // 3))
         took = 0.0
         for name, stream in self._streams.items():
             deadline.require(f"'{name}' had run")

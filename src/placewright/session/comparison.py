@@ -71,13 +71,14 @@ class ComparisonFile:
         self._settings: dict[str, Any] = {}  # in the file, also of placers that are not here
         self._path = None if path is None else Path(path)
         self._unit = problem.value_unit
-        self._key = {
+        key = {
             "problem": content_sha256(problem),
             "evaluations": budget.evaluations,
             "budget_seconds": budget.seconds,
             "budget_core_seconds": budget.core_seconds,
             "evaluator": evaluator,
         }
+        self._key = finite(key)  # as the file has it
         if self._path is not None and self._path.exists():
             self.runs, self.bound = self._stored(self._path)
 
@@ -95,8 +96,9 @@ class ComparisonFile:
                 f"'{path}' holds results of another problem or budget, or of another "
                 "evaluator; give another file"
             )
-        if not isinstance(settings := document.get("settings", {}), dict):
-            raise FileFormatError(f"results '{path}' are damaged: settings are no object")
+        settings = document.get("settings", {})
+        if not (isinstance(settings, dict) and all(isinstance(s, dict) for s in settings.values())):
+            raise FileFormatError(f"results '{path}' are damaged: settings are no objects")
         self._settings |= settings
         return _content(path, document)
 
@@ -129,7 +131,9 @@ class ComparisonFile:
             runs,
             min(run.value for run in self.runs.values()),
             {
-                name: self._settings.get(name) or settings_by_placer([name])[name]
+                name: self._settings[name]
+                if name in self._settings
+                else settings_by_placer([name])[name]
                 for name in dict.fromkeys(run.placer for run in runs)
             },
             bound,
@@ -165,9 +169,9 @@ def _content(
         if "computed_bound" in document:
             value, method = document["computed_bound"]
             bound = _value_from(value), str(method)
-    except (ValueError, KeyError, TypeError) as error:
+        return {(run.placer, run.seed): run for run in runs}, bound
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise FileFormatError(f"results '{path}' are damaged: {error}") from error
-    return {(run.placer, run.seed): run for run in runs}, bound
 
 
 def _value_from(value: Any) -> float:
@@ -175,8 +179,10 @@ def _value_from(value: Any) -> float:
 
 
 def _run_from(entry: Mapping[str, Any]) -> Run:
-    history = tuple((int(n), float(v)) for n, v in entry["history"])
-    numbers = {name: float(entry[name]) for name in ("seconds", "lower_bound") if name in entry}
+    history = tuple((int(n), _value_from(v)) for n, v in entry["history"])
+    numbers = {
+        name: _value_from(entry[name]) for name in ("seconds", "lower_bound") if name in entry
+    }
     counts = {name: int(entry[name]) for name in ("seed", "evaluations")}
     value = _value_from(entry["value"])
     return Run(**{**entry, **numbers, **counts, "value": value, "history": history})

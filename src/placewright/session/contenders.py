@@ -225,7 +225,7 @@ def stream_contenders(
     is_split = even is not None and len(np.unique(even.device_of)) > 1
     if even is not None and is_split and not is_same(even, plan.placement):
         try:
-            stream = simulator.stream(even, samples=PREDICTED_SAMPLES)
+            stream = simulator.stream(even, samples=PREDICTED_SAMPLES, in_flight=in_flight)
             members.append(_stream_contender(EVEN_SPLIT, problem, even, stream, model))
         except InfeasibleError as error:
             left_out[EVEN_SPLIT] = str(error)
@@ -290,12 +290,24 @@ def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
     copies = fastest_modes(members, legal, seconds)
     is_several = len(set(first_on_processors(members))) > 1
     if is_several and not copies:
-        left_out[COPIES] = next(iter(left_out.values()))
+        left_out[COPIES] = _why_no_copies(members, legal, left_out)
     mode, cores = _processor_streams(plan, model, simulator, left_out)
     devices |= {name: row for name, row in ((MODE, mode), (COPIES, copies), (CORES, cores)) if row}
     if copies:
         predicted[COPIES] = _copies_period(problem, copies, seconds)
     return WholeModelStreams(devices, predicted, left_out)
+
+
+def _why_no_copies(
+    members: Sequence[Device], legal: Sequence[Device], left_out: Mapping[str, str]
+) -> str:
+    """The reason of a processor that cannot run the whole model in any mode."""
+    numbered = list(zip(first_on_processors(members), members, strict=True))
+    able = {at for at, device in numbered if device in legal}
+    reasons = [
+        left_out.get(contender_of(device.name), "") for at, device in numbered if at not in able
+    ]
+    return next(filter(None, reasons), next(iter(left_out.values())))
 
 
 def fastest_modes(
@@ -334,15 +346,18 @@ def _processor_streams(
         whole = next((device for device in members if device.name == "cpu"), None)
     if whole is None:
         return (), ()
-    reason = why_default_is_not_comparable(plan.problem, simulator)
-    if reason is not None:
-        left_out[MODE if isinstance(model, HasThroughputMode) else CORES] = reason
-        return (), ()
+    way = MODE if isinstance(model, HasThroughputMode) else CORES
     discovered = runtime_named(plan.runtime).discover()
     all_cores = tuple(device for device in discovered if device.name.startswith("cpu:"))
+    if way == CORES and (cores or len(all_cores) < 2):
+        return (), ()
+    reason = why_default_is_not_comparable(plan.problem, simulator, way=way, whole=whole.name)
+    if reason is not None:
+        left_out[way] = reason
+        return (), ()
     if isinstance(model, HasThroughputMode):
         return (model.throughput_device(whole, len(cores) or max(1, len(all_cores))),), ()
-    return (), () if cores or len(all_cores) < 2 else all_cores
+    return (), all_cores
 
 
 def _opens_calls(
@@ -448,17 +463,24 @@ def whole_processor(plan: Plan) -> Device | None:
     return replace(whole, options={**whole.options, **precision})
 
 
-def why_default_is_not_comparable(problem: Problem, simulator: Simulator) -> str | None:
+def why_default_is_not_comparable(
+    problem: Problem, simulator: Simulator, *, way: str = ALL_CORES, whole: str = "cpu"
+) -> str | None:
     """The constraint that the runtime's default breaks, in words; None if it breaks none.
 
     It runs every op on all cores and keeps the whole model in one memory, whatever the limits of
     single cores are.
+
+    Args:
+        way: name of the default.
+        whole: name of the device that stands for all cores; pins to it are kept.
     """
     names = problem.cluster.device_names
-    for op, at in sorted(problem.pins.items()):
+    elsewhere = [(op, at) for op, at in sorted(problem.pins.items()) if names[at] != whole]
+    for op, at in elsewhere[:1]:
         return (
             f"op '{problem.graph.op_names[op]}' is pinned to '{names[at]}', and "
-            f"'{ALL_CORES}' runs every op on all cores"
+            f"'{way}' runs every op on all cores"
         )
     for index, device in enumerate(problem.cluster.devices):
         everything = Placement.on_one_device(problem.n_units, index)

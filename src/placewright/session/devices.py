@@ -26,7 +26,7 @@ from placewright.execution.framework import (
 )
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.small_model import SmallModel
-from placewright.files.cluster_file import read_cluster, read_cluster_and_links
+from placewright.files.cluster_file import read_cluster_and_links
 from placewright.frameworks.registry import framework_named, framework_names
 from placewright.frameworks.runtimes import default_runtime_name
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
@@ -119,9 +119,11 @@ def cluster_for(names: str | None, cluster: Path | Cluster | None, runtime: str 
         return discover(names, runtime=runtime)
     if names is not None:
         raise FieldError("devices", "or a cluster, not both")
+    has_links = bool(cluster.links) if isinstance(cluster, Cluster) else True
     if isinstance(cluster, Path):
-        cluster = read_cluster(cluster)
-    return completed_cluster(cluster, runtime_named(runtime or default_runtime_name()))
+        cluster, has_links = read_cluster_and_links(cluster)
+    own = runtime_named(runtime or default_runtime_name())
+    return completed_cluster(cluster, own, has_links=has_links)
 
 
 def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | None:

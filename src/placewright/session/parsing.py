@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import operator
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -146,7 +147,7 @@ def parse_shapes(raw: Any) -> dict[str, tuple[int, ...]]:
 def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
     extents = raw.split(",") if isinstance(raw, str) else [raw] if isinstance(raw, int) else raw
     try:
-        shape = tuple(int(extent) for extent in extents)
+        shape = tuple(_extent(extent) for extent in extents)
     except (TypeError, ValueError):
         shape = (-1,)
     if isinstance(raw, str) and is_several(f"{name}={raw}"):
@@ -159,12 +160,22 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
     return shape
 
 
+def _extent(raw: Any) -> int:
+    """An extent from a text or a whole number; raises TypeError or ValueError for others."""
+    if isinstance(raw, bool):
+        raise TypeError
+    return int(raw) if isinstance(raw, str) else operator.index(raw)
+
+
 def parse_calls(raw: Any) -> tuple[Call, ...]:
     """Calls, pairs of times and shapes, or ``300:token=1,1:position=1`` texts, to calls.
 
     Raises:
         FieldError: one has no number of times, or a wrong shape.
     """
+    is_list = raw is None or isinstance(raw, Iterable | Call)
+    if not is_list or (isinstance(raw, Mapping) and raw):
+        raise FieldError("calls", f"expects a list of calls, got {raw!r:.100}")
     given = [raw] if isinstance(raw, str | Call) else list(raw or ())
     return tuple(map(_call, given))
 
@@ -172,7 +183,7 @@ def parse_calls(raw: Any) -> tuple[Call, ...]:
 def _call(raw: Any) -> Call:
     form = "TIMES or TIMES:NAME=1,3,224,224:..."
     if isinstance(raw, Call):
-        return raw
+        raw = raw.times, raw.shapes
     if isinstance(raw, str):
         times, *shapes = raw.split(":")
         pair: Any = (times, shapes)
@@ -203,10 +214,10 @@ def parse_values(raw: Any) -> dict[str, tuple[Number, ...]]:
 
 
 def _numbers(name: str, raw: Any, form: str) -> tuple[Number, ...]:
-    parts = raw.split(",") if isinstance(raw, str) else np.asarray(raw).ravel().tolist()
     try:
+        parts = raw.split(",") if isinstance(raw, str) else np.asarray(raw).ravel().tolist()
         numbers = tuple(_number(part) for part in parts)
-    except ValueError:
+    except (ValueError, OverflowError):
         numbers = ()
     if not numbers:
         raise FieldError("values", f"expects {form}, got '{name}={raw}'")
@@ -434,9 +445,10 @@ def names_in(raw: Any, field: str, form: str) -> tuple[str, ...]:
         return ()
     if isinstance(raw, str):
         return (raw,)
-    if not isinstance(raw, Iterable) or not all(isinstance(entry, str) for entry in raw):
+    entries = tuple(raw) if isinstance(raw, Iterable) else (None,)
+    if not all(isinstance(entry, str) for entry in entries):
         raise FieldError(field, f"expects {form}, got {raw!r}")
-    return tuple(raw)
+    return entries
 
 
 def parse_path(raw: Any, field: str) -> Path | None:

@@ -171,6 +171,11 @@ def _bound(plan: Plan) -> Iterator[str]:
         yield f"predicted.lower_bound is {plan.lower_bound!r}, the value is {plan.value!r}"
     if plan.status not in ("optimal", "feasible"):
         yield f"predicted.status is '{plan.status}', but there is a placement"
+    if plan.status == "optimal" and plan.lower_bound < plan.value * (1.0 - CLOSED):
+        yield (
+            f"predicted.status is 'optimal', but lower_bound {plan.lower_bound!r} leaves a gap to "
+            f"the value, {plan.value!r}"
+        )
 
 
 def _segments(plan: Plan, stored: _Segments, derived: _Segments | None) -> Iterator[str]:
@@ -200,8 +205,7 @@ def predicted_plan(plan: Plan) -> Plan:
     if plan.measured is not None or gain is None or gain.is_sure:
         return plan
     alone = Placement.on_one_device(plan.problem.n_units, gain.device)
-    single = with_placement(plan, alone)
-    return replace(single, left_out=plan.left_out, in_flight=plan.in_flight)
+    return with_placement(plan, alone)
 
 
 def with_placement(plan: Plan, placement: Placement) -> Plan:
@@ -216,7 +220,12 @@ def with_placement(plan: Plan, placement: Placement) -> Plan:
         bound_method=plan.bound_method,
     )
     changed = plan_of(plan.problem, solution, plan.placer, plan.runtime)
-    return replace(changed, searched=Searched(plan.placement, plan.value))
+    return replace(
+        changed,
+        searched=Searched(plan.placement, plan.value),
+        left_out=plan.left_out,
+        in_flight=plan.in_flight,
+    )
 
 
 def searched_plan(plan: Plan) -> Plan:
@@ -235,7 +244,8 @@ def searched_plan(plan: Plan) -> Plan:
         plan.lower_bound,
         bound_method=plan.bound_method,
     )
-    return plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    found = plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
 
 
 def held_lines(plan: Plan) -> list[str]:
@@ -318,7 +328,9 @@ def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
     if not changes:
         return Simulated(plan, plan.value, simulator)
     value = simulator.value(placement)
-    solution = Solution(placement, value, "feasible", plan.lower_bound)
+    solution = Solution(
+        placement, value, "feasible", plan.lower_bound, bound_method=plan.bound_method
+    )
     changed = replace(plan_of(problem, solution, plan.placer, plan.runtime), measured=None)
     return Simulated(changed, plan.value, simulator)
 

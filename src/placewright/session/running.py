@@ -256,6 +256,7 @@ def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[
     """
     if timeout is not None and not timeout > 0:
         raise FieldError("timeout", f"must be above 0 s, got {timeout:g}")
+    plan = plan.timed  # a value in joules or money says nothing of time
     seconds = plan.problem.costs.seconds
     taken = seconds[np.arange(len(seconds)), plan.placement.device_of]
     predicted = max(plan.value, float(taken.sum()))

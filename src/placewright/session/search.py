@@ -64,7 +64,6 @@ from placewright.session.checking import (
     check_on_hardware,
     probe_on_hardware,
     why_no_check,
-    within_latency,
 )
 from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
@@ -80,6 +79,7 @@ from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
+from placewright.session.streams import within_latency
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator

@@ -24,6 +24,7 @@ from placewright.core.plan import (
     Plan,
 )
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_duration
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError, OutOfTime, PlacewrightError
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
@@ -38,7 +39,7 @@ from placewright.profiling.stream_calibration import (
 )
 from placewright.profiling.verdict import Verdict
 from placewright.report.stream_text import measured_stream_lines, measured_stream_table
-from placewright.report.verdict import STREAM_SAMPLES
+from placewright.report.verdict import PREDICTED_SAMPLES, STREAM_SAMPLES
 from placewright.session.contenders import Contenders, judged
 from placewright.session.models import require_model
 from placewright.session.plans import plan_of
@@ -216,14 +217,18 @@ class StreamResult:
 def played_schedule(stream: Stream) -> list[tuple[int, int]]:
     """List (sample, segment) in the order in which a played stream begins them.
 
-    Segment -1 is the end of the sample, which comes before segments that begin at that instant.
+    Segment -1 is the end of the sample, which comes before segments of others that begin at that
+    instant, but behind its own, which may take no time.
     """
     events: list[tuple[float, int, int, int]] = []
     for sample in range(len(stream.finish)):
-        events.append((float(stream.finish[sample]), 0, sample, -1))
-        for index, tasks in enumerate(stream.tasks.of_segment):
-            events.append((float(stream.begin[sample, tasks.compute]), 1, sample, index))
-    return [(sample, index) for _, _, sample, index in sorted(events)]
+        finish, parts = float(stream.finish[sample]), stream.tasks.of_segment
+        events.append((finish, 0, sample, len(parts)))
+        for index, tasks in enumerate(parts):
+            begin = float(stream.begin[sample, tasks.compute])
+            events.append((begin, 0 if begin == finish else 1, sample, index))
+    count = len(stream.tasks.of_segment)
+    return [(sample, index if index < count else -1) for _, _, sample, index in sorted(events)]
 
 
 def stream_memory(plan: Plan, model: LoadedModel, in_flight: int) -> dict[str, tuple[float, float]]:
@@ -327,7 +332,7 @@ def improved(
 
 def _in_flight(simulator: Simulator, placement: Placement) -> int | None:
     try:
-        return simulator.stream(placement, samples=2).in_flight
+        return simulator.stream(placement, samples=STREAM_SAMPLES).in_flight
     except InfeasibleError:
         return None
 
@@ -352,12 +357,47 @@ def _distinct(rows: Sequence[tuple[float, Placement]]) -> list[tuple[float, Plac
     return list(kept.values())
 
 
+def within_latency(simulator: Simulator, placement: Placement, limit: float) -> int | None:
+    """The samples in flight that keep a sample's latency below a limit, by the simulator.
+
+    Args:
+        limit: seconds that 95 % of the samples may take; inf is no limit.
+
+    Returns:
+        None without a limit; else the largest number up to what pays.
+
+    Raises:
+        InfeasibleError: one sample alone takes longer.
+    """
+    if math.isinf(limit):
+        return None
+    most = simulator.stream(placement, samples=PREDICTED_SAMPLES)
+    if _latency(most) <= limit:
+        return most.in_flight
+    for in_flight in range(most.in_flight - 1, 0, -1):
+        if (
+            _latency(simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=in_flight))
+            <= limit
+        ):
+            return in_flight
+    alone = simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=1)
+    raise InfeasibleError(
+        f"a sample alone takes {format_duration(_latency(alone))} by the simulator, more than the "
+        f"latency limit of {format_duration(limit)}; raise the limit, or place for latency"
+    )
+
+
+def _latency(stream: Stream) -> float:
+    return float(np.quantile(stream.latencies, 0.95))
+
+
 def best_measured(
     plan: Plan,
     model: LoadedModel,
     rng: np.random.Generator,
     *,
     is_counted: bool = False,
+    latency_limit: float = math.inf,
     deadline: Deadline = NEVER,
 ) -> Plan:
     """Give a plan the best candidate: of up to three splits, measured in turns, the fastest.
@@ -367,15 +407,19 @@ def best_measured(
     Args:
         model: as the plan's runtime has read it.
         is_counted: no clock limits the search for candidates.
+        latency_limit: seconds that 95 % of the samples may take, by the simulator.
         deadline: no candidate is searched for after it. Measuring gets half of what is left.
     """
     problem = plan.problem
     listed = candidates(plan, rng, is_counted=is_counted, deadline=deadline)
+    allowed = [placement for placement in listed if _keeps(problem, placement, latency_limit)]
+    listed = allowed or [plan.placement]
     split = [c for c in listed if len(np.unique(c.device_of)) > 1][:_MEASURED]
     chosen = listed[0]
     if len(split) >= 2 and not deadline.is_over:
         with suppress(OutOfTime):
-            chosen = split[_fastest(problem, split, model, deadline.part(_SHARE))]
+            flights = [_flight(problem, placement, latency_limit) for placement in split]
+            chosen = split[_fastest(problem, split, flights, model, deadline.part(_SHARE))]
     if np.array_equal(chosen.device_of, plan.placement.device_of):
         return plan
     value = Simulator(problem).value(chosen)
@@ -384,10 +428,33 @@ def best_measured(
     return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
 
 
+def _keeps(problem: Problem, placement: Placement, limit: float) -> bool:
+    try:
+        within_latency(Simulator(problem), placement, limit)
+    except InfeasibleError:
+        return math.isinf(limit)  # without a limit this is no question of latency
+    return True
+
+
+def _flight(problem: Problem, placement: Placement, limit: float) -> int:
+    """Samples in flight of a placement: as many as pay, within a limit on their latency."""
+    simulator = Simulator(problem)
+    pays = simulator.stream(placement, samples=STREAM_SAMPLES).in_flight
+    within = within_latency(simulator, placement, limit)
+    return pays if within is None else min(pays, within)
+
+
 def _fastest(
-    problem: Problem, split: Sequence[Placement], model: LoadedModel, deadline: Deadline
+    problem: Problem,
+    split: Sequence[Placement],
+    flights: Sequence[int],
+    model: LoadedModel,
+    deadline: Deadline,
 ) -> int:
     """Number of the split that is fastest by its measured streams.
+
+    Args:
+        flights: samples in flight of each split.
 
     Raises:
         OutOfTime: the deadline passed before there were enough rounds.
@@ -395,9 +462,8 @@ def _fastest(
     with ExitStack() as stack:
         runners = {}
         most = 1
-        for at, placement in enumerate(split):
+        for at, (placement, in_flight) in enumerate(zip(split, flights, strict=True)):
             deadline.require(f"candidate {at + 1} was compiled")
-            in_flight = Simulator(problem).stream(placement, samples=STREAM_SAMPLES).in_flight
             runners[str(at)] = stack.enter_context(
                 stream_runner(problem, placement, model, in_flight=in_flight)
             )

@@ -93,7 +93,8 @@ def _cached(function: F, **options: object) -> F:
     _SETTINGS.CACHE_DIR = str(folder)
     try:
         made = _COMPILE(nogil=True, **options)(function)
-        keep_kernels(made)
+        if made is not function:  # NUMBA_DISABLE_JIT leaves it as it is
+            keep_kernels(made)
         return cast(F, made)
     finally:
         _SETTINGS.CACHE_DIR = before

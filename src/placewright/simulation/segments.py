@@ -58,11 +58,13 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
     size = _Sizes(problem)
     for unit in order.tolist():
         device = int(device_of[unit])
-        is_full = device in open_part and size.is_full(device, parts[open_part[device]], [unit])
+        is_full = device in open_part and size.is_full(device, [unit])
         if device not in open_part or remote_in[unit] or is_full:
             open_part[device] = len(parts)
             parts.append([])
+            size.begin(device)
         parts[open_part[device]].append(unit)
+        size.add(device, [unit])
         if remote_out[unit]:
             del open_part[device]
     # A segment only needs segments that were closed before it opened: opening order executes.
@@ -82,10 +84,12 @@ def merged_in_turn(problem: Problem, segments: Sequence[Segment]) -> tuple[Segme
     size = _Sizes(problem)
     for segment in segments:
         is_new = not devices or devices[-1] != segment.device
-        if is_new or size.is_full(segment.device, parts[-1], segment.units):
+        if is_new or size.is_full(segment.device, segment.units):
             parts.append([])
             devices.append(segment.device)
+            size.begin(segment.device)
         parts[-1] += segment.units
+        size.add(segment.device, segment.units)
     device_of = np.empty(problem.n_units, dtype=np.int64)
     for part, device in zip(parts, devices, strict=True):
         device_of[part] = device
@@ -99,12 +103,21 @@ class _Sizes:
         limits = [device.max_segment_ops for device in problem.cluster.devices]
         self._most = [math.inf if limit is None else limit for limit in limits]
         self._ops = np.bincount(problem.units.group_of, minlength=problem.n_units)
+        self._held = [0] * problem.n_devices  # ops of the segment that is open on each
 
-    def is_full(self, device: int, units: Sequence[int], further: Sequence[int]) -> bool:
-        """True if further units would give a segment more ops than its device allows."""
+    def begin(self, device: int) -> None:
+        """Open a segment of a device, without ops."""
+        self._held[device] = 0
+
+    def add(self, device: int, units: Sequence[int]) -> None:
+        """Add units to the open segment of a device."""
+        self._held[device] += int(self._ops[list(units)].sum())
+
+    def is_full(self, device: int, further: Sequence[int]) -> bool:
+        """True if further units would give the open segment more ops than its device allows."""
         if math.isinf(self._most[device]):
             return False
-        return bool(self._ops[[*units, *further]].sum() > self._most[device])
+        return bool(self._held[device] + self._ops[list(further)].sum() > self._most[device])
 
 
 def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...]:
@@ -131,10 +144,12 @@ def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...
     last, size = (-1, -1), _Sizes(problem)
     for unit in by_segment.tolist():
         key = int(level[unit]), int(device_of[unit])
-        if key != last or size.is_full(key[1], parts[-1], [unit]):
+        if key != last or size.is_full(key[1], [unit]):
             parts.append([])
             last = key
+            size.begin(key[1])
         parts[-1].append(unit)
+        size.add(key[1], [unit])
     return segments_of_parts(problem, device_of, parts)
 
 

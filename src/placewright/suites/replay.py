@@ -132,6 +132,8 @@ def copy_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
     points = np.array(samples, dtype=np.float64)
     scale = max(points[:, 0].max(), 1.0)  # bytes and seconds differ by many orders
+    if not (points[:, 1] >= _LEAST_SECONDS).all():
+        raise FileFormatError(f"a copy took less than {_LEAST_SECONDS:g} s; check `samples`")
     rows = np.column_stack([1.0 / points[:, 1], points[:, 0] / scale / points[:, 1]])
     ones, n = np.ones(len(points)), len(points)
     above, below = np.hstack([rows, -np.eye(n)]), np.hstack([-rows, -np.eye(n)])
@@ -145,7 +147,11 @@ def copy_line(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
         raise FileFormatError(
             f"no line fits the measured copies: {fitted.message}; check `samples`"
         )
-    return float(fitted.x[0]), float(fitted.x[1] / scale)
+    latency, per_byte = (max(0.0, float(value)) for value in fitted.x[:2])  # within a tolerance
+    return latency, per_byte / scale
+
+
+_LEAST_SECONDS = 1e-12  # of a copy
 
 
 def _replayed(
@@ -287,6 +293,8 @@ def _check_case(case: ReplayCase, devices: dict[str, None]) -> None:
         for name in (edge.source, *edge.readers):
             _known(f"op of an edge in {where}", name, ops)
     _unique([plan.name for plan in case.plans], f"{where}: plans")
+    if "plan" in case.groups:
+        raise FileFormatError(f"{where}: groups may not have the label 'plan', which names plans")
     for plan in case.plans:
         _check_plan(plan, f"plan '{plan.name}' of {where}", ops, devices)
 
@@ -303,7 +311,8 @@ def _check_plan(
             continue
         for name in names:
             _known(f"op of {where}", name, ops)
-        missing = next((name for name in ops if name not in _unique(names, where)), None)
+        given = _unique(names, where)
+        missing = next((name for name in ops if name not in given), None)
         if missing is not None:
             raise FileFormatError(f"{where}: {key} lacks op '{missing}'; name every op once")
 

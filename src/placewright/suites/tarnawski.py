@@ -15,9 +15,11 @@ import sys
 import tarfile
 import time
 import urllib.request
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -186,12 +188,13 @@ def fetch_workloads(destination: Path | str) -> Path:
 
     Raises:
         AnswerError: there is no network, or the download differs from the published data.
+        InputError: a folder cannot be made.
     """
     root = Path(destination)
     try:
         with urllib.request.urlopen(ARCHIVE, timeout=_TIMEOUT_SECONDS) as response:
             content = response.read()
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise AnswerError(f"cannot download {ARCHIVE}: {error}") from None
     files = _workload_files(content)
     digest = hashlib.sha256(b"".join(name.encode() + files[name] for name in sorted(files)))
@@ -200,7 +203,10 @@ def fetch_workloads(destination: Path | str) -> Path:
             f"{ARCHIVE} holds other workloads than were published (SHA-256 {digest.hexdigest()})"
         )
     for name in sorted(files):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder of '{root / name}': {error}") from None
     write_files({root / name: files[name] for name in sorted(files)})
     return root
 
@@ -217,7 +223,7 @@ def _workload_files(content: bytes) -> dict[str, bytes]:
                 stream = archive.extractfile(member) if member.name.endswith(".json") else None
                 if stream is not None:
                     files["/".join([_FOLDERS[parts[0]], *parts[1:]])] = stream.read()
-    except tarfile.TarError as error:
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise AnswerError(f"what was downloaded is no archive: {error}") from None
     return files
 

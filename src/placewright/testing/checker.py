@@ -62,6 +62,7 @@ def check_timeline(problem: Problem, placement: Placement, timeline: Timeline) -
             producer = int(graph.tensor_producers[tensor])
             source = host if producer < 0 else int(placement.device_of[producer])
             made = 0.0 if producer < 0 else float(end[producer])
+            assert source == device or (tensor, device) in arrived, f"tensor {tensor} never arrives"
             at = made if source == device else arrived[tensor, device]
             assert start[unit] >= at - _TOLERANCE, f"unit {unit} begins before tensor {tensor}"
     for tensor in np.flatnonzero(graph.tensor_is_output).tolist():
@@ -152,6 +153,7 @@ def _check_transfers(
         producer = int(graph.tensor_producers[hop.tensor])
         home = host if producer < 0 else int(placement.device_of[producer])
         made = 0.0 if producer < 0 else float(timeline.end[producer])
+        assert hop.source == home or (hop.tensor, hop.source) in arrived, "a tensor was never there"
         at = made if hop.source == home else arrived[hop.tensor, hop.source]
         assert hop.start >= at - _TOLERANCE, "a tensor leaves before it is there"
         there = (hop.tensor, hop.destination)  # an output may reach the host a second time

@@ -14,7 +14,6 @@ import socket
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -386,14 +385,16 @@ class Answer:
 def hosts_of(nodes: Sequence[RayNode], first: str) -> list[RayHost]:
     """Name the nodes, the node with the identity `first` before the others."""
     ordered = sorted(nodes, key=lambda node: (node.identity != first, node.host, node.identity))
-    seen: Counter[str] = Counter()
+    free = {node.host for node in ordered}  # each goes to the first node of its machine
+    used: set[str] = set()
     named = []
     for node in ordered:
-        seen[node.host] += 1
-        number = seen[node.host]
-        named.append(
-            RayHost(node.host if number == 1 else f"{node.host}-{number}", node.host, node)
-        )
+        name, number = node.host, 1
+        while name in used or (number > 1 and name in free):
+            number += 1
+            name = f"{node.host}-{number}"
+        used.add(name)
+        named.append(RayHost(name, node.host, node))
     return named
 
 

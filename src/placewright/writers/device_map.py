@@ -138,9 +138,11 @@ def layer_map(plan: Plan) -> dict[str, str]:
                 "to one device with argument `pins`"
             )
     mapped: dict[str, str] = {}
-    own = "embedding"
+    own, layers = "embedding", _list_of_layers(source.state, of_module)
     for path in source.state:
         numbered = _NUMBERED.match(path)
+        if numbered is not None and numbered[0].rpartition(".")[0] != layers:
+            numbered = None
         if numbered is not None:
             own = f"layers.{numbered[1]}"
         elif own != "embedding":
@@ -148,6 +150,16 @@ def layer_map(plan: Plan) -> dict[str, str]:
         module = path.rpartition(".")[0] if numbered is None else numbered[0]
         mapped.setdefault(module, next(iter(of_module[own])))
     return mapped
+
+
+def _list_of_layers(paths: Sequence[str], modules: Mapping[str, object]) -> str:
+    """Path of the list with the numbers of the layers; there may be shorter lists beside it."""
+    numbers: dict[str, set[str]] = {}
+    for path in paths:
+        if numbered := _NUMBERED.match(path):
+            numbers.setdefault(numbered[0].rpartition(".")[0], set()).add(numbered[1])
+    layers = {name.removeprefix("layers.") for name in modules if name.startswith("layers.")}
+    return next((path for path, found in numbers.items() if found == layers), "")
 
 
 def _card_names(devices: Sequence[Device]) -> list[str | None]:

@@ -105,8 +105,8 @@ def why_refused(path: Callable[[], str], data: Mapping[str, Any]) -> str | None:
         core = _core()
     except MissingExtraError:
         return None
-    kinds = _kinds(core.available_devices)
-    if any(kind not in kinds for kind in _kinds(data["device"].partition(":")[2].split(","))):
+    present = {_with_number(name) for name in core.available_devices}
+    if any(_with_number(x) not in present for x in data["device"].partition(":")[2].split(",")):
         return None
     try:
         model = core.read_model(path())
@@ -122,8 +122,9 @@ def _core() -> Any:
     return _openvino().Core()
 
 
-def _kinds(devices: Sequence[str]) -> list[str]:
-    return [device.partition(".")[0] for device in devices]
+def _with_number(device: str) -> str:
+    """A device's whole name: a kind alone is its first device."""
+    return device if "." in device else f"{device}.0"
 
 
 def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
@@ -202,7 +203,8 @@ def _follow(
             f"{' and '.join(devices)}; HETERO cannot share it"
         )
     for device in devices[1:]:
-        copy = _openvino().opset13.constant(node.data, dtype=node.get_output_element_type(0))
+        # With the tensor, since plain numbers would be other ones in bf16 or with 4 bits.
+        copy = _openvino().op.Constant(node.get_tensor_view())
         copy.get_rt_info()["affinity"] = device
         for target, reader in readers:
             if reader == device:

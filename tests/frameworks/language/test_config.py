@@ -212,6 +212,9 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
     ),
     "layer types": (with_("convolutions", layer_types=["conv"]), "transformers "),
     "unknown activation": (with_("dense", hidden_act="os.system"), "transformers builds no"),
+    "no object for the decoder": (
+        {"model_type": "gemma3", "text_config": "wide"}, "transformers takes no such fields"
+    ),
     "list": ([1, 2], "must hold a JSON object"),
 }  # fmt: skip
 
@@ -294,6 +297,7 @@ NAMED_OTHERWISE: Mapping[str, Mapping[str, Any]] = {  # parameters that `gguf` h
         "moe_intermediate_size": 256,
     },
     "granitemoe": {**SMALL["fused"], "model_type": "granitemoe", "num_local_experts": 4},
+    "hunyuan": HUNYUAN,
 }
 
 
@@ -390,6 +394,18 @@ def test_sizes_that_the_file_lacks_are_told(
     assert [line.partition(" lacks ")[2] for line in caplog.messages] == (
         [f"{told}: the defaults of transformers count"] if told else []
     )
+
+
+def test_a_size_beside_its_part_counts_as_lacking(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library reads sizes of the decoder inside `text_config` only."""
+    inner = {key: value for key, value in SMALL["windows"].items() if key != "num_hidden_layers"}
+    count = SMALL["windows"]["num_hidden_layers"] + 1
+    fields = {"model_type": "gemma3", "num_hidden_layers": count, "text_config": inner}
+    library_model(tmp_path, fields)
+    (line,) = caplog.messages
+    assert " lacks num_hidden_layers (" in line
 
 
 def test_a_configuration_without_its_prefix_is_told(tmp_path: Path, cli: InProcess) -> None:

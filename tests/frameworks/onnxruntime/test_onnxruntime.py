@@ -528,6 +528,10 @@ def test_options_that_mean_nothing_are_refused() -> None:
         runtime.completed(Device("cpu", options={"graph_optimization_level": "most"}))
     with pytest.raises(InputError, match="must be a number of at most 9 digits, got 'many'"):
         runtime.completed(Device("cpu", options={"intra_op_num_threads": "many"}))
+    with pytest.raises(InputError, match="device_id must be a number, got 'first'"):
+        runtime.completed(Device("cpu", options={"device_id": "first"}))
+    with pytest.raises(InputError, match="takes 1024 letters for the name of a config"):
+        runtime.completed(Device("cpu", options={"session." + "a" * 1024: "1"}))
 
 
 def test_levels_of_optimisation_fuse_differently(tmp_path: Path) -> None:

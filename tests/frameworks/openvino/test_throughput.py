@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placewright.errors import RuntimeFailure
 from placewright.frameworks.openvino.runtime import OpenVinoThroughput
 
 openvino = pytest.importorskip("openvino")
@@ -66,3 +67,19 @@ def test_transposed_inputs_stay_until_they_were_read() -> None:
         if not np.array_equal(answer.outputs[0], sample[0])
     ]
     assert wrong == []
+
+
+def test_a_sample_that_fails_while_it_is_computed_is_told(throughput: OpenVinoThroughput) -> None:
+    """OpenVINO calls nothing back for it: waiting for its answer would never end."""
+    ops = openvino.opset13
+    entry, shape = ops.parameter([6], np.float32), ops.parameter([2], np.int64)
+    model = openvino.Model([ops.reshape(entry, shape, False).output(0)], [entry, shape])
+    compiled = openvino.Core().compile_model(model, "CPU")
+    reshaping = OpenVinoThroughput(openvino, compiled, 2)
+    values = np.arange(6, dtype=np.float32)
+    good = [values, np.array([2, 3])]
+    with pytest.raises(RuntimeFailure, match="throughput mode"):
+        reshaping.run_many([good, [values, np.array([4, 5])], good])
+    answers = reshaping.run_many([good] * 3)
+    assert [answer.outputs[0].shape for answer in answers] == [(2, 3)] * 3
+    reshaping.close()

@@ -368,3 +368,25 @@ def test_deeply_nested_branches_are_refused(original: Path) -> None:
     document["graph_module"]["graph"] = inner
     with pytest.raises(FileFormatError, match="nested more than"):
         checked_program(document)
+
+
+def repeated_lists() -> Any:
+    inner: list[Any] = []
+    for _ in range(18):
+        inner = [inner] * 4
+    return ((inner,), {})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        (repeated_lists(), "more than 100000 example inputs"),
+        (((torch.zeros(1).expand(1 << 40),), {}), r"repeats 4 bytes as 4398046511104"),
+    ],
+)
+def test_example_inputs_are_bounded(inputs: Any, told: str, original: Path, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save(inputs, buffer)
+    path = written(tmp_path / "bad.pt2", original, "sample_inputs/model.pt", buffer.getvalue())
+    with pytest.raises(FileFormatError, match=told):
+        load_program(path)

@@ -13,7 +13,14 @@ import pytest
 import torch
 from support.decoders import plan_on_cores
 from torch import nn
-from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 import placewright as pw
 from benchmarks.own_decoders import Decoding, Sizes, llama_decoder, own_decoder, tokens_of
@@ -370,6 +377,19 @@ def test_attention_that_adds_its_mask_sees_no_empty_place(attention: str) -> Non
     with torch.no_grad():
         found = module(tokens, torch.arange(3), *caches)["scores"]
         torch.testing.assert_close(found, model(tokens).logits)
+
+
+def test_wrong_arguments_of_a_cached_decoder_are_told() -> None:
+    config = GPT2Config(vocab_size=9, n_embd=32, n_layer=1, n_head=2, n_positions=8)
+    model = GPT2LMHeadModel(config).eval()
+    with pytest.raises(InputError, match=r"'transformer.wpe' .* has learned 8 positions.*got 9"):
+        cached_decoder(model, context=9)
+    with pytest.raises(InputError, match=r"argument `context` must be a whole number, got '8'"):
+        cached_decoder(model, context="8")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"argument `tokens` must be a whole number, got 1.5"):
+        cached_decoder(model, context=8, tokens=1.5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="Linear is no model of transformers"):
+        cached_decoder(torch.nn.Linear(2, 2), context=8)
 
 
 def test_attention_that_takes_no_such_cache_is_refused() -> None:

@@ -257,3 +257,12 @@ def test_a_step_has_the_modes_of_the_module(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def test_frozen_normalisation_stays_frozen_in_evaluation_mode() -> None:
+    """The rest is put into evaluation mode, since layers are left out at random."""
+    body = nn.Sequential(LayersAtRandom(), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    module = Loss(body).train()
+    body[1].eval()
+    updates = read_training(module, batch_of()).program.updates
+    assert [name for name in updates if "running_mean" in name] == ["b_body_2_running_mean"]

@@ -118,5 +118,5 @@ def test_an_option_that_pytorch_does_not_have_is_refused() -> None:
     half = Device("half", processors=("cpu",), options={"device": "cpu", "precision": "bf16"})
     with pytest.raises(UnknownNameError, match="PyTorch option of device 'half' 'precision'"):
         TorchRuntime().completed(half)
-    with pytest.raises(InputError, match="threads must be a number, got 'two'"):
+    with pytest.raises(InputError, match="threads must be a number >= 1, got 'two'"):
         TorchRuntime().completed(replace(half, options={"device": "cpu", "threads": "two"}))

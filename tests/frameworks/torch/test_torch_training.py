@@ -230,3 +230,48 @@ def test_what_cannot_be_trained_is_refused() -> None:
         read_training(nn.Linear(4, 4), (torch.ones(2, 4),), optimizer="sgd:momentun=0.5")
     with pytest.raises(InputError, match="learning_rate must be >= 0"):
         read_training(nn.Linear(4, 4), (torch.ones(2, 4),), optimizer="adam:learning_rate=-1")
+
+
+def test_a_decomposed_program_that_changes_an_input_is_trained(tmp_path: Any) -> None:
+    """The results of such a program begin with the changed input, before the loss."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+            count.add_(1.0)
+            return self.layer(x).square().mean()
+
+    torch.manual_seed(3)
+    module, inputs = Counting(), (torch.randn(3, 4), torch.zeros(2))
+    expected = float(module(*inputs).detach())
+    program = torch.export.export(module, (inputs[0], torch.zeros(2))).run_decompositions()
+    assert program.graph_signature.user_inputs_to_mutate
+    torch.export.save(program, tmp_path / "m.pt2")
+    losses, _ = stepped(read_training(tmp_path / "m.pt2").program, 2)
+    assert losses[0] == pytest.approx(expected, rel=1e-6)
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_parameter_may_be_called_as_the_state_of_another(accumulate: int) -> None:
+    """Adam counts the steps of `w` in a placeholder that would be called `p_w_step`."""
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(2))
+            self.w_step = nn.Parameter(torch.full((2,), 2.0))
+            self.w_gradient = nn.Parameter(torch.full((2,), 3.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * self.w * self.w_step * self.w_gradient).sum()
+
+    optimizer = f"adam:accumulate={accumulate}"
+    program = read_training(Named(), (torch.ones(2),), optimizer=optimizer).program
+    values = [value.tolist() for value in program.state.values() if value.shape == (2,)]
+    assert {tuple(value) for value in values} >= {(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)}
+    losses, _ = stepped(program, 1)
+    assert losses == [12.0]

@@ -273,6 +273,11 @@ def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
             step.load_state_dict(wrong)
         with pytest.raises(InputError, match="this step has no state 'more'"):
             step.load_state_dict(before | {"more": torch.ones(1)})
+        for steps in (torch.tensor([1, 2]), torch.tensor(-1), torch.tensor(1.5)):
+            with pytest.raises(InputError, match="state 'steps' must be"):
+                step.load_state_dict(before | {"steps": steps})
+        with pytest.raises(InputError, match=r"norms\.0\.weight' is a str, no tensor"):
+            step.load_state_dict(before | {"model.norms.0.weight": "x"})
         for name, value in step.state_dict().items():
             assert torch.equal(value, before[name]), name
         with pytest.raises(InputError, match="the module has no parameter or buffer"):
@@ -430,3 +435,16 @@ def test_arguments_of_load_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("sgd:clip=-1", "sgd:accumulate=0", "sgd:accumulate=1.5"):
         with pytest.raises(InputError, match="optimizer"):
             pw.read(made(Gpt), next(batches(Gpt, 1)), objective="training", optimizer=text)
+
+
+def test_a_schedule_may_save_the_step(tmp_path: Path) -> None:
+    saved: list[int] = []
+
+    def rate(updates: int) -> float:
+        step.save(tmp_path / "step.safetensors")
+        saved.append(updates)
+        return 0.1
+
+    with loaded(Gpt, optimizer="sgd", learning_rate=rate) as step:
+        losses_of(step, Gpt, 2)
+    assert saved == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -360,3 +361,24 @@ def linked_problem(rng: np.random.Generator, *, host_is_device: bool) -> Problem
         objective="throughput",
         execution_model=MaxLoad(samples_in_flight=0),
     )
+
+
+def test_items_that_no_device_takes_are_told_not_divided_by() -> None:
+    """Two classes that need each other are one item; their pins differ."""
+    builder = GraphBuilder()
+    tensor = None
+    for op in range(4):
+        inputs = [] if tensor is None else [tensor]
+        builder.add_op(f"op{op}", "MatMul", inputs=inputs, colocation=op % 2)
+        tensor = builder.add_tensor(op, 1.0, is_output=op == 3)
+    cluster = Cluster(
+        (Device("a"), Device("b")), (Link("a", "b"), Link("b", "a")), host="a"
+    )  # fmt: skip
+    costs = CostTable(frozen_floats(np.ones((4, 2))))
+    free = Problem.of_ops(builder.build(), cluster, costs)
+    problem = replace(free, objective="throughput", execution_model=MaxLoad(), pins={0: 0, 1: 1})
+    found = MaxloadIp(contiguous=True).place(
+        problem, Evaluator(problem, Budget(evaluations=100)), np.random.default_rng(0)
+    )
+    assert found.placement is None
+    assert "contiguous placement" in found.message

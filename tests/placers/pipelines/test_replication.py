@@ -312,6 +312,8 @@ def test_what_cannot_be_grouped_is_refused() -> None:
     problem = pipeline_problem([[1, 1, 2], [2, 2, 3]], [(0, 1)], [1, 0])
     with pytest.raises(InputError, match="'acc:0', 'acc:2' differ"):
         grouped(problem, [[0, 2], [1]])
+    with pytest.raises(InputError, match="a group of devices is empty"):
+        grouped(problem, [[0, 1], [2], []])
     with pytest.raises(InputError, match="every device must be in one group"):
         grouped(problem, [[0, 1]])
     with pytest.raises(InputError, match="no two devices are alike"):

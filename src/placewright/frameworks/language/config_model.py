@@ -17,6 +17,7 @@ import itertools
 import logging
 import math
 import re
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -168,6 +169,7 @@ _SIZES = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "vocab_size"),
 )
+_LIBRARY = threading.RLock()
 _SEARCHED = 10.0  # seconds, for the field that a fault comes from
 _TOKENS = 2  # of the pass that fills the caches
 _STATE_BYTES = 4  # of a number of a recurrent state, which engines keep in f32
@@ -254,13 +256,14 @@ def _culprit(file: ConfigFile, known: tuple[str, ...], text: str) -> str:
 def _defaults(file: ConfigFile, config: Any) -> dict[str, int]:
     """Sizes that a file lacks, with those that the library takes instead."""
     inner = file.fields.get("text_config")
-    stated = {**file.fields, **inner} if isinstance(inner, dict) else file.fields
+    outer, stated = file.fields, inner if isinstance(inner, dict) else file.fields
     known = inspect.signature(type(config).__init__).parameters
     taken = {}
     for key in _SIZES:
         own = config.attribute_map.get(key, key)
         value = _size(config, own)
-        if own in known and stated.keys().isdisjoint((key, own)) and value is not None:
+        is_stated = any(name in stated or outer.get(name) == value for name in (key, own))
+        if own in known and not is_stated and value is not None:
             taken[key] = value
     if taken.get("num_key_value_heads") == _size(config, "num_attention_heads"):
         taken.pop("num_key_value_heads", None)  # each head has its own, as older files mean it
@@ -286,6 +289,7 @@ def _numbers(value: Any) -> Any:
 
 def _config(model_type: str, fields: Mapping[str, Any], known: tuple[str, ...]) -> tuple[Any, bool]:
     """The configuration of the decoder, and whether it is a part of the file's model."""
+    from transformers import PretrainedConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
@@ -298,6 +302,8 @@ def _config(model_type: str, fields: Mapping[str, Any], known: tuple[str, ...]) 
         config = whole.get_text_config(decoder=True)
     except Exception as error:
         raise _Refused(f"transformers takes no such fields: {_first_line(error)}") from None
+    if not isinstance(config, PretrainedConfig):
+        raise _Refused(f"its decoder is described by a {type(config).__name__}, no object")
     is_alone = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     if config is not whole and ("tie_word_embeddings" in fields or not is_alone):
         config.tie_word_embeddings = whole.tie_word_embeddings  # which the library follows
@@ -431,16 +437,17 @@ def _quiet_and_offline() -> Iterator[None]:
     import huggingface_hub.constants as hub
     from transformers import logging
 
-    offline, verbosity = hub.HF_HUB_OFFLINE, logging.get_verbosity()
-    hub.HF_HUB_OFFLINE = True
-    logging.set_verbosity(50)  # critical
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        hub.HF_HUB_OFFLINE = offline
-        logging.set_verbosity(verbosity)
+    with _LIBRARY:  # its settings are those of the whole process
+        offline, verbosity = hub.HF_HUB_OFFLINE, logging.get_verbosity()
+        hub.HF_HUB_OFFLINE = True
+        logging.set_verbosity(50)  # critical
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            hub.HF_HUB_OFFLINE = offline
+            logging.set_verbosity(verbosity)
 
 
 # Their files state heads of keys for each layer.

@@ -122,7 +122,7 @@ class _Names:
             yield from self._expansion(name, shape)
         elif name.endswith(".in_proj_qkvz.weight"):
             yield from self._linear_attention(name, shape)
-        elif ".shared_mlp." in name:
+        elif ".shared_mlp.input_linear." in name or ".shared_mlp.output_linear." in name:
             yield from self._shared(name, shape)
         elif name.endswith(tuple(_SCALES)):
             yield f"{self._layer(stem)}{_SCALES[f'.router.{last}']}.scale", shape

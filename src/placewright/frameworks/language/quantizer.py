@@ -88,12 +88,14 @@ def format_named(name: str) -> str:
     Raises:
         FieldError: there is no such format, or its sizes depend on an importance matrix.
     """
+    if not isinstance(name, str):
+        raise FieldError("weights", f"is the name of a format, got {name!r:.40}")
     known = _ALIASES.get(name.lower(), name.lower())
     if known in FORMATS:
         return known
     if known.startswith(_WITH_MATRIX):
         raise FieldError(
-            "weights", f"'{name}' needs an importance matrix; give one of {', '.join(FORMATS)}"
+            "weights", f"'{name:.40}' needs an importance matrix; give one of {', '.join(FORMATS)}"
         )
     raise FieldError(
         "weights", f"'{name:.40}' is no format{_meant(known)}; available: {', '.join(FORMATS)}"

@@ -25,6 +25,7 @@ _LEVELS = {
 }
 _INTEGRATED = 18  # CU_DEVICE_ATTRIBUTE_INTEGRATED of the CUDA driver API
 _DIGITS = 9  # most of a number of threads, which ONNX Runtime reads as 32 bits
+_MOST_OF_KEY, _MOST_OF_VALUE = 1024, 4096  # letters of an entry of the configuration
 _LOG_FATAL = 4  # errors are raised anyway
 _LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 
@@ -47,7 +48,8 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
     Raises:
         UnknownNameError: there is no such optimization level, no such option of the CPU, or no such
             way to hold weights.
-        InputError: the number of threads is not a number, or too long.
+        InputError: the number of threads or of the card is not a number or too long, or so is a
+            configuration entry.
     """
     level = options.get("graph_optimization_level", "all")
     if level not in _LEVELS:
@@ -59,6 +61,16 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
             f"device '{device_name}': intra_op_num_threads must be a number of at most {_DIGITS} "
             f"digits, got '{threads:.40}'"
         )
+    number = options.get("device_id", "0")
+    if not (number.isascii() and number.isdigit()) or len(number) > _DIGITS:
+        raise InputError(f"device '{device_name}': device_id must be a number, got '{number:.40}'")
+    for key, value in options.items():
+        if "." in key and (len(key) > _MOST_OF_KEY or len(value) > _MOST_OF_VALUE):
+            raise InputError(
+                f"device '{device_name}': ONNX Runtime takes {_MOST_OF_KEY} letters for the name "
+                f"of a configuration entry and {_MOST_OF_VALUE} for its value; '{key:.40}' has "
+                f"{len(key)} and {len(value)}"
+            )
     if options["provider"] == CPU:
         unknown = [key for key in options if key not in _OWN_OPTIONS and "." not in key]
         if unknown:
@@ -124,7 +136,8 @@ def cuda_number(name: str) -> str:
         UnknownNameError: it has none, or the driver has no such device.
     """
     number, count = name.removeprefix("cuda:"), len(cuda_devices())
-    is_number = number.isascii() and number.isdigit()
+    is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
+    is_number = is_number and number == str(int(number))  # `00` would be another name of a card
     if not is_number or (count and int(number) >= count):
         raise UnknownNameError("device", name, [f"cuda:{at}" for at in range(count)])
     return number
@@ -190,7 +203,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     for library in _LIBRARIES:
         try:
             return listed_by(ctypes.CDLL(library))
-        except OSError:
+        except (OSError, AttributeError):  # there is none, or it lacks a function
             continue
     return ()
 

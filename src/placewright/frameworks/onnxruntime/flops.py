@@ -123,8 +123,10 @@ def _attention(node: NodeShapes) -> float:
     if len(query) == 3:  # (batch, sequence, heads x width): the products are the same
         heads = int(node.attributes.get("q_num_heads", 1))
         query = (query[0] * heads, query[1], query[2] // heads)
-        value = (*value[:-1], value[-1] // heads)
-    return flops.attention(query, key[-2], value[-1])
+        value = (*value[:-1], value[-1] // int(node.attributes.get("kv_num_heads", heads)))
+    returned = len(node.outputs) > 1 and len(node.outputs[1]) == 4  # keys with those of the past
+    keys = node.outputs[1][-2] if returned else key[-2]
+    return flops.attention(query, keys, value[-1])
 
 
 def _pooling(node: NodeShapes) -> float:

@@ -109,7 +109,9 @@ class OnnxRuntime:
 
     def unsplit_call(self, path: str, device: Device) -> str:
         """Python that makes a session of the model on a device's provider, one line."""
-        return f"onnxruntime.InferenceSession({path!r}, providers=[{device.options['provider']!r}])"
+        name, number = device.options["provider"], device.options.get("device_id", "0")
+        provider = name if number == "0" else (name, {"device_id": number})
+        return f"onnxruntime.InferenceSession({path!r}, providers=[{provider!r}])"
 
     def completed(self, device: Device) -> Device:
         """Return a device with its fingerprint and, by its name, the options that it leaves open.

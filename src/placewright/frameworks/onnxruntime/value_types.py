@@ -89,7 +89,8 @@ def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
     type_of = {value.name: value.type for value in (*inner.value_info, *inner.output)}
     added = False
     for node in inner.node:
-        for name, kind in _results_of_loop(onnx, inner, node) if node.op_type == "Loop" else ():
+        is_loop = node.op_type == "Loop" and node.domain in ("", "ai.onnx")
+        for name, kind in _results_of_loop(onnx, inner, node) if is_loop else ():
             present = type_of.get(name)
             if present is not None and not _is_complete(present) and _adds(kind, present):
                 present.CopyFrom(kind)

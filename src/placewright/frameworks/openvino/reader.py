@@ -130,6 +130,7 @@ def _takes_integers(reader: Any, index: int) -> bool:
 
 _READER = "openvino"
 # Beginnings of a front-end's line that names unknown operators.
+_OF_OPERATORS = re.compile(r"operat|translat|convert", re.IGNORECASE)
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
 _NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
@@ -181,12 +182,18 @@ def read_openvino(
         reason = _reason(error)
         if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
             reason += "; argument `runtime` onnxruntime may know these operators"
+        if file.suffix.lower() == ".tflite" and _OF_OPERATORS.search(reason):
+            reason += "; converted to ONNX, argument `runtime` onnxruntime may run it"
         if file.is_symlink() and "outside the base directory" in reason:
             reason = "it follows no links to data files; argument `runtime` onnxruntime does"
         raise FileFormatError(f"OpenVINO cannot read '{path}': {reason}") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None
-    except (ArithmeticError, IndexError, KeyError, TypeError, MemoryError) as error:
+    except MemoryError:
+        raise FileFormatError(
+            f"'{path}' does not fit into the memory of this machine, or is damaged"
+        ) from None
+    except (ArithmeticError, IndexError, KeyError, TypeError) as error:
         raise FileFormatError(f"'{path}' is damaged: {one_line(error)}") from None
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
@@ -319,7 +326,7 @@ def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
     for node in nodes:
         kind = node.get_type_name()
         makers = [value.get_node().get_instance_id() for value in node.input_values()]
-        if kind in _NEVER_FOLDED or kind.startswith("Random"):
+        if kind in _NEVER_FOLDED or kind.startswith(("Random", "Multinomial")):
             continue
         is_known = bool(makers) and all(maker in folded for maker in makers)
         if kind == "Constant" or is_fixed_shape(node) or is_known:

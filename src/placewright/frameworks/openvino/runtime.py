@@ -8,10 +8,10 @@ thread stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,14 @@ from placewright.execution.inputs import (
     with_fixed_values,
 )
 from placewright.execution.processor import stay_on
-from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
+from placewright.execution.requests import (
+    CLOSED,
+    Execution,
+    Outcome,
+    Sample,
+    executions,
+    in_order,
+)
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -86,7 +93,7 @@ class OpenVinoRuntime:
         return openvino_devices.discovered()
 
     def unsplit_call(self, path: str, device: Device) -> str:
-        """Python that compiles the model for a device as `reference` does it, one line."""
+        """Python that compiles the model for a device with its options, one line."""
         options = dict(sorted(compile_options(device).items()))
         return f"openvino.Core().compile_model({path!r}, {native_device(device)!r}, {options})"
 
@@ -121,10 +128,15 @@ class OpenVinoRuntime:
         openvino = _library()
         x = openvino.opset13.parameter([1, max(1, size_bytes // 4)], np.float32)
         model = openvino.Model([openvino.opset13.relu(x)], [x])
-        compiled = openvino_core().compile_model(
-            model, native_device(device), compile_options(device)
-        )
-        return median_seconds(compiled.create_infer_request().infer)
+        try:
+            compiled = openvino_core().compile_model(
+                model, native_device(device), compile_options(device)
+            )
+            return median_seconds(compiled.create_infer_request().infer)
+        except RuntimeError as error:
+            raise RuntimeFailure(
+                f"a copy of {size_bytes} B to '{device.name}' and back: {_last_line(error)}"
+            ) from None
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> OpenVinoModel:
         """Read the model behind a graph.
@@ -470,7 +482,11 @@ class OpenVinoThroughput:
         return self.in_flight
 
     def close(self, timeout: float = 10.0) -> None:
-        """Do nothing; a runner must be closed, but here requests end by themselves."""
+        """Let go of the requests and of the inputs that they keep; they end by themselves."""
+        for request in self._free:
+            with suppress(RuntimeError):
+                request.set_callback(_nothing, None)
+        self._free.clear()
 
     def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
         """Execute samples; return their executions in order.
@@ -478,31 +494,39 @@ class OpenVinoThroughput:
         Raises:
             RuntimeFailure: OpenVINO reports that a request failed.
         """
-        return executions(self.outcomes(samples))
+        with closing(self.outcomes(samples)) as outcomes:  # a failure ends them
+            return executions(outcomes)
 
-    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Outcome]:
+    def outcomes(self, samples: Iterable[Sample]) -> Generator[Outcome, None, None]:
         """Execute samples as they come; yield their executions or failures in order.
 
         If the caller stops early, or a sample is refused, requests under way are waited for.
         """
+        if not self._free:
+            raise RuntimeFailure(CLOSED)
         done = SimpleQueue[tuple[Any, _Done]]()
         free = list(self._free)
+        count = len(free)
+
+        under_way: dict[int, tuple[Any, float]] = {}  # number of a sample -> request, start
 
         def wait() -> tuple[int, Outcome]:
-            request, answer = done.get()
+            request, answer = _next_done(done, under_way)
+            del under_way[answer.number]
             free.append(request)
             return answer.number, _outcome(_checked(request, answer))
 
         def start(number: int, sample: Sample) -> None:
+            began = time.perf_counter()
             self._start(free[-1], number, sample, done)
-            free.pop()  # not before: a request that was not started is never done
+            under_way[number] = free.pop(), began  # a request that was not started is never done
 
         try:
             yield from in_order(
                 iter(samples), start, wait, in_flight=self.in_flight, window=self._window
             )
         finally:
-            while len(free) < len(self._free):
+            while len(free) < count:
                 wait()
 
     def _start(
@@ -531,12 +555,36 @@ class OpenVinoThroughput:
         request.start_async(share_inputs=True)
 
 
+_LOOKS_EVERY = 1.0  # seconds, for requests that failed
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+def _next_done(
+    done: SimpleQueue[tuple[Any, _Done]], under_way: Mapping[int, tuple[Any, float]]
+) -> tuple[Any, _Done]:
+    """The next request that is done. OpenVINO calls nothing back for one that failed."""
+    while True:
+        try:
+            return done.get(timeout=_LOOKS_EVERY)
+        except Empty:
+            pass
+        for number, (request, began) in under_way.items():
+            try:
+                request.wait_for(0)
+            except RuntimeError as error:
+                end = time.perf_counter()
+                return request, _Done(number, (), began, end, _last_line(error))
+
+
 def _checked(request: Any, done: _Done) -> _Done:
     """Add the failure of a request, which OpenVINO reports only to `wait`."""
     try:
         request.wait()
     except RuntimeError as error:
-        return replace(done, error=str(error).strip().splitlines()[-1])
+        return replace(done, error=_last_line(error))
     return done
 
 

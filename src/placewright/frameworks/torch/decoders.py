@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from placewright.errors import InputError, MissingExtraError
 from placewright.frameworks.torch.reading.reader import export_reason
 
+_OF_POSITIONS = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?)$")
 STATE = {"new_keys_*": "keys_*", "new_values_*": "values_*"}
 
 
@@ -112,14 +114,15 @@ def cached_decoder(
 
     Raises:
         InputError: ``tokens`` or ``read`` is no part of the context, or the model has no key and
-            value heads in its configuration, or layers whose window is shorter than the context, or
-            its attention takes no such cache or mask.
+            value heads in its configuration, learned positions for less than the context, or layers
+            whose window is shorter than the context, or its attention takes no such cache or mask.
         MissingExtraError: transformers is not installed.
     """
     try:
         import transformers  # noqa: F401
     except ImportError:
         raise MissingExtraError("transformers", "zoo", "a cache of a language model") from None
+    _require_language_model(model, tokens=tokens, read=read, context=context)
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or getattr(
         config, "num_attention_heads", None
@@ -149,6 +152,27 @@ def cached_decoder(
     decoder = CachedDecoder(model, context)
     _require_callable(decoder, example)
     return decoder, example, dict(STATE)
+
+
+def _require_language_model(model: Any, **numbers: Any) -> None:
+    """Refuse what is no model of `transformers`, and numbers that are none or out of its reach."""
+    for name, number in numbers.items():
+        is_left_out = name == "read" and number is None
+        is_whole = hasattr(number, "__index__") and not isinstance(number, bool)
+        if not (is_left_out or is_whole):
+            raise InputError(f"argument `{name}` must be a whole number, got {number!r:.40}")
+    if not hasattr(getattr(model, "config", None), "get_text_config"):
+        raise InputError(f"{type(model).__name__} is no model of transformers: it has no config")
+    context = numbers["context"]
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for name, module in model.named_modules():
+        if _OF_POSITIONS.search(name) and isinstance(module, torch.nn.Embedding):
+            known = module.num_embeddings - getattr(module, "offset", 0)
+            if known == most and known < context:  # other models have positions of pictures
+                raise InputError(
+                    f"'{name}' of {type(model).__name__} has learned {known} positions; give a "
+                    f"context of at most so many, got {context}"
+                )
 
 
 def _require_callable(decoder: CachedDecoder, example: tuple[Any, ...]) -> None:

@@ -4,7 +4,7 @@
 times nor links. This placer calls it on a skeleton of the model on PyTorch's meta device: the
 module paths of the ops, with weights of their sizes. Accelerators are filled first, then a CPU;
 modules that the library would spill to disk go where memory is left. An op without a module of the
-map runs where its first input is, as a function between hooked modules does.
+map runs where the first op is that it reads, as a function between hooked modules does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import MissingExtraError, Requires
+from placewright.errors import MissingExtraError, Requires, UnknownNameError
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
@@ -67,6 +67,7 @@ class Accelerate:
 
         Raises:
             MissingExtraError: `accelerate` or PyTorch is not installed.
+            UnknownNameError: `no_split` names no module.
         """
         try:
             from accelerate import infer_auto_device_map
@@ -77,7 +78,8 @@ class Accelerate:
         memory = {
             key: int(min(limits[device], 10.0 * total + 1e9)) for key, device in key_of.items()
         }
-        whole = [path for path in self.no_split.split(",") if path]
+        whole = [path for part in self.no_split.split(",") if (path := part.strip())]
+        _require_modules(problem, whole)
         logger = logging.getLogger("accelerate.utils.modeling")
         level = logger.level
         with warnings.catch_warnings():
@@ -92,6 +94,20 @@ class Accelerate:
                 logger.setLevel(level)
         devices = {name: key_of.get(key, -1) for name, key in device_map.items()}
         return _devices_of_units(problem, devices)
+
+
+def _require_modules(problem: Problem, paths: Sequence[str]) -> None:
+    """Refuse a path that is no module.
+
+    Raises:
+        UnknownNameError: the message has near paths.
+    """
+    modules = {path for path in problem.graph.op_modules if path}
+    known = {".".join(parts[:at]) for path in modules if (parts := path.split("."))
+             for at in range(1, len(parts) + 1)}  # fmt: skip
+    for path in paths:
+        if path not in known:
+            raise UnknownNameError("module", path, sorted(known))
 
 
 def _keys(problem: Problem) -> dict[int | str, int]:

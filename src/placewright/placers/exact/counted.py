@@ -242,7 +242,7 @@ def constructed(
         if best is None:
             yield np.array(device_of, dtype=np.int64)
             first_value = value
-        if value < best_value:
+        if best is None or value < best_value:
             best, best_value = device_of, value
         if is_over():
             break

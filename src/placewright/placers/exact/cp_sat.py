@@ -154,12 +154,14 @@ class CpSat:
         is_timed = math.isfinite(evaluator.remaining_seconds)
         left = math.inf if is_timed else self.deterministic_seconds
 
+        gave_up = False
+
         def search() -> tuple[int, float]:
-            nonlocal left
+            nonlocal left, gave_up
             solver = self._solver(evaluator, rng, left)
-            answer = _run(program, evaluator, solver)
+            status, bound, gave_up = _run(program, evaluator, solver)
             left -= used_work(solver)
-            return answer
+            return status, bound
 
         status, bound = search()
         if status == cp_model.INFEASIBLE and not has_start:
@@ -176,7 +178,7 @@ class CpSat:
             if math.isfinite(evaluator.best_value):
                 program.stay_below(evaluator.best_value)
             status, _ = search()
-        if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+        if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE) and not gave_up:
             return evaluator.cut_short()
         return evaluator.solution()
 
@@ -223,8 +225,12 @@ def _longest(problem: Problem, evaluator: Evaluator, start: Placement) -> float:
     return min(all_in_turn(problem), value / rate if rate > 0 else math.inf)
 
 
-def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:
-    """Solve once and value every solution; return status and bound of the value."""
+def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float, bool]:
+    """Solve once and value every solution.
+
+    Returns:
+        Status, bound of the value, and whether it ended because nothing got better.
+    """
     from ortools.sat.python import cp_model
 
     watch, is_timed = _watch(program, evaluator), math.isfinite(evaluator.remaining_seconds)
@@ -241,7 +247,7 @@ def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[i
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         best = max(0.0, solver.best_objective_bound - program.float_error)
         bound = best * program.unit * (1.0 - 1e-9)
-    return status, bound
+    return status, bound, watch.gave_up
 
 
 def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
@@ -258,6 +264,7 @@ def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.interrupted: BaseException | None = None
+            self.gave_up = False  # it stopped the search because nothing got better
             self._turn = threading.Lock()
             self._best, self._no_better = math.inf, 0
 
@@ -274,7 +281,8 @@ def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
                     if evaluator.best_value < self._best:
                         self._best, self._no_better = evaluator.best_value, 0
                     is_over = evaluator.is_spent or evaluator.is_closed
-                    if is_over or self._no_better >= _MOST_NO_BETTER:
+                    self.gave_up = not is_over and self._no_better >= _MOST_NO_BETTER
+                    if is_over or self.gave_up:
                         self.stop_search()
                 except BaseException as error:  # it must not cross the solver's own code
                     self.interrupted = error

@@ -196,7 +196,9 @@ class LatencyIp:
         q = chosen.per_accelerator if isinstance(chosen, SubgraphIP) else 1
         n_machines = 1 + q * int(arrays.is_atomic.sum())
         size = n_machines * (2 * problem.n_units + 2 * len(arrays.transfer))
-        if size > self.max_columns or evaluator.is_spent:
+        if evaluator.is_spent:
+            return evaluator.solution()
+        if size > self.max_columns:
             return evaluator.solution(message="search only: the program is too large")
         scaled, scale = _scaled(arrays, best, evaluator)
         horizon = _horizon(arrays, best, evaluator) * scale
@@ -306,6 +308,8 @@ class LatencyProgram:
         columns[self.placed[used]] = 0.0
         for unit, device in enumerate(device_of.tolist()):
             on_cpu = device == self.cpu_of_unit[unit]
+            if piece[unit] < 0 and not on_cpu:
+                return None
             machine = 0 if on_cpu else first.get(device, 0) + int(piece[unit])
             column = int(self.placed[unit, machine])
             if column < 0 or (machine == 0 and not on_cpu):

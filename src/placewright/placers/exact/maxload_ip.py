@@ -102,27 +102,28 @@ class MaxloadIp:
         items = items_of(problem) if self.contiguous else None
         grouping = problem.colocation if items is None else items.grouping
         model = classes if items is None else load_model_of(problem, grouping)
-        start = self._linear_start(problem, grouping, evaluator)
+        start, linear = self._linear_start(problem, grouping, evaluator)
         if items is None:
             start = self._annealed(problem, model, start, evaluator, rng)
-        return self._solved(problem, items, model, start, evaluator)
+        return self._solved(problem, items, model, (start, linear), evaluator)
 
     def _linear_start(
         self, problem: Problem, grouping: Grouping, evaluator: Evaluator
-    ) -> IntArray | None:
-        """DPL's split of the groups, evaluated; None if none keeps all limits."""
+    ) -> tuple[IntArray | None, float]:
+        """DPL's split of the groups, and its value; None and inf if none keeps all limits."""
         if has_backward_to_forward_edge(problem):
-            return None
+            return None, math.inf
         items = items_of(problem)
         model = load_model_of(problem, items.grouping)
         with evaluator.share(_LINEAR_SHARE):
             program = solved_in_order(model, items, is_spent=lambda: evaluator.is_spent)
         if program is None:
-            return None
+            return None, math.inf
         device_of = items.grouping.expand(program.devices())
-        if math.isinf(evaluator.evaluate(device_of)):  # it ignores limits of pools and amounts
-            return None
-        return device_of[grouping.members.indices[grouping.members.indptr[:-1]]]
+        value = evaluator.evaluate(device_of)
+        if math.isinf(value):  # it ignores limits of pools and amounts
+            return None, math.inf
+        return device_of[grouping.members.indices[grouping.members.indptr[:-1]]], value
 
     def _annealed(
         self,
@@ -171,11 +172,14 @@ class MaxloadIp:
         problem: Problem,
         items: Items | None,
         model: LoadModel,
-        start: IntArray | None,
+        begin: tuple[IntArray | None, float],
         evaluator: Evaluator,
     ) -> Solution:
         """Solve the program and return its result as a solution; with items, a contiguous one."""
         grouping = problem.colocation if items is None else items.grouping
+        start, value = begin  # with items the value is that of the start
+        if items is not None and not np.isfinite(model.seconds.min(axis=0)).all():
+            return evaluator.solution(message=_no_contiguous(items))  # no device takes some item
         entries = np.concatenate([model.seconds, model.receive, model.send], axis=1)
         largest = float(entries[np.isfinite(entries)].max(initial=0.0))
         scale = scale_for(model.area_bound, evaluator.best_value, largest)
@@ -209,8 +213,8 @@ class MaxloadIp:
             values = np.where(program.placed >= 0, result.columns[program.placed], -1.0)
             placement = grouping.expand(values.argmax(axis=1))
             if not evaluator.is_spent:
-                evaluator.evaluate(placement)
-        return self._verdict(evaluator, result, bound, model, items)
+                value = min(value, evaluator.evaluate(placement))
+        return self._verdict(evaluator, result, bound, model, items, value)
 
     def _verdict(
         self,
@@ -219,19 +223,26 @@ class MaxloadIp:
         bound: float,
         model: LoadModel,
         items: Items | None,
+        value: float,
     ) -> Solution:
-        """Status and message of the solution."""
+        """Status and message of the solution, of which `value` is that of the program.
+
+        An evaluator may hold a better placement that is not contiguous: of that nothing is proven.
+        """
         if result.is_infeasible and items is None:
             return evaluator.solution(message=found_none(_that_fits(model)))
         if items is not None and result.is_infeasible:
-            what = f"contiguous placement{items.restriction} within memory, support and limits"
-            return evaluator.solution(message=found_none(what))
+            return evaluator.solution(message=_no_contiguous(items))
         if result.is_out_of_time:
             return evaluator.cut_short()
-        proven = evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
-        if items is not None and proven:
+        proven = value <= bound * (1 + 3 * _TOLERANCE)
+        if items is not None and proven and value <= evaluator.best_value:
             return evaluator.solution(message=items.optimal_text)
         return evaluator.solution()
+
+
+def _no_contiguous(items: Items) -> str:
+    return found_none(f"contiguous placement{items.restriction} within memory, support and limits")
 
 
 def _scaled(model: LoadModel, factor: float) -> LoadModel:

@@ -41,7 +41,7 @@ class Greedy(ForEveryProblem):
         """Fill the devices, and evaluate the placement once."""
         device_of = filled(problem)
         if device_of is None:
-            return evaluator.solution(message="a block of ops is left over that no CPU may run")
+            return evaluator.solution(message="a block of ops is left over that no device may take")
         evaluator.evaluate(device_of)
         return evaluator.solution()
 

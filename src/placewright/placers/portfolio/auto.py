@@ -114,7 +114,7 @@ class Lanes:
                 lane = _next_of(ended)
                 busy.remove(lane)
                 yield lane.turn, lane.result()
-        except GeneratorExit:
+        except (Exception, GeneratorExit):
             self._evaluator.stop()
             for lane in busy:
                 lane.join(_ENDS_WITHIN)

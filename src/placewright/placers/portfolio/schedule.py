@@ -147,7 +147,10 @@ class _Gains:
             else:
                 del self._gains[name]  # it has nothing to ask
             return
-        gain = 1.0 if math.isinf(before) else before / max(outcome.value, 1e-300) - 1.0
+        if math.isinf(outcome.value):
+            gain = 0.0
+        else:
+            gain = 1.0 if math.isinf(before) else before / max(outcome.value, 1e-300) - 1.0
         known = self._gains[name]
         self._gains[name] = max(0.0, gain) + (0.0 if math.isinf(known) else _FORGETS * known)
 

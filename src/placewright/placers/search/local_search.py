@@ -134,7 +134,8 @@ class LocalSearch(ForEveryProblem):
         rng: np.random.Generator,
     ) -> None:
         """Try orders near the incumbent only: elsewhere rank dispatch is hard to beat."""
-        if not isinstance(problem.execution_model, Event) or value > 1.01 * evaluator.best_value:
+        is_near = math.isfinite(value) and value <= 1.01 * evaluator.best_value
+        if not (is_near and isinstance(problem.execution_model, Event)):
             return
         order = order_by_priority(problem, upward_ranks(problem, device_of))
         best = evaluator.evaluate(device_of, order)

@@ -315,12 +315,14 @@ def _kinds(problem: Problem) -> list[int]:
 
 
 def distinct_devices(problem: Problem) -> list[int]:
-    """The first of each set of devices with the same memory, pool and costs."""
-    known: dict[tuple[float, object, bytes], int] = {}
+    """The first of each set of devices with the same memory, pool, costs and pins."""
+    known: dict[tuple[float, object, bytes, bytes], int] = {}
     for device in range(problem.n_devices):
         costs = np.ascontiguousarray(problem.costs.seconds[:, device]).tobytes()
         pool = frozenset(problem.cluster.devices[device].pool_shares.items())
-        known.setdefault((float(problem.cluster.memory_bytes[device]), pool, costs), device)
+        allowed = np.ascontiguousarray(problem.allowed[:, device]).tobytes()
+        memory = float(problem.cluster.memory_bytes[device])
+        known.setdefault((memory, pool, costs, allowed), device)
     return list(known.values())
 
 

@@ -10,7 +10,7 @@ from placewright.core.pools import pools_text
 from placewright.core.problem import Problem
 from placewright.core.source import CLUSTER
 from placewright.errors import FieldError, InputError
-from placewright.execution.token_work import TokenRequest
+from placewright.execution.token_work import MOST_TOKENS, TokenRequest
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.profiling.catalogue import named_cluster
 from placewright.profiling.token_costs import token_problem
@@ -73,6 +73,10 @@ def asked_tokens(request: Request, trained_context: int = 0) -> TokenRequest:
     """
     prompt = _PROMPT if request.prompt is None else request.prompt
     generate = _GENERATE if request.generate is None else request.generate
+    if request.context is None and prompt + generate > MOST_TOKENS:
+        raise FieldError(
+            "prompt", f"and generated tokens are {prompt + generate}; at most {MOST_TOKENS} fit"
+        )
     usual = max(prompt + generate, min(_LEAST_CONTEXT, trained_context or _LEAST_CONTEXT))
     return TokenRequest(
         prompt,
@@ -139,10 +143,18 @@ def devices_of(request: Request) -> Cluster:
         found = catalogue_for(names, request.cluster)
         if found is None:
             raise FieldError("cluster", "needs peak and bandwidth for a language model")
-        return found
+        return _with_one_host(found)
     if request.cluster is not None:
         raise FieldError("devices", "or a cluster, not both")
-    found = named_cluster([name.strip() for name in names.split(",") if name.strip()])
+    return _with_one_host(named_cluster([n.strip() for n in names.split(",") if n.strip()]))
+
+
+def _with_one_host(found: Cluster) -> Cluster:
+    """The cluster; an engine has one processor, so that there must be no second.
+
+    Raises:
+        FieldError: there are several.
+    """
     processors = [device.name for device in found.devices if device.kind == "cpu"]
     if len(processors) > 1:
         raise FieldError(
@@ -164,8 +176,8 @@ def _without_pools(cluster: Cluster) -> Cluster:
             raise FieldError(
                 "cluster",
                 f"has device '{device.name}' in memory pool {pools_text(device.pool)}, which plans "
-                "of language models do not count; leave the pool out, and divide its bytes by the "
-                "`memory` of its devices",
+                "of language models do not count; leave the pool out, and give each device its "
+                "part of the bytes, by argument `memory`",
             )
     return cluster
 

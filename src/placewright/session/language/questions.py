@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from placewright.core.cluster import Cluster, Device
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_bytes, plain_number
@@ -78,16 +78,34 @@ class Questions:
         """Plan the request without a change."""
         return self._variant("as it is", self._request)
 
+    def require(
+        self, *, sweeps: Mapping[str, Sequence[int]] | None = None, rate: float | None = None
+    ) -> None:
+        """Refuse wrong questions before the work of answering others.
+
+        Raises:
+            FieldError: a field is none of `SWEPT`, there are too many values or cards, or the rate
+                is no number > 0.
+        """
+        for field, values in (sweeps or {}).items():
+            if field not in SWEPT:
+                raise FieldError("sweep", f"knows {', '.join(SWEPT)}, got '{field}'")
+            if not 1 <= len(values) <= _MOST_VALUES:
+                raise FieldError("sweep", f"takes 1 to {_MOST_VALUES} values, got {len(values)}")
+        if rate is None:
+            return
+        if not 0 < rate < math.inf:
+            raise FieldError("reach", f"must be > 0 tokens/s and finite, got {rate}")
+        if len(self._cards) > _MOST_CARDS:
+            raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
+
     def sweep(self, field: str, values: Sequence[int]) -> list[Variant]:
         """Plan the request with each value of a field, one of `SWEPT`.
 
         Raises:
             FieldError: there is no such field, or there are too many values.
         """
-        if field not in SWEPT:
-            raise FieldError("sweep", f"knows {', '.join(SWEPT)}, got '{field}'")
-        if not 1 <= len(values) <= _MOST_VALUES:
-            raise FieldError("sweep", f"takes 1 to {_MOST_VALUES} values, got {len(values)}")
+        self.require(sweeps={field: values})
         changes: list[dict[str, Any]] = [{field: value} for value in values]
         return [
             self._variant(f"{field} {change[field]}", replace(self._request, **change), field)
@@ -95,18 +113,23 @@ class Questions:
         ]
 
     def without_each(self) -> list[Variant]:
-        """Plan the request without each of its cards; equal cards count once."""
+        """Plan the request without each of its cards; cards that nothing tells apart count once."""
         found = []
-        for at, device in enumerate(self._cards):
-            if any(_is_alike(device, other) for other in self._cards[:at]):
+        seen: list[object] = []
+        for device in self._cards:
+            if (traits := self._traits(device)) in seen:
                 continue
+            seen.append(traits)
             kept = [other for other in self._cards if other.name != device.name]
             if kept or self._host:
                 found.append(self._of_cards(f"without {device.name}", kept))
         return found
 
     def upgrades(self) -> list[Variant]:
-        """Plan the request with twice the memory or bandwidth of a device, or twice the links."""
+        """Plan the request with twice the memory or bandwidth of a device, or faster links.
+
+        All links are twice as fast then. A device whose rates were measured keeps its bandwidth.
+        """
         found = []
         for device in self._cluster.devices:
             sheet = entry_of(device)
@@ -128,16 +151,13 @@ class Questions:
     def cheapest(self, rate: float) -> list[Variant]:
         """Choices of cards that decode so many tokens per second: the cheapest, or the fewest.
 
-        The CPU is always there. Prices count if every card has one; otherwise the number of cards
-        does. If no choice reaches the rate, the answer is the fastest one.
+        The host's CPU is always there. Prices count if every card has one; otherwise the number of
+        cards does. If no choice reaches the rate, the answer is the fastest one.
 
         Raises:
             FieldError: there are too many cards, or the rate is no number > 0.
         """
-        if not 0 < rate < math.inf:
-            raise FieldError("reach", f"must be > 0 tokens/s and finite, got {rate}")
-        if len(self._cards) > _MOST_CARDS:
-            raise FieldError("reach", f"chooses among {_MOST_CARDS} cards, got {len(self._cards)}")
+        self.require(rate=rate)
         is_priced = self.is_priced
 
         def cost(chosen: Sequence[Device]) -> float:
@@ -145,7 +165,7 @@ class Questions:
             return math.fsum(prices) if is_priced else len(chosen)
 
         numbers = range(0 if self._host else 1, len(self._cards) + 1)
-        choices = [chosen for number in numbers for chosen in _choices(self._cards, number)]
+        choices = [chosen for number in numbers for chosen in self._choices(number)]
         choices.sort(key=cost)
         tried: list[Variant] = []
         for total, alike in itertools.groupby(choices, key=cost):
@@ -154,7 +174,7 @@ class Questions:
             tried += new
             if reached := [variant for variant in new if variant.decode >= rate]:
                 return sorted(reached, key=lambda variant: -variant.decode)
-        return [max(tried, key=lambda variant: variant.decode)]
+        return [max(tried, key=lambda variant: (variant.decode, variant.is_infeasible))]
 
     @property
     def is_priced(self) -> bool:
@@ -169,6 +189,35 @@ class Questions:
     @property
     def _cards(self) -> list[Device]:
         return [device for device in self._cluster.devices if device.name != self._cluster.host]
+
+    def _choices(self, number: int) -> Iterator[tuple[Device, ...]]:
+        """Sets of so many cards; sets that nothing tells apart count once."""
+        seen: list[object] = []
+        for chosen in itertools.combinations(self._cards, number):
+            names = {card.name for card in chosen}
+            within = [
+                link for link in self._cluster.links if {link.source, link.destination} <= names
+            ]
+            traits = [self._traits(card) for card in chosen], sorted(map(_plain_link, within))
+            if traits not in seen:
+                seen.append(traits)
+                yield chosen
+
+    def _traits(self, card: Device) -> object:
+        """All of a card but its name, to tell it from others; all of it where a pin names it.
+
+        Its links count, too. The other end of one counts by its traits, as far as it is a card.
+        """
+        if any(card.name in at.split("+") for at in self._request.pins.values()):
+            return card
+        unnamed = {other.name: replace(other, name="card") for other in self._cards}
+        links = []
+        for link in self._cluster.links:
+            ends = [link.source, link.destination]
+            if card.name in ends:
+                others = [repr(unnamed.get(end, end)) for end in ends]
+                links.append((others, _plain_link(link)))
+        return unnamed[card.name], sorted(links)
 
     def _of_cards(self, name: str, cards: Sequence[Device]) -> Variant:
         names = {device.name for device in cards}
@@ -215,22 +264,14 @@ class Questions:
         return Variant(name, answer, plan.gap, tuple(used))
 
 
+def _plain_link(link: Link) -> str:
+    """A link without the names of its ends and of its channel."""
+    plain = link.latency_seconds, link.bandwidth, link.queues, link.occupies
+    return repr(plain)
+
+
 def _listed(cards: Sequence[Device]) -> str:
     return ", ".join(card.name for card in cards) or _NO_CARD
-
-
-def _is_alike(device: Device, other: Device) -> bool:
-    return replace(device, name="same") == replace(other, name="same")
-
-
-def _choices(cards: Sequence[Device], number: int) -> Iterator[tuple[Device, ...]]:
-    """Sets of so many cards; sets that differ only in equal cards count once."""
-    seen: list[tuple[Device, ...]] = []
-    for chosen in itertools.combinations(cards, number):
-        plain = tuple(replace(device, name="same") for device in chosen)
-        if plain not in seen:
-            seen.append(plain)
-            yield chosen
 
 
 def variants_table(title: str, base: Variant | None, variants: Sequence[Variant]) -> ShownTable:

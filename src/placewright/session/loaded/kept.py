@@ -106,6 +106,7 @@ class KeptPlans:
                 return known
             for other in [other for other in self._plans if other[0] == key[0]]:
                 self._close_unless_kept(self._plans.pop(other))  # its model has changed
+        limit = _limit()  # refuses a wrong one before the plan is loaded
         model = load()
         if plan.problem.objective == "training":  # each call does the first step
             loaded, stays = LoadedPlan(plan, model), False
@@ -113,19 +114,19 @@ class KeptPlans:
             with self.counting(plan):
                 loaded = LoadedPlan(plan, model)
             changes = isinstance(model, KeepsState) and model.keeps_state
-            stays = not changes and loaded.weight <= _limit()
+            stays = not changes and loaded.weight <= limit
         with self._lock:
             held.enter_context(loaded.in_use())
             if stays:
                 self._plans[key] = loaded
-                self._shrink()
+                self._shrink(limit)
         return loaded
 
-    def _shrink(self) -> None:
+    def _shrink(self, limit: float) -> None:
         """Close plans beyond the limit, except for the newest and for those in use."""
         held = sum(plan.weight for plan in self._plans.values())
         for key in list(self._plans)[:-1]:
-            if held > _limit() and not self._plans[key].is_in_use:
+            if held > limit and not self._plans[key].is_in_use:
                 loaded = self._plans.pop(key)
                 held -= loaded.weight
                 loaded.close()
@@ -168,7 +169,10 @@ def _companions(path: Path, status: tuple[object, ...]) -> tuple[Path, ...]:
 def _limit() -> float:
     """Bytes that plans may take; raises InputError if the variable holds no number of bytes."""
     text = os.environ.get(LIMIT_VARIABLE)
-    return _DEFAULT_BYTES if text is None else parse_bytes(text)
+    try:
+        return _DEFAULT_BYTES if text is None else parse_bytes(text)
+    except InputError as error:
+        raise InputError(f"environment variable {LIMIT_VARIABLE}: {error}") from None
 
 
 KEPT = KeptPlans()

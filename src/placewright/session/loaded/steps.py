@@ -67,7 +67,7 @@ class LoadedStep:
         self.inputs: tuple[TensorInfo, ...] = self._loaded.inputs
         self._schedule: Callable[[int], float] | None = None
         self._failure: BaseException | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a schedule may save or look at the state
         if callable(learning_rate):
             self._schedule = learning_rate
         elif learning_rate is not None:

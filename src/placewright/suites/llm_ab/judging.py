@@ -99,10 +99,18 @@ def _cluster(
         _link(option, constants, (names[a], names[b]), (columns[a], columns[b]))
         for a in range(len(columns))
         for b in range(len(columns))
-        if a != b
+        if a != b and _is_linked(option, columns[a], columns[b])
     ]
     outside = [Link("host", name) for name in names] + [Link(name, "host") for name in names]
     return Cluster(tuple(devices), (*links, *outside), host="host")
+
+
+def _is_linked(option: Option, source: Column, target: Column) -> bool:
+    """True if every device of a column is the source's, or has a way from one of them."""
+    here = [name for name, _ in source]
+    return all(
+        name in here or any((other, name) in option.ways for other in here) for name, _ in target
+    )
 
 
 def _link(
@@ -116,9 +124,10 @@ def _link(
 def _limit(option: Option, column: Column, constants: Constants) -> float:
     """Bytes of modules that a column holds until one of its devices is full."""
     return min(
-        (
+        max(
+            0.0,
             option.devices[name].memory_bytes
-            - constants.rates(option.devices[name].kind).reserve_bytes
+            - constants.rates(option.devices[name].kind).reserve_bytes,
         )
         / share
         for name, share in column
@@ -348,7 +357,7 @@ class SpeedInterval:
 
 
 def interval_of(rows: Sequence[Scored], engine: str, phase: Phase) -> SpeedInterval | None:
-    """The interval of a phase, from options within a machine; None without two sources.
+    """The interval of a phase, from options within a machine; None with too few sources.
 
     Options of a source resemble each other, so that each source counts once, by its mean. Means of
     logarithms are taken as normal, and the interval is that of a further source (Hahn and Meeker,

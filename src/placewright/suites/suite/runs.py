@@ -36,6 +36,7 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError, UnknownNameError
 from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
+from placewright.io.content import one_line
 from placewright.placers.bases import pass_interrupt_on
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
@@ -135,9 +136,10 @@ def run_suite(
             named_placer(name, {})
         except MissingExtraError:
             continue  # its rows say so
-    if not placers or not seconds > 0 or min(seeds, default=-1) < 0:
+    if not placers or not 0 < seconds < math.inf or min(seeds, default=-1) < 0:
         raise InputError(
-            f"bench suite needs placers, seconds > 0 and seeds >= 0, got {len(placers)}, "
+            "bench suite needs placers, seconds > 0 and finite, and seeds >= 0, got "
+            f"{len(placers)}, "
             f"{seconds}, {list(seeds)}"
         )
     file = ResultsFile(results, FORMAT, SuiteRow, lambda row: row.identity)
@@ -145,12 +147,16 @@ def run_suite(
     keys = {
         problem.name: [
             (SUITE_VERSION, problem.name, name, seed, float(seconds))
-            for seed in seeds
-            for name in placers
+            for seed in dict.fromkeys(seeds)
+            for name in dict.fromkeys(placers)
         ]
         for problem in problems
     }
-    on_ahead(sum(key not in stored for wanted in keys.values() for key in wanted))
+
+    def is_done(key: tuple[int, str, str, int, float]) -> bool:
+        return key in stored and _TO_INSTALL not in stored[key].message
+
+    on_ahead(sum(not is_done(key) for wanted in keys.values() for key in wanted))
 
     def keep(row: SuiteRow) -> None:
         file.add([row])
@@ -159,13 +165,16 @@ def run_suite(
     def missing() -> Iterator[Task]:
         for problem in problems:
             yield from _tasks(
-                problem, [key for key in keys[problem.name] if key not in stored], keep
+                problem, [key for key in keys[problem.name] if not is_done(key)], keep
             )
 
     with open_workers(1, apart=True) if workers is None else nullcontext(workers) as all_workers:
         for done in all_workers.run(missing()):
             keep(_row_of(done))
     return [stored[key] for problem in problems for key in keys[problem.name]]
+
+
+_TO_INSTALL = "pip install"  # in the message of a run that a missing package prevented
 
 
 def _tasks(
@@ -225,6 +234,8 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
         solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
     except PlacewrightError as error:
         return replace(row, status="error", message=str(error))
+    except Exception as error:  # of a placer from outside, or of its library
+        return replace(row, status="error", message=f"{type(error).__name__}: {one_line(error)}")
     return replace(
         row,
         status=solution.status,

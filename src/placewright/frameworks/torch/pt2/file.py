@@ -146,6 +146,7 @@ _MEMBERS = re.compile(
 _RAW = re.compile(r"data/weights/weight_\d+|data/constants/tensor_\d+", re.ASCII)
 _BLOCK = 2**20  # bytes
 _DEEPEST = 20
+_MOST_INPUTS = 100_000
 _NUMBERS = (bool, int, float, complex, str, type(None))
 
 
@@ -172,6 +173,8 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
         admitted = _admitted(file)
     except FileFormatError as error:
         raise FileFormatError(f"'{path}' is not a valid .pt2 model: {error}") from None
+    except MemoryError:
+        raise
     except Exception as error:  # zipfile raises many types for damage
         if not _is_archive(file):
             raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
@@ -182,6 +185,8 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
     log.setLevel(logging.CRITICAL)  # the error below is one line instead of a traceback
     try:
         return torch.export.load(cast(BinaryIO, admitted))
+    except MemoryError:
+        raise
     except Exception as error:  # the loader has no error type of its own
         raise FileFormatError(f"PyTorch cannot read '{path}': {one_line(error)}") from None
     finally:
@@ -382,7 +387,8 @@ def plain_inputs(data: bytes) -> bytes:
         data: the pickle; empty data stays empty.
 
     Raises:
-        FileFormatError: it holds more than plain tensors, numbers, texts and containers.
+        FileFormatError: it holds more than plain tensors, numbers, texts and containers, or tensors
+            that repeat their elements too often.
     """
     import torch
 
@@ -393,30 +399,52 @@ def plain_inputs(data: bytes) -> bytes:
             require_bounded(archive, len(data))
     try:
         inputs = torch.load(io.BytesIO(data), weights_only=True)
+    except MemoryError:
+        raise
     except Exception:  # the unpickler raises many types; all mean that this is not plain data
         raise FileFormatError("it is not made of tensors alone") from None
     if not (isinstance(inputs, tuple) and [type(part) for part in inputs] == [tuple, dict]):
         raise FileFormatError("it has example inputs that are not those of a call")
     for name in inputs[1]:
         identifier(name)
-    _check_plain(inputs, 0)
+    for tensor in _plain_tensors(inputs):
+        if tensor.is_meta or tensor.layout != torch.strided:
+            continue
+        stored = tensor.untyped_storage().nbytes()
+        if tensor.nbytes > max(_ALWAYS_BYTES, _MOST_TIMES * stored):
+            raise FileFormatError(
+                f"an example input repeats {stored} bytes as {tensor.nbytes}; export the model "
+                "with inputs that are not expanded"
+            )
     buffer = io.BytesIO()
     torch.save(inputs, buffer)
     return buffer.getvalue()
 
 
-def _check_plain(value: Any, depth: int) -> None:
+def _plain_tensors(inputs: Any) -> list[Any]:
+    """The tensors of example inputs, which must hold nothing but plain data.
+
+    A container may occur several times, and its parts are then seen each time.
+    """
     import torch
 
-    if depth > _DEEPEST:
-        raise FileFormatError(f"its inputs are nested more than {_DEEPEST} deep")
-    if type(value) in (tuple, list):
-        parts = list(value)
-    elif type(value) is dict:
-        parts = [*value.keys(), *value.values()]
-    elif type(value) in (torch.Tensor, torch.nn.Parameter, *_NUMBERS):
-        return
-    else:
-        raise FileFormatError(f"an input is a {type(value).__name__}, which is no plain tensor")
-    for part in parts:
-        _check_plain(part, depth + 1)
+    tensors: list[Any] = []
+    waiting: list[tuple[Any, int]] = [(inputs, 0)]
+    seen = 0
+    while waiting:
+        value, depth = waiting.pop()
+        seen += 1
+        if seen + len(waiting) > _MOST_INPUTS:
+            raise FileFormatError(f"it has more than {_MOST_INPUTS} example inputs")
+        if depth > _DEEPEST:
+            raise FileFormatError(f"its inputs are nested more than {_DEEPEST} deep")
+        if type(value) in (tuple, list, dict):
+            parts = [*value, *value.values()] if type(value) is dict else value
+            if len(parts) > _MOST_INPUTS:
+                raise FileFormatError(f"it has more than {_MOST_INPUTS} example inputs")
+            waiting += [(part, depth + 1) for part in parts]
+        elif type(value) in (torch.Tensor, torch.nn.Parameter):
+            tensors.append(value)
+        elif type(value) not in _NUMBERS:
+            raise FileFormatError(f"an input is a {type(value).__name__}, which is no plain tensor")
+    return tensors

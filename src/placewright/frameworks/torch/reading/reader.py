@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
@@ -155,6 +155,8 @@ def _reshaped(
     made = iter(
         # As many of its own values as needed, in their order: positions and tokens stay valid.
         value.reshape(-1)[torch_library().arange(math.prod(shape)) % value.numel()].reshape(shape)
+        if value.numel()
+        else value.new_zeros(shape)
         for shape, value in zip(wanted, values, strict=True)
     )
     pytree = torch_library().utils._pytree
@@ -334,6 +336,13 @@ def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[st
     return weights
 
 
+def _target_text(target: Any) -> str:
+    """A target's name; that of a plain function without its address, which no process shares."""
+    if isinstance(target, FunctionType):
+        return f"{target.__module__}.{target.__qualname__}"
+    return str(target)
+
+
 def program_hash(program: ExportedProgram, *, with_values: bool = True) -> str:
     """SHA-256 of a program's calls with their arguments, of shapes of its inputs, and of weights.
 
@@ -343,7 +352,7 @@ def program_hash(program: ExportedProgram, *, with_values: bool = True) -> str:
     digest = hashlib.sha256()
     for part in program.graph_module.modules():  # the program, and bodies of branches and loops
         for node in part.graph.nodes if hasattr(part, "graph") else ():
-            text = f"{node.op} {node.name} {node.target} {node.args} {node.kwargs}"
+            text = f"{node.op} {node.name} {_target_text(node.target)} {node.args} {node.kwargs}"
             value: Any = node.meta.get("val") if node.op == "placeholder" else None
             shape = f"{tuple(value.shape)} {value.dtype}" if hasattr(value, "shape") else ""
             digest.update(f"{text} {shape}\n".encode())

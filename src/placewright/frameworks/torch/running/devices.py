@@ -31,6 +31,9 @@ def discovered() -> tuple[Device, ...]:
     return tuple(_with_fingerprint(device) for device in (*processor, *_accelerators()))
 
 
+_DIGITS = 9  # most of a number of threads
+
+
 def completed(device: Device) -> Device:
     """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
@@ -41,15 +44,21 @@ def completed(device: Device) -> Device:
     known = {present.name: present for present in discovered()}
     base = known.get(device.name)
     options = {**(base.options if base else {}), **device.options}
-    if options.get("device", "") not in {known[name].options["device"] for name in known}:
+    native = [present.options["device"] for present in known.values()]
+    if options.get("device", "") not in native:
+        if "device" in device.options:
+            what = f"option 'device' of device '{device.name}'"
+            raise UnknownNameError(what, options["device"], list(dict.fromkeys(native)))
         raise UnknownNameError("device", device.name, list(known))
     unknown = [key for key in options if key not in _OPTIONS]
     if unknown:
         what = f"PyTorch option of device '{device.name}'"
         raise UnknownNameError(what, unknown[0], _OPTIONS)
-    if not options.get("threads", "1").isdecimal():
+    threads = options.get("threads", "1")
+    is_number = threads.isascii() and threads.isdigit() and len(threads) <= _DIGITS
+    if not (is_number and int(threads) >= 1):
         raise InputError(
-            f"device '{device.name}': threads must be a number, got '{options['threads']}'"
+            f"device '{device.name}': threads must be a number >= 1, got '{threads:.40}'"
         )
     memory = base.memory_bytes if base else device.memory_bytes
     memory = min(device.memory_bytes, memory)

@@ -208,16 +208,25 @@ def _peaks_of(run: Callable[[], None], lanes: Mapping[int, Lane], n_devices: int
     before = {device: _allocated(lane) for device, lane in lanes.items()}
     for lane in lanes.values():
         lane.module.reset_peak_memory_stats(lane.device)
-    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _without_remarks():
-        record.start()
-    run()
-    with _without_remarks():
-        record.stop()
+    with _recorded() as record:
+        run()
     peaks = _processor_peaks(record, n_devices)
     for device, lane in lanes.items():
         peaks[device] = lane.module.max_memory_allocated(lane.device) - before[device]
     return peaks
+
+
+@contextlib.contextmanager
+def _recorded() -> Iterator[profile]:
+    """Record calls and allocations; the record also ends where a call fails."""
+    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _without_remarks():
+        record.start()
+    try:
+        yield record
+    finally:
+        with _without_remarks():
+            record.stop()
 
 
 @contextlib.contextmanager
@@ -330,14 +339,10 @@ def bytes_beside_outputs(
 
 
 def _by_record(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
-    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _without_remarks():
-        record.start()
-    for op, call in timer.calls(values):
-        with record_function(f"{_OP_MARK}{op}"):
-            call()
-    with _without_remarks():
-        record.stop()
+    with _recorded() as record:
+        for op, call in timer.calls(values):
+            with record_function(f"{_OP_MARK}{op}"):
+                call()
     taken = np.zeros(timer.nodes.graph.n_ops)
     for root in record.profiler.kineto_results.experimental_event_tree():  # type: ignore[union-attr]
         if root.name.startswith(_OP_MARK):

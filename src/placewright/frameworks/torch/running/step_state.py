@@ -99,9 +99,11 @@ class TorchStepState:
         if unknown := sorted(set(values) - expected):
             raise InputError(f"this step has no state '{unknown[0]}'; it is of another step")
         given = {
-            name: torch.as_tensor(values[paths[0]]).detach().cpu()
-            for name, paths in self._parts.paths.items()
+            name: _tensor(paths[0], values[paths[0]]) for name, paths in self._parts.paths.items()
         }
+        steps, seed = (_whole_number(name, values[name]) for name in (_STEPS, _SEED))
+        if steps < 0:
+            raise InputError(f"state '{_STEPS}' must be >= 0, got {steps}")
         for name, value in given.items():
             wanted = self._initial[name]
             if value.shape != wanted.shape or value.dtype != wanted.dtype:
@@ -111,8 +113,7 @@ class TorchStepState:
                 )
         for name, value in given.items():
             self._set(name, value)
-        self._steps = int(values[_STEPS])
-        self._draws.seed = int(values[_SEED])
+        self._steps, self._draws.seed = steps, seed
 
     def write_back(self, module: Any) -> None:
         """Copy parameters and buffers into a module.
@@ -195,3 +196,17 @@ class TorchStepState:
         """The tensors of a name that segments change or read, with their devices."""
         key = id(self._initial[name])
         return [(device, held[key]) for device, held in self._copies.items() if key in held]
+
+
+def _tensor(name: str, value: Any) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"state '{name}' is a {type(value).__name__}, no tensor") from None
+
+
+def _whole_number(name: str, value: Any) -> int:
+    tensor = _tensor(name, value)
+    if tensor.numel() != 1 or tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        raise InputError(f"state '{name}' must be one whole number, got {list(tensor.shape)}")
+    return int(tensor)

@@ -60,7 +60,14 @@ def joint_graph(
     module = exported.graph_module
     signature = exported.graph_signature
     position = list(signature.user_outputs).index(read.outputs[0])
-    n_changed = len(signature.buffers_to_mutate) + len(signature.parameters_to_mutate)
+    n_changed = sum(
+        len(changes)
+        for changes in (
+            signature.buffers_to_mutate,
+            signature.parameters_to_mutate,
+            signature.user_inputs_to_mutate,
+        )
+    )
 
     def forward(*arguments: Any) -> Any:
         of_name = dict(zip(remaining, arguments, strict=True)) | constants

@@ -204,6 +204,8 @@ def rule_of(text: str) -> StepRule:
             values[key] = float(value)
         except ValueError:
             raise InputError(f"optimizer {name}: {key} must be a number, got '{value}'") from None
+        if not math.isfinite(values[key]):
+            raise InputError(f"optimizer {name}: {key} must be finite, got '{value}'")
     clip, steps = values.pop("clip", 0.0), values.pop("accumulate", 1.0)
     if steps != math.floor(steps):
         raise InputError(f"optimizer {name}: accumulate must be a whole number, got {steps:g}")

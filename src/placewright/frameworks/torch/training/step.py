@@ -100,6 +100,7 @@ class _Adding:
         self.nodes: dict[str, Node] = {node.name: node for node in self.module.graph.nodes}
         updates = dict(joint.program.updates)
         self.added = Updates(dict(joint.program.state), updates, {}, [], {}, {}, {})
+        self.means: dict[str, Node] = {}  # parameter -> its mean gradient so far
         self.of: tuple[str, Mapping[str, Any]] = ("", {})  # parameter, where its ops come from
         self.is_update = False  # calls belong to an update, not to the backward pass
 
@@ -141,7 +142,7 @@ class _Adding:
                 self._emit("where", "self", apply, *pair) for pair in zip(results, old, strict=True)
             )
             none = self._emit("zeros_like", "default", summed)
-            mean = self.nodes[f"{name}_{GRADIENT}"]
+            mean = self.means[name]
             self.added.updates[mean.name] = self._emit("where", "self", apply, none, summed).name
         for target, value in zip(old, results, strict=True):
             self.added.updates[target.name] = value.name
@@ -149,7 +150,7 @@ class _Adding:
     def _mean(self, name: str, gradient: Node) -> Node:
         """Add this step's share of the mean gradient to that of the steps before."""
         self._at(name)
-        held = self._slot(name, GRADIENT)
+        self.means[name] = held = self._slot(name, GRADIENT)
         result: Node = self._emit("add", "Tensor", held, gradient, alpha=1 / self.rule.accumulate)
         return result
 
@@ -208,6 +209,8 @@ class _Adding:
         """Add a placeholder of state, behind other state and before the inputs."""
         import torch
 
+        while name in self.nodes:  # a parameter may be called as the state of another
+            name += "_"
         graph = self.module.graph
         behind = self.nodes[next(reversed(self.added.state))]
         with graph.inserting_after(behind):
@@ -502,7 +505,8 @@ def _set_evaluation(model: torch.nn.Module) -> None:
     import torch
 
     for part in model.modules():
-        part.training = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        is_normalisation = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        part.training = part.training and is_normalisation  # it may be frozen
 
 
 def _switch_off(model: torch.nn.Module, exported: ExportedProgram) -> bool:

@@ -83,7 +83,7 @@ class Dropout(nn.Module):
 
     def __init__(self, probability: float) -> None:
         super().__init__()
-        self.dropped = round(probability * 65_536)
+        self.dropped = min(65_535, round(probability * 65_536))  # one of them stays
 
     def forward(self, x: Tensor) -> Tensor:
         """x with elements dropped and the others scaled up, shape unchanged."""
