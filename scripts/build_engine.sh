@@ -5,7 +5,8 @@ cd "$(dirname "$0")/.."
 pins=requirements-engine.txt
 target=build/llama.cpp
 programs="llama-bench llama-completion llama-fit-params ggml-rpc-server"
-if cmp -s "$pins" "$target/built"; then
+stamp="$(cat "$pins" scripts/build_engine.sh | cksum)"
+if [ "$stamp" = "$(cat "$target/built" 2> /dev/null)" ]; then
     exit 0
 fi
 for tool in cmake c++; do
@@ -28,7 +29,8 @@ fi
 trap 'tail "$target/log" >&2' ERR
 cmake -S "$target/source" -B "$target" -DCMAKE_BUILD_TYPE=Release -DGGML_RPC=ON \
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
-    -DLLAMA_OPENSSL=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" > "$target/log" 2>&1
+    -DLLAMA_OPENSSL=OFF -DCMAKE_C_FLAGS="${CFLAGS:-} $flags" \
+    -DCMAKE_CXX_FLAGS="${CXXFLAGS:-} $flags" > "$target/log" 2>&1
 # shellcheck disable=SC2086
 cmake --build "$target" --parallel "$(nproc)" --target $programs >> "$target/log" 2>&1
-cp "$pins" "$target/built"
+echo "$stamp" > "$target/built"

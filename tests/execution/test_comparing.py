@@ -61,3 +61,6 @@ def test_infinite_state_hides_no_wrong_update() -> None:
     before[1, 1] = -np.inf  # becomes finite
     assert 0.9 < update_error(before, wrong, after) <= 1.1
     assert update_error(before, after, after) == 0.0
+    wrong = after.copy()
+    wrong[1, 1] += 99.0
+    assert update_error(before, wrong, after) > 1.0

@@ -476,6 +476,11 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(FileFormatError, match="key 'memory' stands twice"):
         read_cluster(tmp_path / "c.yaml")
+    merged = "devices:\n- &one {name: a, memory: 8GiB}\n- &two {<<: *one, name: b}\n"
+    (tmp_path / "c.yaml").write_text(
+        f"format: placewright.cluster/1\n{merged}- {{<<: *two, name: c}}\n"
+    )
+    assert read_cluster(tmp_path / "c.yaml").device_names == ("a", "b", "c")
 
 
 def test_numbers_of_numpy_are_written(tmp_path: Path) -> None:

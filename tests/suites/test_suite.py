@@ -23,6 +23,7 @@ from placewright.suites.suite.pictures import (
 from placewright.suites.suite.runs import (
     FORMAT,
     OF_AUTO,
+    SUITE_VERSION,
     SuiteProblem,
     SuiteRow,
     chosen_problems,
@@ -185,7 +186,7 @@ def test_pictures(tmp_path: Path) -> None:
 def test_a_run_that_lacked_a_package_is_done_when_it_is_there(tmp_path: Path) -> None:
     lacking = row("small", "heft", math.nan, message="needs 'x'; pip install 'placewright[x]'")
     other = row("small", "random", math.nan, message="takes no such problem")
-    rows = [replace(one, version=1, budget=5.0) for one in (lacking, other)]
+    rows = [replace(one, version=SUITE_VERSION, budget=5.0) for one in (lacking, other)]
     file = ResultsFile(tmp_path / "s.json", FORMAT, SuiteRow, lambda one: one.identity)
     file.add(rows)
     small = SuiteProblem("small", "random", lambda: random_problem(np.random.default_rng(0)))

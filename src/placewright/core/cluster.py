@@ -115,7 +115,7 @@ class Device:
             raise ClusterError("a device has an empty name; give it one")
         for what in _AT_LEAST_ONE:
             count = getattr(self, what)
-            if count is not None and not (1 <= count < 2**40 and count == count // 1):
+            if count is not None and not (1 <= count < 2**63 and count == count // 1):
                 raise ClusterError(f"device '{self.name}': {what} must be whole, >= 1, got {count}")
         if self.members and len(self.members) != self.replicas:
             raise ClusterError(

@@ -161,12 +161,20 @@ def update_error(before: HostArray, after: HostArray, expected: HostArray) -> fl
     error = relative_error(after, expected)
     if error == 0.0 or not np.isfinite(error) or before.shape != expected.shape:
         return error
-    finite = np.isfinite(before) & np.isfinite(expected)  # inf stays, or begins a running maximum
-    if not finite.any():
-        return error
-    other = expected[finite].astype(np.float64)
+    known = np.isfinite(expected)  # inf may stay, as in a mask
+    moved, begun = known & np.isfinite(before), known & ~np.isfinite(before)
+    errors = []
+    if moved.any():
+        errors.append(_change_error(before[moved], after[moved], expected[moved]))
+    if begun.any():  # such as a running maximum, which begins at -inf
+        errors.append(relative_error(after[begun], expected[begun]))
+    return max(errors, default=error)
+
+
+def _change_error(before: HostArray, after: HostArray, expected: HostArray) -> float:
+    other = expected.astype(np.float64)
     # A new value is rounded to its own precision, which is coarse for a small change.
     rounding = 2.0 * float(np.finfo(expected.dtype).eps) * float(np.abs(other).max())
-    largest = float(np.abs(after[finite].astype(np.float64) - other).max())
-    change = float(np.abs(other - before[finite].astype(np.float64)).max())
+    largest = float(np.abs(after.astype(np.float64) - other).max())
+    change = float(np.abs(other - before.astype(np.float64)).max())
     return max(0.0, largest - rounding) / max(change, rounding, 1e-300)

@@ -9,6 +9,7 @@ The parser's events give the number of nodes before any node is created.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -374,21 +375,6 @@ _OPENING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
-class _OnceLoader(_LOADER):  # type: ignore[misc]
-    """Refuses a key that stands twice in one mapping, which YAML forbids and the library takes."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """See PyYAML."""
-        seen: dict[tuple[str, str], None] = {}
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else None
-            if name in seen:
-                raise FileFormatError(f"key '{shown_name(key.value)}' stands twice")
-            if name is not None:
-                seen[name] = None
-        return super().construct_mapping(node, deep)
-
-
 def yaml_value(text: str, path: object) -> Any:
     """The value of a YAML text.
 
@@ -397,7 +383,8 @@ def yaml_value(text: str, path: object) -> Any:
     """
     try:
         _require_bounded(text)
-        value = yaml.load(text, Loader=_OnceLoader)  # a safe loader creates plain data only
+        _require_once(yaml.compose(text, Loader=_LOADER))
+        value = yaml.load(text, Loader=_LOADER)  # a safe loader creates plain data only
         _require_plain(value)
         return value
     except FileFormatError as error:
@@ -437,6 +424,24 @@ def _require_bounded(text: str) -> None:
                 sizes[anchor] = total - before
         if total > _MAX_NODES:
             raise FileFormatError(f"it stands for more than {_MAX_NODES} values; write them out")
+
+
+def _require_once(root: Any) -> None:
+    """Refuse a key that stands twice in one mapping, which YAML forbids and the library takes."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen.add(id(node))
+        if not isinstance(node, yaml.MappingNode):
+            waiting += node.value
+            continue
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((name for (_, name), count in Counter(keys).items() if count > 1), None)
+        if twice is not None:
+            raise FileFormatError(f"key '{shown_name(twice)}' stands twice")
+        waiting += [part for pair in node.value for part in pair]
 
 
 def _require_plain(value: Any) -> None:

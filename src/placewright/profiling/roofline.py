@@ -166,8 +166,9 @@ _CONVOLUTION = re.compile(
 )
 _MATMUL = re.compile(
     r"b?mm|addb?mm|baddbmm|matmul|gemm|linear|einsum|(scaleddotproduct.*)"
-    r"|(lstm|gru|rnn)(cell|sequence)?|(fused|qlinear)matmul|(q|q?linear|fused)gemm|innerproduct"
-    r"|matmulinteger(tofloat)?|matmulnbits"
+    r"|(dynamicquantize)?(lstm|gru|rnn)(cell|sequence)?|(fused|qlinear|dynamicquantize)matmul"
+    r"|(q|q?linear|fused)gemm|innerproduct|matmulinteger(tofloat)?|matmulnbits"
+    r"|(q|multihead|groupquery)?attention"
 )
 _FREE = frozenset(
     {

@@ -413,6 +413,8 @@ def best_measured(
     problem = plan.problem
     listed = candidates(plan, rng, is_counted=is_counted, deadline=deadline)
     allowed = [placement for placement in listed if _keeps(problem, placement, latency_limit)]
+    if math.isfinite(latency_limit):  # fewer samples in flight give other periods
+        allowed.sort(key=lambda placement: _period_within(problem, placement, latency_limit))
     listed = allowed or [plan.placement]
     split = [c for c in listed if len(np.unique(c.device_of)) > 1][:_MEASURED]
     chosen = listed[0]
@@ -434,6 +436,10 @@ def _keeps(problem: Problem, placement: Placement, limit: float) -> bool:
     except InfeasibleError:
         return math.isinf(limit)  # without a limit this is no question of latency
     return True
+
+
+def _period_within(problem: Problem, placement: Placement, limit: float) -> float:
+    return _period(Simulator(problem), placement, _flight(problem, placement, limit))
 
 
 def _flight(problem: Problem, placement: Placement, limit: float) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,13 +154,25 @@ def layer_map(plan: Plan) -> dict[str, str]:
 
 
 def _list_of_layers(paths: Sequence[str], modules: Mapping[str, object]) -> str:
-    """Path of the list with the numbers of the layers; there may be shorter lists beside it."""
+    """Path of the list with the numbers of the layers; there may be other lists beside it.
+
+    Raises:
+        InexpressibleError: no list has these numbers.
+    """
     numbers: dict[str, set[str]] = {}
+    counts: Counter[str] = Counter()  # parameters and buffers of each list
     for path in paths:
         if numbered := _NUMBERED.match(path):
-            numbers.setdefault(numbered[0].rpartition(".")[0], set()).add(numbered[1])
+            own = numbered[0].rpartition(".")[0]
+            numbers.setdefault(own, set()).add(numbered[1])
+            counts[own] += 1
     layers = {name.removeprefix("layers.") for name in modules if name.startswith("layers.")}
-    return next((path for path, found in numbers.items() if found == layers), "")
+    fitting = [path for path, found in numbers.items() if found == layers]
+    if layers and not fitting:
+        raise InexpressibleError(
+            f"none of the module's lists has {len(layers)} layers; place a .pt2 file of it"
+        )
+    return max(fitting, key=lambda path: counts[path], default="")
 
 
 def _card_names(devices: Sequence[Device]) -> list[str | None]:

@@ -204,7 +204,7 @@ def _follow(
         )
     for device in devices[1:]:
         # With the tensor, since plain numbers would be other ones in bf16 or with 4 bits.
-        copy = _openvino().op.Constant(node.get_tensor_view())
+        copy = _openvino().op.Constant(node.get_tensor_view(), shared_memory=False)
         copy.get_rt_info()["affinity"] = device
         for target, reader in readers:
             if reader == device:

@@ -99,10 +99,13 @@ def _cluster(
         _link(option, constants, (names[a], names[b]), (columns[a], columns[b]))
         for a in range(len(columns))
         for b in range(len(columns))
-        if a != b and _is_linked(option, columns[a], columns[b])
+        if a != b
     ]
     outside = [Link("host", name) for name in names] + [Link(name, "host") for name in names]
     return Cluster(tuple(devices), (*links, *outside), host="host")
+
+
+_NO_WAY = 1e6  # seconds
 
 
 def _is_linked(option: Option, source: Column, target: Column) -> bool:
@@ -116,7 +119,12 @@ def _is_linked(option: Option, source: Column, target: Column) -> bool:
 def _link(
     option: Option, constants: Constants, names: tuple[str, str], ends: tuple[Column, Column]
 ) -> Link:
-    """Make a link with the seconds of a message, which are affine in its bytes."""
+    """Make a link with the seconds of a message, which are affine in its bytes.
+
+    Columns without a way between them are as good as never left for each other.
+    """
+    if not _is_linked(option, *ends):
+        return Link(*names, _NO_WAY)
     none, some = (message_seconds(option, constants, *ends, size) for size in (0.0, 1e9))
     return Link(*names, none, math.inf if some <= none else 1e9 / (some - none))
 
