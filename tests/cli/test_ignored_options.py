@@ -82,6 +82,11 @@ def test_a_report_of_benchmarks_is_a_page(tmp_path: Path, cli: InProcess) -> Non
     words = ("bench", "--report", "rows.json", "suite", "--results", "rows.json")
     assert "a name that ends in .html" in the_line(cli(*words, cwd=tmp_path), 2)
     assert rows.read_text() == "[]"
+    words = ("bench", "--report", "page.html", "suite", "--results", "page.html")
+    done = cli(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--results is a JSON file, got 'page.html'" in done.stderr
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_dash_is_no_file(tmp_path: Path, cli: InProcess) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,15 +43,7 @@ Problems = Annotated[
 ]
 Seconds = Annotated[float, typer.Option(help="Search for this many seconds in each run.")]
 Seeds = Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")]
-Results = Annotated[
-    Path,
-    typer.Option(
-        "--results",
-        help="Write to this file; runs that it holds are not repeated.",
-        callback=lambda path: _no_page(path),
-    ),
-    Writes(),
-]
+_PAGES = (".html", ".htm")
 
 
 def _no_page(path: Path) -> Path:
@@ -61,7 +53,15 @@ def _no_page(path: Path) -> Path:
     return path
 
 
-_PAGES = (".html", ".htm")
+def _results(what: str) -> Any:
+    return typer.Option("--results", help=what, callback=_no_page)
+
+
+Results = Annotated[
+    Path,
+    _results("Write to this file; runs that it holds are not repeated."),
+    Writes(),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -289,11 +289,7 @@ def llm_ab(
     ],
     results: Annotated[
         Path,
-        typer.Option(
-            "--results",
-            help="Write to this file, with our figures only.",
-            callback=lambda path: _no_page(path),
-        ),
+        _results("Write to this file, with our figures only."),
         Writes(),
     ] = Path("llm-ab.json"),
     as_json: opt.Json = False,
@@ -452,11 +448,7 @@ def paper(
     ] = True,
     results: Annotated[
         Path,
-        typer.Option(
-            "--results",
-            help="Write to this file; runs that it holds are not repeated.",
-            callback=lambda path: _no_page(path),
-        ),
+        _results("Write to this file; runs that it holds are not repeated."),
         Writes(_beside),
     ] = Path("paper.json"),
     as_json: opt.Json = False,
