@@ -101,3 +101,19 @@ def test_an_entry_point_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch
         make_placer("last-device", {"back": "two"})
     with pytest.raises(UnknownNameError, match="last-device"):
         make_placer("first-device")
+
+
+def test_an_entry_point_that_cannot_be_imported_leaves_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cli: InProcess
+) -> None:
+    point = EntryPoint("lost", "no_such_package:Lost", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [point])
+    classes, broken = registry.importable_placers()
+    assert "heft" in classes
+    assert "no_such_package" in broken["lost"]
+    assert "hsdag" in registry.placers_that_learn()
+    listed = cli("placers", "--json", cwd=folder)
+    assert listed.returncode == 0
+    assert "no_such_package" in listed.stderr
+    with pytest.raises(InputError, match="no_such_package"):
+        make_placer("lost")

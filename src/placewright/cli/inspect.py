@@ -537,17 +537,17 @@ def placers(as_json: opt.Json = False) -> None:
     Also shows which placers learn while they search, and which take a trained policy.
     """
     from placewright.placers.registry import (
-        placer_class,
-        placer_names,
+        importable_placers,
         placers_that_learn,
         placers_that_take_a_policy,
     )
 
     learning, trained = placers_that_learn(), placers_that_take_a_policy()
-
+    classes, broken = importable_placers()
+    for reason in broken.values():
+        print_note(reason)
     rows: list[dict[str, Any]] = []
-    for name in placer_names():
-        placer = placer_class(name)
+    for name, placer in classes.items():
         first_line = (placer.__doc__ or "").strip().splitlines()[0]
         rows.append(
             {

@@ -148,14 +148,35 @@ def placer_class(name: str) -> type[Placer]:
     return cast("type[Placer]", loaded)
 
 
+def importable_placers() -> tuple[dict[str, type[Placer]], dict[str, str]]:
+    """Classes by name, and why an installed package's placer cannot be imported, by its name."""
+    classes: dict[str, type[Placer]] = {}
+    broken: dict[str, str] = {}
+    for name in placer_names():
+        try:
+            classes[name] = placer_class(name)
+        except InputError as error:
+            broken[name] = str(error)
+    return classes, broken
+
+
+def _with_setting(setting: str) -> tuple[str, ...]:
+    classes, _ = importable_placers()
+    return tuple(name for name, each in classes.items() if setting in _fields_of(each))
+
+
 def placers_that_learn() -> tuple[str, ...]:
     """Placers that learn while they search: their setting `updates` switches learning off."""
-    return tuple(name for name in placer_names() if "updates" in settings_of(name))
+    return _with_setting("updates")
 
 
 def placers_that_take_a_policy() -> tuple[str, ...]:
     """Placers that can start from a policy of `train`."""
-    return tuple(name for name in placer_names() if "policy" in settings_of(name))
+    return _with_setting("policy")
+
+
+def _fields_of(placer: type[Placer]) -> tuple[str, ...]:
+    return tuple(item.name for item in dataclasses.fields(placer))  # type: ignore[arg-type]
 
 
 def settings_of(name: str) -> tuple[str, ...]:
@@ -164,7 +185,7 @@ def settings_of(name: str) -> tuple[str, ...]:
     Raises:
         UnknownNameError: the name is not registered.
     """
-    return tuple(item.name for item in dataclasses.fields(placer_class(name)))  # type: ignore[arg-type]
+    return _fields_of(placer_class(name))
 
 
 def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:

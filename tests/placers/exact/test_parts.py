@@ -266,6 +266,24 @@ def test_a_problem_that_is_too_large_is_left_alone() -> None:
     assert part_programs(problem) is None
 
 
+def test_a_part_that_is_never_solved_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compare a part of tens of thousands of units takes minutes, whatever the budget is."""
+    problem, built = layers(2), []
+    real = programs.part_problem
+
+    def counted(*args: Any) -> Part:
+        built.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(programs, "part_problem", counted)
+    assert part_programs(problem) is not None
+    assert len(built) > 0
+    built.clear()
+    monkeypatch.setattr(programs, "_MOST_UNITS", 2)
+    assert part_programs(problem) is not None
+    assert built == []
+
+
 def test_seconds_bound_no_joules() -> None:
     """Of five ops that draw next to nothing, the energy is far below the seconds."""
     problem = small_problem(np.random.default_rng(3), constrained=False)

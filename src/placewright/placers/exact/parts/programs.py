@@ -66,6 +66,7 @@ from placewright.simulation.layout import problem_arrays
 
 Pair = tuple[int, int]
 _MOST_COMPARED = 1000  # parts; comparing one takes a millisecond or two
+_MOST_UNITS = 300  # larger parts are not solved
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,9 @@ def part_problem(
         pins=pins,
         transfer_seconds=None if own is None else frozen_floats(own[behind]),
     )
-    in_order = np.zeros(built.n_tensors, dtype=np.bool_)
+    in_order, units_kept = np.zeros(built.n_tensors, dtype=np.bool_), np.array(kept)
     for tensor, whole in enumerate(behind):
-        readers = np.array(kept)[built.tensor_consumers.row(tensor)]
+        readers = units_kept[built.tensor_consumers.row(tensor)]
         first = graph.tensor_consumers.row(whole)[: len(readers)]
         in_order[tensor] = np.array_equal(readers, first)
     return Part(alone, in_order)
@@ -149,7 +150,7 @@ class Twins:
     """Equal parts, and pairs of devices (before, after) that identical devices make equal."""
 
     def __init__(self, problem: Problem, cuts: IntArray, parts: list[IntArray]) -> None:
-        """Compare the parts that have several units, unless there are too many.
+        """Compare the parts of several units that may be solved, unless there are too many.
 
         Args:
             problem: the whole, of execution model `event`.
@@ -159,7 +160,7 @@ class Twins:
         self._n_parts = len(parts)
         self._pool = alike_devices(problem).group_of
         self._first = list(range(len(parts)))
-        compared = [at for at, units in enumerate(parts) if len(units) > 1]
+        compared = [at for at, units in enumerate(parts) if 1 < len(units) <= _MOST_UNITS]
         if len(compared) <= _MOST_COMPARED:
             firsts: dict[bytes, int] = {}
             for at in compared:
@@ -212,17 +213,17 @@ class Twins:
 
 def _content(problem: Problem, units: IntArray, before: int | None, is_last: bool) -> bytes:
     """All inputs of a part's program as bytes, units and tensors in the order of the part."""
-    allowed = problem.allowed_by_class[problem.colocation.group_of]
     ends = [] if before is None else [before]
-    cut = None if before is None else (before, int(allowed[before].argmax()))
-    after = None
     if not is_last:
         ends.append(int(units[-1]))
-        after = int(allowed[units[-1]].argmax())
+    allowed = problem.allowed_by_class[problem.colocation.group_of[ends]]
+    devices = allowed.argmax(axis=1).tolist()
+    cut = None if before is None else (before, devices[0])
+    after = None if is_last else devices[-1]
     part = part_problem(problem, units, cut, after)
     arrays = problem_arrays(part.problem)
     digest = hashlib.sha256(repr((before is None, is_last)).encode())
-    for array in (allowed[ends], part.in_order, *arrays):
+    for array in (allowed, part.in_order, *arrays):
         digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(b";")
     return digest.digest()
@@ -451,7 +452,6 @@ def _in_turn(part: Problem) -> float:
 _METHOD = "parts"
 _WORK = 4.0  # limit in the solver's own measure, if the budget has none
 _KEPT = 0.98  # share of the seconds, which leaves time to evaluate the last placement
-_MOST_UNITS = 300  # larger parts are not solved
 
 
 def search_parts(problem: Problem, evaluator: Evaluator, parts: PartPrograms | None) -> None:
