@@ -128,17 +128,17 @@ def test_a_step_that_tells_its_part_tells_its_time() -> None:
 def test_a_calibration_is_announced_by_its_usual_rounds() -> None:
     """The unsplit model: a compilation, a round, and as many as a placement has, which tell its
     calls from its units. 8 placements: 1.5 compilations of 2 s and 7 rounds of two requests of
-    0.1 s each; a short request is made twice in its turn. Three placements of 5 rounds are quick. A
-    scatter of 5 % needs (5 / 1)^2 rounds for 1 %, one of 100 % the most: 1.5 s hold 37 rounds of a
-    short request, and the 7 of a long one take that long."""
+    0.1 s each; a request of 0.01 s is the fifth in its turn. Three placements of 5 rounds are
+    quick. A scatter of 3.5 % needs (3.5 / 1)^2 rounds for 1 %, one of 100 % the most: 1.5 s hold 15
+    rounds of a short request, and the 7 of a long one take that long."""
     assert calibration_seconds(0.1, 2.0) == pytest.approx(2.2 + 7 * 0.2 + 8 * (3.0 + 7 * 0.2))
-    assert calibration_seconds(0.01, 2.0) == pytest.approx(2.04 + 11 * 0.04 + 8 * (3.0 + 11 * 0.04))
+    assert calibration_seconds(0.01, 2.0) == pytest.approx(2.1 + 11 * 0.1 + 8 * (3.0 + 11 * 0.1))
     quick = calibration_seconds(0.1, 2.0, 3, Rounds(5, 5), 0.05)
     assert quick == pytest.approx(2.2 + 5 * 0.2 + 3 * (3.0 + 5 * 0.2))
-    short, long = (0.01, 0.04), (0.1, 0.2)
+    short, long = (0.01, 0.1), (0.1, 0.2)
     for (request, of_round), scatter, rounds in (
-        (short, 0.05, 25),
-        (short, 1.0, 37),
+        (short, 0.035, 13),
+        (short, 1.0, 15),
         (long, 1.0, 7),
     ):
         seconds = 2.0 + of_round + rounds * of_round + 8 * (3.0 + rounds * of_round)

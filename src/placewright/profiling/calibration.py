@@ -50,7 +50,7 @@ from placewright.profiling.evidence import (
     fitted,
     found_rule,
 )
-from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline, warm_time
+from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline, warm_requests, warm_time
 from placewright.profiling.measure import (
     PlainRuns,
     Progress,
@@ -347,7 +347,7 @@ def _usual_rounds(request_seconds: float) -> Rounds:
 
 def _round_seconds(request_seconds: float) -> float:
     """Seconds of a placement and of the unsplit model beside it, see `warm_time`."""
-    return (4 if request_seconds < LONG_SECONDS else 2) * request_seconds
+    return 2 * warm_requests(request_seconds) * request_seconds
 
 
 def has_overheads(problem: Problem) -> bool:

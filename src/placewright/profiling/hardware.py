@@ -107,17 +107,34 @@ NEVER = Deadline()
 
 
 LONG_SECONDS = 0.1
+_WARM_SECONDS = 0.04  # of requests, after which core and caches are as these requests leave them
+_MOST_WARM = 50  # requests before the one that counts
 _LEAST_ROUNDS = 9  # for an interval of 95 %
 
 
-def warm_time(runner: DirectRunner | ConcurrentRunner, expected: float) -> float:
-    """Seconds of a request that finds the caches as the previous request left them.
+def warm_requests(expected: float) -> int:
+    """Requests of a turn, of which the last one counts: `_WARM_SECONDS` of them before it.
+
+    A plan whose weights another one has driven out of the processor's caches may take a third
+    longer at first, and eight requests of 5 ms until it is as fast as in a loop of its own. A core
+    that has waited for a tenth of a second may take six times as long. A long request meets neither
+    for most of its time.
 
     Args:
-        expected: seconds of a request; a long one refills the caches itself and needs no request
-            before it.
+        expected: seconds of a request.
     """
-    return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
+    if expected >= LONG_SECONDS:
+        return 1
+    return 1 + min(_MOST_WARM, math.ceil(_WARM_SECONDS / max(expected, 1e-9)))
+
+
+def warm_time(runner: DirectRunner | ConcurrentRunner, expected: float) -> float:
+    """Seconds of a request behind others of the same plan, as it is served in a loop.
+
+    Args:
+        expected: seconds of a request.
+    """
+    return runner.time(warm_requests(expected))[-1]
 
 
 @contextmanager
@@ -156,8 +173,7 @@ def measured_ratios(
         def ratio(placement: Placement) -> float:
             with call_runner(problem, placement, model) as runner:
                 runner.run(inputs)
-                runner.time(1)
-                pairs = [(runner.time(1)[0], reference.time(1)[0]) for _ in range(runs)]
+                pairs = [(warm_time(runner, base), warm_time(reference, base)) for _ in range(runs)]
             return statistics.median(mine / other for mine, other in pairs)
 
         yield ratio, base
@@ -174,7 +190,7 @@ def measure_interleaved(
 ) -> dict[str, list[float]]:
     """Measure seconds of each contender in each round; the order in a round rotates.
 
-    The first run of each short turn does not count, since another contender filled the caches.
+    Of a short turn only the last run counts, see `warm_requests`.
 
     Args:
         contenders: name -> runner; runners made within `taking_turns` share one copy of state.
@@ -194,7 +210,8 @@ def measure_interleaved(
     for name in names:
         deadline.require(f"'{name}' had run once")
         took[name] = contenders[name].run(inputs).seconds
-    affordable = seconds / max(sum(took.values()), 1e-9)
+    turns = sum(warm_requests(each) * each for each in took.values())
+    affordable = seconds / max(turns, 1e-9)
     rounds = int(np.clip(affordable, least, rounds))
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):

@@ -39,7 +39,7 @@ from placewright.profiling.measure import ProgressCallback
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
-VERSION = "machine costs/3"  # 3: also says whom copies occupy
+VERSION = "machine costs/4"  # changes with the way of measuring
 _PROBED_BYTES = 2 * 1024 * 1024
 _PROBED_ROUNDS = 7
 _DRIFTS = (1.5, 2.0, 4.0)  # ratios that probes of one machine do not reach
@@ -193,7 +193,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 Probe = Callable[[], Sequence[float]]
-_VERSION = "calibration/15"  # changes with the meaning of a stored fit
+_VERSION = "calibration/16"  # changes with the meaning of a stored fit
 _OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",
@@ -203,7 +203,7 @@ _FITTED = (
     "layout_seconds_per_byte",
     "split_share",
 )
-_QUICK = "quick calibration/1"
+_QUICK = "quick calibration/2"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Measurement of each unit on each device, in its place in the model.
 
 The whole model runs with the runtime's kernel timers. A unit compiled alone would be timed with
-layouts and caches that it never meets in the model. Each round also times the plain model (a short
-one right after another run, as requests follow one another), and kernel times are scaled so that
-they add up to it. Rounds of all devices alternate, so that drift of the machine affects all
+layouts and caches that it never meets in the model. Each round also times the plain model behind
+runs of its own, as requests follow one another (see `warm_requests`), and kernel times are scaled
+so that they add up to it. Rounds of all devices alternate, so that drift of the machine affects all
 equally, and medians count. Devices with equal fingerprints are measured once, and units of a model
 with equal labels share their samples.
 
@@ -30,7 +30,7 @@ from placewright.execution.runtime import (
     RunsAsynchronously,
     moved_from_host,
 )
-from placewright.profiling.hardware import NEVER, Deadline
+from placewright.profiling.hardware import NEVER, Deadline, warm_requests
 from placewright.profiling.store import CostStore
 
 _PRECISION = 0.01
@@ -105,10 +105,8 @@ def median_error(samples: Sequence[float]) -> float:
     return median_uncertainty(samples) / _NOTCH
 
 
-_VERSION = "in-situ/6"  # part of the keys; change it with the way of measuring
-_REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model one more)
+_VERSION = "in-situ/7"  # part of the keys; change it with the way of measuring
 _ROUNDS_BEFORE_AHEAD = 3  # of each device, from which the rest is predicted
-_SHORT_SECONDS = 0.01  # of a run; a longer one soon fills the caches itself
 
 
 @dataclass(frozen=True)
@@ -191,7 +189,7 @@ class _Session:
         """Seconds of a plain request, as measured so far."""
         if self.totals:
             return statistics.median(self.totals)
-        return self.warm_seconds / _REQUESTS_PER_ROUND
+        return self.plain.last_seconds
 
     def needs_more(self, effort: Effort) -> bool:
         if self.seconds >= effort.max_seconds and len(self.totals) >= effort.rounds:
@@ -321,6 +319,7 @@ class PlainRuns:
 
     Attributes:
         pool: a thread with the settings of the device's workers.
+        last_seconds: of the last run; 0 before the first.
     """
 
     def __init__(self, model: LoadedModel, device: Device) -> None:
@@ -328,7 +327,7 @@ class PlainRuns:
         self._instance = model.reference(device).instance()
         self._inputs = moved_from_host(model, arrays, device)
         self.pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
-        self._model = model
+        self._model, self.last_seconds = model, 0.0
 
     def close(self) -> None:
         """End the thread, and give callers back the settings that it has changed."""
@@ -342,10 +341,10 @@ class PlainRuns:
 
     def seconds_here(self) -> float:
         """Seconds of a run in the calling thread, which is the pool's."""
-        seconds = self._timed()
-        if seconds < _SHORT_SECONDS:  # it met the caches as what ran before left them
-            seconds = self._timed()
-        return seconds
+        self.last_seconds = self._timed()
+        for _ in range(warm_requests(self.last_seconds) - 1):
+            self.last_seconds = self._timed()
+        return self.last_seconds
 
     def _timed(self) -> float:
         start = time.perf_counter()

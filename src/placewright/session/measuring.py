@@ -29,7 +29,7 @@ from placewright.profiling.evidence import (
     Evidence,
     fitted,
 )
-from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline
+from placewright.profiling.hardware import NEVER, Deadline, warm_requests
 from placewright.profiling.machine_costs import (
     drop_calibration,
     is_calibration_known,
@@ -404,6 +404,6 @@ def _check_seconds(ahead: Ahead, objective: Objective) -> float:
     if objective == "throughput":
         rounds = _STREAMED * ahead.request_seconds
     else:
-        requests = 2 if ahead.request_seconds < LONG_SECONDS else 1
+        requests = warm_requests(ahead.request_seconds)
         rounds = _CHECKED_ROUNDS * _CHECKED_WAYS * requests * ahead.request_seconds
     return compilations + min(rounds, _MOST_CHECK_SECONDS)
