@@ -239,14 +239,11 @@ class RelaxedProgram(ABC):
         """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w.
 
         An amount is at least its rate x w, so that w is at most value / rate. If w costs nothing,
-        the w that a schedule needs is enough: no row asks for more than all units, transfers and
-        exchanges one after the other.
+        the w that a schedule needs is enough: no row asks for more than all units and transfers
+        one after the other.
         """
-        if self._rate > 0:
-            longest = value / min(self._rate, 1.0)
-        else:
-            exchanges = float(self.problem.exchange_seconds.max(axis=1).sum())
-            longest = all_in_turn(self.problem) + exchanges
+        is_free = self._rate <= 0
+        longest = all_in_turn(self.problem) if is_free else value / min(self._rate, 1.0)
         most = 2.0 * max(value, longest) + 1.0
         return np.asarray(np.minimum(np.array(self.upper), most), dtype=np.float64)
 
