@@ -20,6 +20,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import ClusterError, CostError, FieldError, UnknownNameError
 from placewright.files.problem_file import read_problem, write_problem
+from placewright.simulation.bounds import lower
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.bounds.lower import lower_bounds, quick_bounds
 from placewright.simulation.model import Simulator
@@ -81,6 +82,25 @@ def test_bounds_are_those_of_the_best_device_here() -> None:
     }
     assert energy["cheapest units"] == pytest.approx(24.0)
     assert price["cheapest devices"] == pytest.approx(4.0)
+
+
+def test_only_few_sets_of_devices_have_bounds_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of nine devices there are 512 sets: each would be a problem of its own."""
+    seconds = np.full((2, 9), 2.0)
+    plain = Problem.from_costs(_chain(), seconds, (0.5, float("inf")), devices=list("abcdefghi"))
+    devices = tuple(
+        replace(device, price_per_hour=3600.0 * (at + 1))
+        for at, device in enumerate(plain.cluster.devices)
+    )
+    problem = replace(plain, cluster=replace(plain.cluster, devices=devices), objective="price")
+    made: list[Problem] = []
+    monkeypatch.setattr(lower, "replace", lambda *args, **more: made.append(replace(*args, **more)))
+    found = {bound.method: bound.value for bound in quick_bounds(problem)}
+    assert found["cheapest devices"] == pytest.approx(4.0)  # the cheapest for the critical path
+    assert made == []
+    assert quick_bounds(problem) is quick_bounds(problem)
 
 
 def test_a_broken_limit_names_quantity_and_excess() -> None:

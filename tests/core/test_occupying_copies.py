@@ -68,6 +68,19 @@ def test_the_unit_that_copies_takes_longer(
     assert simulator.timeline(placement).end.tolist() == list(ends)
 
 
+def test_a_sender_copies_each_tensor_once_to_each_device_and_in_each_play() -> None:
+    """Two outputs of a, each with two readers on q: 2 copies of 3 s. A second play is equal."""
+    builder = GraphBuilder()
+    op = builder.add_op("a", "Op")
+    made = [builder.add_tensor(op, 8.0) for _ in range(2)]
+    for name in "bc":
+        builder.add_tensor(builder.add_op(name, "Op", inputs=made), 0.0, is_output=True)
+    problem = replace(_fork("sender"), graph=builder.build())
+    simulator, placement = Simulator(problem), Placement.of([0, 1, 1])
+    for _ in range(2):
+        assert simulator.timeline(placement).end.tolist() == [10.0, 14.0, 18.0]
+
+
 def test_a_receiver_that_computes_delays_the_copy() -> None:
     """q is busy until 4 with c; then it copies for 3 s: b ends at 11, not at 4 + 4 + 3 - 4."""
     problem = _fork("receiver")

@@ -68,6 +68,15 @@ def test_sets_that_compute_at_once_are_those_that_brute_force_finds(seed: int) -
     assert places == sorted(places)
 
 
+def test_thousands_of_devices_have_a_set_that_computes_at_once() -> None:
+    """2,000 alone, and 1,000 cards with two modes each."""
+    excludes = np.zeros((4000, 4000), dtype=np.bool_)
+    modes = np.arange(2000, 4000)
+    excludes[modes, modes ^ 1] = True
+    first = next(sets_at_once(excludes, range(4000)))
+    assert first == (*range(2000), *range(2000, 4000, 2))
+
+
 def test_a_cluster_file_keeps_them(tmp_path: Path) -> None:
     write_cluster(tmp_path / "c.yaml", CARDS)
     assert read_cluster(tmp_path / "c.yaml").devices == CARDS.devices

@@ -72,6 +72,11 @@ def test_more_segments_than_the_device_may_run_are_infeasible_and_named() -> Non
     assert Simulator(problem).value(Placement.of([1, 1, 0, 0, 1, 1])) == 4 + 8 + 0.5
 
 
+@pytest.mark.parametrize("limit", [2**32, 2**63 - 1])
+def test_a_limit_beyond_the_bits_of_a_record_is_none(limit: int) -> None:
+    assert Simulator(_chain(limit, limit)).value(Placement.of([1] * 6)) == 6.25
+
+
 def test_the_order_decides() -> None:
     """Ops a and c on the NPU; b on the CPU reads a. In the order a, c the segment ends after a."""
     graph = nx.DiGraph([("a", "b")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from placewright.core.execution_models import (
     SubgraphIP,
 )
 from placewright.core.placement import Placement
-from placewright.errors import InputError, UnknownNameError
+from placewright.errors import InfeasibleError, InputError, UnknownNameError
 from placewright.files.model_names import MODEL_NAMES, model_of
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.simulation.behaviours import BEHAVIOURS, behaviour_of
@@ -63,7 +64,10 @@ def test_value_values_and_evaluate_agree(model: ExecutionModel) -> None:
 def check_explained(simulator: Simulator, placement: Placement, value: float) -> None:
     """A timeline ends at the value, the largest load or the sum is it, and a fault is named."""
     if simulator.value_and_peaks(placement)[0] == math.inf:
-        assert simulator.violation(placement) is not None
+        violation = simulator.violation(placement)
+        assert violation is not None
+        with pytest.raises(InfeasibleError, match=re.escape(violation.message)):
+            simulator.explain(placement)
         return
     found = simulator.explain(placement)
     assert found.broken is None

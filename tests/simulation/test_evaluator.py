@@ -20,7 +20,7 @@ from placewright.core.execution_models import EXECUTION_MODELS, ExecutionModel
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
-from placewright.errors import BudgetSpent
+from placewright.errors import BudgetSpent, InputError
 from placewright.placers.bases import anytime
 from placewright.simulation import evaluator as module
 from placewright.simulation.evaluator import Evaluator, compile_kernels
@@ -147,7 +147,7 @@ def test_a_solution_names_the_limit_that_was_met() -> None:
 
 def test_a_proof_is_the_reason_even_if_the_budget_ended_too() -> None:
     evaluator = evaluator_with(Budget(evaluations=1))
-    evaluator.offer_bound(evaluator.evaluate(ALL_ON_ONE))
+    evaluator.offer_bound(evaluator.evaluate(ALL_ON_ONE), "proof")
     assert evaluator.solution("optimal").stop is Stop.PROVEN
     assert evaluator_with(None).solution("infeasible", "a proof").stop is Stop.PROVEN
 
@@ -260,7 +260,7 @@ def test_an_incumbent_that_meets_the_bound_is_optimal_however_the_method_ended()
     evaluator = Evaluator(problem, Budget(seconds=10.0), clock=Clock())
     value = evaluator.evaluate(ALL_ON_ONE)
     assert evaluator.cut_short().status == "feasible"
-    evaluator.offer_bound(value)
+    evaluator.offer_bound(value, "proof")
     for solution in (evaluator.solution(), evaluator.cut_short()):
         assert (solution.status, solution.stop) == ("optimal", Stop.PROVEN)
 
@@ -282,10 +282,80 @@ def test_a_solution_is_of_one_moment() -> None:
     def prove() -> None:
         other = evaluator.beside()
         other.evaluate(rows[best])
-        other.offer_bound(least)
+        other.offer_bound(least, "proof")
 
     clock.act = prove
     solution = evaluator.solution()
     assert clock.act is None
     assert (solution.status == "optimal") == (solution.stop is Stop.PROVEN)
     assert (solution.status == "optimal") == (solution.value == solution.lower_bound)
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_time_that_ends_within_a_batch_keeps_the_answers_so_far(
+    monkeypatch: pytest.MonkeyPatch, *, is_measured: bool
+) -> None:
+    """Each answer takes a second: a measured one alone, simulated ones in blocks of 64."""
+    clock, rows = Clock(), np.zeros((200, 2), dtype=np.int64)
+
+    def passes(placement: Placement) -> float:
+        clock.now += 1.0
+        return seconds_of(placement)
+
+    measure = passes if is_measured else None
+    evaluator = Evaluator(two_ops(), Budget(seconds=1.5), measure=measure, clock=clock)
+    if not is_measured:
+        simulated = evaluator.simulator.values
+
+        def values(some: np.ndarray) -> np.ndarray:
+            clock.now += 1.0
+            return simulated(some)
+
+        monkeypatch.setattr(evaluator.simulator, "values", values)
+    n_answered = 2 if is_measured else 128
+    assert evaluator.sample_many(rows).tolist() == [6.0] * n_answered
+    assert evaluator.samples == [6.0] * n_answered
+    assert evaluator.evaluations == n_answered
+    with pytest.raises(BudgetSpent):
+        evaluator.evaluate_many(rows)
+
+
+def test_a_batch_may_be_empty() -> None:
+    empty = np.empty((0, 2), dtype=np.int64)
+    for measure in (None, seconds_of):
+        assert Evaluator(two_ops(), measure=measure).evaluate_many(empty).tolist() == []
+
+
+@pytest.mark.parametrize("device_of", [0, [[0, 0]], [[0], [0, 1]], ["a", "b"], [0.5, 1.0]])
+def test_a_placement_of_other_numbers_or_axes_is_refused(device_of: object) -> None:
+    evaluator = Evaluator(two_ops())
+    for query in (evaluator.evaluate, evaluator.evaluate_shortage):
+        with pytest.raises(InputError, match="a placement is an integer for each unit"):
+            query(device_of)  # type: ignore[arg-type]
+    assert evaluator.evaluations == 0
+
+
+@pytest.mark.parametrize("devices_of", [0, [[[0, 0]]], [[0], [0, 1]], [["a", "b"]], [[0.5, 1.0]]])
+def test_placements_of_other_numbers_or_axes_are_refused(devices_of: object) -> None:
+    with pytest.raises(InputError, match="a placement is an integer for each unit"):
+        Evaluator(two_ops()).evaluate_many(devices_of)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("order", [3, np.arange(2) + 0.9, [math.nan] * 2, ["a"] * 2, [[0, 1]], []])
+def test_an_order_of_other_numbers_or_axes_is_refused(order: object) -> None:
+    evaluator = Evaluator(two_ops())
+    for query in (evaluator.evaluate, evaluator.evaluate_shortage):
+        with pytest.raises(InputError, match="an order "):
+            query([0, 1], order)  # type: ignore[arg-type]
+    assert evaluator.evaluate([0, 1], range(2)) == 3.0
+
+
+def test_a_search_that_proved_nothing_leaves_no_bound() -> None:
+    evaluator = Evaluator(two_ops())
+    apart = evaluator.apart(Budget(evaluations=1))
+    apart.evaluate([1, 1])
+    evaluator.take_in(apart.solution(), is_elsewhere=False)
+    assert evaluator.bounded_by == set()
+    apart.offer_bound(1.0, "proof")
+    evaluator.take_in(apart.solution(), is_elsewhere=False)
+    assert evaluator.bounded_by == {"proof"}

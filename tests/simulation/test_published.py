@@ -12,7 +12,16 @@ from simulation.published_oracles import MaxLoadReference, PlacetoReference, Sub
 from strategies import random_placement, random_problem, seeds, without_modes
 
 from placewright.core.arrays import frozen_floats, frozen_ints
-from placewright.core.execution_models import MaxLoad, Placeto
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import (
+    ExecutionModel,
+    MaxLoad,
+    Placeto,
+    Subgraph,
+    SubgraphIP,
+)
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
@@ -136,3 +145,26 @@ def test_placeto_equals_the_reference(seed: int) -> None:
         expected = expected if max(peaks) <= limit else math.inf
     event("feasible" if math.isfinite(expected) else "infeasible")
     assert simulator.value(placement) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Subgraph(), "pieces of an accelerator need each other; move ops"),
+        (SubgraphIP(), "need each other, or there are more than 1 on one; move ops"),
+    ],
+)
+def test_pieces_that_need_each_other_are_named(model: ExecutionModel, message: str) -> None:
+    """Chains a-b and c-d, each on both accelerators: the pieces need each other."""
+    builder = GraphBuilder()
+    for first, second in ("ab", "cd"):
+        made = builder.add_tensor(builder.add_op(first, "Op"), 1.0)
+        builder.add_tensor(builder.add_op(second, "Op", inputs=[made]), 1.0, is_output=True)
+    devices = (Device("cpu", pays_transfers=False), Device("p"), Device("q"))
+    problem = Problem.of_ops(
+        builder.build(), Cluster(devices, host="cpu"), CostTable(frozen_floats(np.ones((4, 3))))
+    )
+    problem = replace(problem, transfer_seconds=frozen_floats(np.ones(4))).under(model)
+    violation = Simulator(problem).violation(Placement.of([1, 2, 2, 1]))
+    assert violation is not None
+    assert message in violation.message

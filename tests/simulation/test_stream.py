@@ -18,6 +18,8 @@ from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.layout import resident_bytes
 from placewright.simulation.model import Simulator
+from placewright.simulation.stream import play as module
+from placewright.simulation.stream import tasks as tasks_module
 from placewright.simulation.stream.play import Stream, play_stream
 from placewright.testing.problems import random_problem, with_replicas
 from tests.simulation.stream_oracle import StreamReference
@@ -239,6 +241,54 @@ def test_copies_that_pile_up_late_are_never_chosen():
 def test_numbers_below_one_are_refused(numbers):
     with pytest.raises(InputError, match="must be >= 1, got 0"):
         played(chain([[6.0]]), [0], **numbers)
+
+
+def test_no_more_samples_are_in_flight_than_there_are():
+    two = chain([[6.0, 9.0], [9.0, 6.0]], links=both_ways(1.0))
+    for in_flight in (100, 2**63, 2**70):
+        assert played(two, [0, 1], samples=10, in_flight=in_flight).in_flight == 10
+    assert played(two, [0, 1], samples=1).in_flight == 1
+
+
+def test_times_of_tensors_count_against_the_largest_stream(monkeypatch):
+    """Two tasks and two tensors of two times each: six numbers of each sample."""
+    two = chain([[6.0, 9.0], [9.0, 6.0]], links=both_ways(1.0))
+    monkeypatch.setattr(module, "_LARGEST", 60)
+    assert len(played(two, [0, 1], samples=10, in_flight=1).entry) == 10
+    with pytest.raises(InputError, match="11 samples of 2 tasks are too many; play 10 at most"):
+        played(two, [0, 1], samples=11, in_flight=1)
+    counted: list[int] = []
+    kernel = module.play
+
+    def counting(tables, n_samples, *others):
+        counted.append(n_samples)
+        kernel(tables, n_samples, *others)
+
+    monkeypatch.setattr(module, "play", counting)
+    assert played(two, [0, 1], samples=10).in_flight == 1
+    assert max(counted) <= 10
+
+
+def test_devices_in_use_are_counted_once_for_all_segments(monkeypatch):
+    devices = tuple(Device(f"d{at}", memory_domain="ram") for at in range(2))
+    problem = chain([[1.0, 1.0]] * 6, devices=devices, links=both_ways(1.0))
+    contended = replace(problem.cluster, contention={"ram": (1.0, 2.0)})
+    counted: list[int] = []
+    unique = np.unique
+
+    def counting(array, *others, **more):
+        counted.append(len(array))
+        return unique(array, *others, **more)
+
+    monkeypatch.setattr(tasks_module.np, "unique", counting)
+    arrays = Simulator(replace(problem, cluster=contended)).arrays
+    counts = []
+    for device_of in ([0, 0, 0, 1, 1, 1], [0, 1] * 3):
+        counted.clear()
+        made = tasks_module.sample_tasks(problem, arrays, frozen_ints(device_of))
+        assert made.tables.seconds.sum() == 12.0  # each unit takes twice its second
+        counts.append(counted.count(6))
+    assert counts[0] == counts[1]
 
 
 def variants(seed: int) -> Problem:

@@ -88,3 +88,9 @@ def test_more_than_eight_units_are_refused() -> None:
     problem = random_problem(np.random.default_rng(0), n_ops=9, n_devices=2)
     with pytest.raises(InputError, match="at most 8 units, got 9"):
         brute_force(problem)
+
+
+def test_too_many_placements_are_refused() -> None:
+    problem = random_problem(np.random.default_rng(0), n_ops=8, n_devices=16)
+    with pytest.raises(InputError, match="at most 1000000 placements, got"):
+        brute_force(problem)

@@ -124,24 +124,22 @@ def sets_at_once(excludes: BoolArray, devices: Sequence[int]) -> Iterator[tuple[
         >>> list(sets_at_once(both_on_one, [1, 0, 2]))
         [(1, 2), (0, 2)]
     """
-    yield from _grown((), list(devices), [], excludes)
-
-
-def _grown(
-    chosen: tuple[int, ...], left: list[int], passed: list[int], excludes: BoolArray
-) -> Iterator[tuple[int, ...]]:
-    """Sets with the chosen devices and some of those left, to which none passed over fits."""
-    if not left and not passed:
-        yield chosen
-    while left and all(excludes[device, left].any() for device in passed):
-        first, left = left[0], left[1:]
-        yield from _grown(
-            (*chosen, first),
-            [device for device in left if not excludes[first, device]],
-            [device for device in passed if not excludes[first, device]],
-            excludes,
-        )
-        passed = [*passed, first]
+    clashes = np.asarray(excludes[np.ix_(devices, devices)].any(axis=1)).tolist()
+    free = {device for device, does in zip(devices, clashes, strict=True) if not does}
+    rest = [device for device in devices if device not in free]
+    # Chosen devices, those left, and those passed over: a set is done if none of these fits.
+    waiting: list[tuple[tuple[int, ...], list[int], list[int]]] = [((), rest, [])]
+    while waiting:
+        chosen, left, passed = waiting.pop()
+        if not left and not passed:
+            found = free.union(chosen)
+            yield tuple(device for device in devices if device in found)
+        if left and all(excludes[device, left].any() for device in passed):
+            first, left = left[0], left[1:]
+            waiting.append((chosen, left, [*passed, first]))
+            fits = ~excludes[first]
+            left, passed = ([d for d in some if fits[d]] for some in (left, passed))
+            waiting.append(((*chosen, first), left, passed))
 
 
 def check_processors(devices: Sequence[Computes], contended: Collection[str]) -> None:

@@ -28,6 +28,8 @@ from placewright.simulation.legality import Shortage
 from placewright.simulation.model import Simulator
 
 CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
+_BETWEEN_LOOKS = 64  # placements that are simulated between two looks at the clock
+_A_PLACEMENT = "a placement is an integer for each unit, the index of its device"
 Measure = Callable[[Placement], float]
 
 
@@ -240,7 +242,7 @@ class Evaluator:
             known.evaluations += found.evaluations
         if is_elsewhere:
             self.count_core_seconds(found.core_seconds)
-        if math.isfinite(found.lower_bound):
+        if found.bound_method:
             self.offer_bound(found.lower_bound, found.bound_method)
 
     def count_core_seconds(self, seconds: float) -> None:
@@ -276,11 +278,11 @@ class Evaluator:
 
         Raises:
             BudgetSpent: the budget is used up; the query was not answered.
-            InputError: `device_of` is not an integer for each unit.
+            InputError: `device_of` or `order` is not an integer for each unit.
         """
         if self.is_spent:
             raise BudgetSpent
-        placement = Placement.of(self._integers(device_of), order)
+        placement = _placement_of(device_of, order)
         value = self._measured(placement, self.simulator.value(placement))
         self._count(placement.device_of, placement.order, value, keep=keep)
         return value
@@ -294,11 +296,11 @@ class Evaluator:
 
         Raises:
             BudgetSpent: the budget is used up; the query was not answered.
-            InputError: `device_of` is not an integer for each unit.
+            InputError: `device_of` or `order` is not an integer for each unit.
         """
         if self.is_spent:
             raise BudgetSpent
-        placement = Placement.of(self._integers(device_of), order)
+        placement = _placement_of(device_of, order)
         found = self.simulator.shortage(placement)
         value = self._measured(placement, found.value)
         self._count(placement.device_of, placement.order, value, keep=True)
@@ -313,24 +315,33 @@ class Evaluator:
                 None keeps all.
 
         Returns:
-            Values, shape (n_placements,). When fewer queries are left, only those are answered and
-            the result is shorter.
+            Values, shape (n_placements,). When fewer queries are left, or time ends between two of
+            them, only those are answered and the result is shorter.
 
         Raises:
             BudgetSpent: no query is left.
+            InputError: `devices_of` is not an integer for each unit of each placement.
         """
-        rows = np.atleast_2d(self._integers(devices_of))
+        rows = np.atleast_2d(_integers(devices_of, _A_PLACEMENT, n_axes=2))
         if self.is_spent:
             raise BudgetSpent
         rows = rows[: int(min(len(rows), self.remaining_evaluations))]
         kept = [True] * len(rows) if keep is None else keep[: len(rows)].tolist()
+        at_once = max(1, len(rows))
         if self._measure is not None:
-            pairs = zip(rows, kept, strict=True)
-            return np.array([self.evaluate(row, keep=may_stay) for row, may_stay in pairs])
-        values = self.simulator.values(rows)
-        for row, value, may_stay in zip(rows, values.tolist(), kept, strict=True):
-            self._count(row, None, value, keep=may_stay)
-        return values
+            at_once = 1
+        elif self.budget.is_timed:
+            at_once = _BETWEEN_LOOKS
+        values: list[float] = []
+        for first in range(0, len(rows), at_once):
+            if values and self.is_spent:
+                break
+            part = slice(first, first + at_once)
+            found = self._values(rows[part])
+            for row, value, may_stay in zip(rows[part], found, kept[part], strict=True):
+                self._count(row, None, value, keep=may_stay)
+            values += found
+        return np.array(values, dtype=np.float64)
 
     def sample_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
         """Evaluate placements that a policy drew from its own distribution.
@@ -360,7 +371,7 @@ class Evaluator:
         is_met = math.isfinite(value) and value <= self.lower_bound * (1.0 + CLOSED)
         return is_met and not self.is_measured
 
-    def offer_bound(self, lower_bound: float, method: str = "") -> None:
+    def offer_bound(self, lower_bound: float, method: str) -> None:
         """Keep the largest proven lower bound, and which method proved it.
 
         A bound that is not finite has come about by rounding, and is passed over: feasibility is
@@ -460,6 +471,13 @@ class Evaluator:
         by_core = self._core_left < self._wall_left
         return self.solution(stop=Stop.CORE_SECONDS if by_core else Stop.SECONDS)
 
+    def _values(self, rows: IntArray) -> list[float]:
+        """Measured or simulated values of placements, rows (n_placements, n_units)."""
+        if self._measure is None:
+            return [float(value) for value in self.simulator.values(rows)]
+        placements = [Placement.of(row) for row in rows]
+        return [self._measured(each, self.simulator.value(each)) for each in placements]
+
     def _measured(self, placement: Placement, simulated: float) -> float:
         """The value of the measured seconds where there is a measure, else the simulated value."""
         if self._measure is None or math.isinf(simulated):
@@ -482,15 +500,6 @@ class Evaluator:
             elif known.best is None and math.isinf(value):
                 known.broken = Placement.of(device_of, order)
 
-    def _integers(self, devices: ArrayLike) -> IntArray:
-        array = np.asarray(devices)
-        if array.dtype.kind not in "iu" and array.size:
-            raise InputError(
-                "a placement is an integer for each unit, the index of its device; got "
-                f"{array.dtype}"
-            )
-        return array.astype(np.int64, copy=False)
-
     def _last_violation(self) -> str:
         """The constraint that the last placement breaks; "" if a placement so far was feasible."""
         broken = self._known.broken
@@ -498,6 +507,32 @@ class Evaluator:
         if violation is None:
             return ""
         return f"each of {self.evaluations} placements breaks a constraint; {violation.message}"
+
+
+def _placement_of(device_of: ArrayLike, order: ArrayLike | None) -> Placement:
+    """The placement of a query.
+
+    Raises:
+        InputError: `device_of` or `order` is not an integer for each unit.
+    """
+    devices = _integers(device_of, _A_PLACEMENT, n_axes=1)
+    if order is None:
+        return Placement.of(devices)
+    units = _integers(order, "an order is an integer for each unit, in turn", n_axes=1)
+    if len(units) == 0 < len(devices):  # which kernels take for no order
+        raise InputError(f"an order needs {len(devices)} units, got 0; leave it out for none")
+    return Placement.of(devices, units)
+
+
+def _integers(numbers: ArrayLike, what: str, *, n_axes: int) -> IntArray:
+    try:
+        array = np.asarray(numbers)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(numbers, dtype=np.object_)
+    is_whole = array.dtype.kind in "iu" or array.size == 0
+    if not is_whole or not 1 <= array.ndim <= n_axes:
+        raise InputError(f"{what}; got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64, copy=False)
 
 
 @functools.cache

@@ -41,7 +41,8 @@ def interruptible(
                 asked = True
                 stop()
     except KeyboardInterrupt:
-        stop()
+        if not asked:
+            stop()
         raise
     return task.result()
 

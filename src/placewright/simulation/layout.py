@@ -18,6 +18,7 @@ from placewright.simulation.compiled import compiled, inlined, read_only
 
 NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
 NO_LIMIT = 2**31  # segments, or ops of a segment
+BLOCK = 64  # terms that are added to each other before their sums are
 
 Made = TypeVar("Made")
 
@@ -287,15 +288,18 @@ def overfull_pool(pool_shares: FloatArray, pool_bytes: FloatArray, used: FloatAr
 @compiled
 def resident_bytes(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
     """Resident bytes of each device, an entry once per device, shape (n_devices,)."""
-    memory = np.zeros(arrays.seconds.shape[1])
-    stamp = np.full(len(memory), -1, np.int64)
-    for weight in range(len(arrays.kept_bytes)):
-        for at in range(arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]):
-            device = device_of[arrays.kept_units[at]]
-            if stamp[device] != weight:
-                stamp[device] = weight
-                memory[device] += arrays.kept_bytes[weight]
-    return memory
+    total = np.zeros(arrays.seconds.shape[1])
+    seen = np.full(len(total), -1, np.int64)
+    for first in range(0, len(arrays.kept_bytes), BLOCK):
+        part = np.zeros(len(total))
+        for entry in range(first, min(len(arrays.kept_bytes), first + BLOCK)):
+            for at in range(arrays.kept_ptr[entry], arrays.kept_ptr[entry + 1]):
+                device = device_of[arrays.kept_units[at]]
+                if seen[device] != entry:
+                    seen[device] = entry
+                    part[device] += arrays.kept_bytes[entry]
+        total += part
+    return total
 
 
 def all_in_turn(problem: Problem) -> float:

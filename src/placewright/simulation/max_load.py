@@ -26,12 +26,14 @@ from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.compiled import compiled, read_only
 from placewright.simulation.layout import (
+    BLOCK,
     DIRECT,
     NO_ROUTE,
     ProblemArrays,
     broken_limit,
     hop_seconds,
     named_channels,
+    resident_bytes,
 )
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 
@@ -92,9 +94,6 @@ class Loads:
     def loads(self, device_of: IntArray) -> FloatArray:
         """Load of each device, named channel, shared processor: shape (n_phases, n), seconds."""
         return np.asarray(loads_and_bytes(self._arrays, self._tables, device_of)[0])
-
-
-_BLOCK = 64
 
 
 class LoadTables(NamedTuple):
@@ -170,7 +169,7 @@ def loads_and_bytes(
                 if tables.users[processor, device]:
                     total += loads[part, device]
             loads[part, n_devices + n_channels + processor] = total
-    return loads, _bytes(arrays, device_of), cut_off
+    return loads, resident_bytes(arrays, device_of), cut_off
 
 
 @compiled
@@ -178,9 +177,9 @@ def _compute(tables: LoadTables, device_of: IntArray) -> FloatArray:
     """Seconds of compute, then of exchanging gradients, (2 * n_phases * n_devices,)."""
     n_units, n_devices = tables.seconds.shape
     total = np.zeros(2 * tables.n_phases * n_devices)
-    for first in range(0, n_units, _BLOCK):
+    for first in range(0, n_units, BLOCK):
         part = np.zeros(len(total))
-        for unit in range(first, min(n_units, first + _BLOCK)):
+        for unit in range(first, min(n_units, first + BLOCK)):
             device = device_of[unit]
             slot = tables.phase[unit] * n_devices + device
             part[slot] += tables.seconds[unit, device]
@@ -201,9 +200,9 @@ def _transfers(
     n_tensors, width = len(arrays.producer), len(tables.overlaps) + arrays.n_channels
     total, cut_off = np.zeros(tables.n_phases * width), -1
     seen = np.full(arrays.route.shape[0], -1, np.int64)
-    for first in range(0, n_tensors, _BLOCK):
+    for first in range(0, n_tensors, BLOCK):
         part = np.zeros(len(total))
-        for tensor in range(first, min(n_tensors, first + _BLOCK)):
+        for tensor in range(first, min(n_tensors, first + BLOCK)):
             producer = arrays.producer[tensor]
             phase = tables.phase[producer] if producer >= 0 else 0
             row = part[phase * width : (phase + 1) * width]
@@ -255,20 +254,3 @@ def _send(
     if source < n_devices:
         row[source] += sent * tables.share[source]
     return has_routes
-
-
-@compiled
-def _bytes(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
-    """Bytes of the kept entries, each once per device, (n_devices,)."""
-    total = np.zeros(arrays.seconds.shape[1])
-    seen = np.full(len(total), -1, np.int64)
-    for first in range(0, len(arrays.kept_bytes), _BLOCK):
-        part = np.zeros(len(total))
-        for entry in range(first, min(len(arrays.kept_bytes), first + _BLOCK)):
-            for at in range(arrays.kept_ptr[entry], arrays.kept_ptr[entry + 1]):
-                device = device_of[arrays.kept_units[at]]
-                if seen[device] != entry:
-                    seen[device] = entry
-                    part[device] += arrays.kept_bytes[entry]
-        total += part
-    return total

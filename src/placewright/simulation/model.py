@@ -208,7 +208,7 @@ class Simulator:
             return Violation(
                 "subgraphs",
                 self.problem.execution_model.name,
-                self.explain(placement).broken or "",
+                self._applied.explain(placement.device_of, order).broken or "",
             )
         return None
 
@@ -240,8 +240,15 @@ class Simulator:
         return self._evaluate(placement.device_of, _order_of(placement))[3]
 
     def loads(self, device_of: IntArray) -> FloatArray:
-        """Loads under `max-load`: devices, channels, shared processors; (n_phases, n), seconds."""
-        return self.max_load.loads(frozen_ints(device_of))  # as `values` has them
+        """Loads under `max-load`: devices, channels, shared processors; (n_phases, n), seconds.
+
+        Raises:
+            InputError: `device_of` has another length than the units.
+            InfeasibleError: a unit is where it may not be.
+        """
+        placement = Placement.of(device_of)
+        self._require_allowed(placement)
+        return self.max_load.loads(placement.device_of)
 
     def stream(
         self, placement: Placement, *, samples: int = 200, in_flight: int | None = None
@@ -258,12 +265,7 @@ class Simulator:
             InputError: a number is below 1, or the problem's value has no stream.
             InfeasibleError: the placement breaks a constraint, or a sample does not fit.
         """
-        self._check_length(placement.device_of)
-        fault, at = check(self.arrays, placement.device_of, NO_ORDER)
-        if fault != FINE:
-            nothing = np.zeros(self.problem.n_devices)
-            violation = violation_of(self.problem, placement, fault, at, nothing)
-            raise InfeasibleError(violation.message)
+        self._require_allowed(placement)
         # A stream pays for hops as `max-load` does, whoever they occupy. It plays the tensors of
         # its samples, so that those that `max-load` keeps in their place do not count again.
         cluster, weights = self.problem.cluster, self.problem.kept_weights
@@ -298,7 +300,14 @@ class Simulator:
         return self._applied.has_timeline
 
     def explain(self, placement: Placement) -> Explanation:
-        """The parts of the value of a feasible placement."""
+        """The parts of the value of a placement.
+
+        Raises:
+            InfeasibleError: the placement breaks a constraint.
+        """
+        violation = self.violation(placement)
+        if violation is not None:
+            raise InfeasibleError(violation.message)
         return self._applied.explain(placement.device_of, _order_of(placement))
 
     def timeline(self, placement: Placement) -> Timeline:
@@ -313,9 +322,6 @@ class Simulator:
                 f"execution model '{self.problem.execution_model.name}' has no timeline; "
                 "use 'event'"
             )
-        violation = self.violation(placement)
-        if violation is not None:
-            raise InfeasibleError(violation.message)
         timeline = self.explain(placement).timeline
         assert timeline is not None
         return timeline
@@ -328,6 +334,15 @@ class Simulator:
             raise InputError(
                 f"a placement needs {self.problem.n_units} devices, got {len(device_of)}"
             )
+
+    def _require_allowed(self, placement: Placement) -> None:
+        """Refuse a placement that breaks support, a pin or colocation."""
+        self._check_length(placement.device_of)
+        fault, at = check(self.arrays, placement.device_of, NO_ORDER)
+        if fault != FINE:
+            nothing = np.zeros(self.problem.n_devices)
+            violation = violation_of(self.problem, placement, fault, at, nothing)
+            raise InfeasibleError(violation.message)
 
     def _evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value, fault, its place, peak bytes of each device."""

@@ -25,6 +25,7 @@ from placewright.core.execution_models import Sequential
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
+from placewright.simulation.bounds.lower import cheapest_units_bound
 from placewright.simulation.layout import (
     DIRECT,
     LOCAL,
@@ -34,15 +35,6 @@ from placewright.simulation.layout import (
     resident_bytes,
 )
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
-
-
-def cheapest_units_bound(problem: Problem) -> float:
-    """Every colocation class on its cheapest device, and no arrivals, in seconds."""
-    seconds, groups = problem.costs.seconds, problem.colocation
-    by_class = np.zeros((groups.n_groups, problem.n_devices))
-    np.add.at(by_class, groups.group_of, seconds)
-    best = np.where(problem.allowed_by_class, by_class, np.inf).min(axis=1)
-    return float(best.sum()) if np.isfinite(best).all() else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,18 +20,24 @@ from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.simulation.model import Simulator
 
-_MOST_UNITS = 8
+_MOST_UNITS, _MOST_PLACEMENTS = 8, 1_000_000
 
 
 def brute_force(problem: Problem) -> float:
     """Least value over placements and, under `event`, topological orders; inf if none is legal.
 
     Raises:
-        InputError: the problem has more than eight units.
+        InputError: the problem has more than eight units, or more than a million placements.
     """
     if problem.n_units > _MOST_UNITS:
         raise InputError(
             f"brute force takes at most {_MOST_UNITS} units, got {problem.n_units}; coarsen first"
+        )
+    n_placements = math.prod(problem.allowed_by_class.sum(axis=1).tolist())
+    if n_placements > _MOST_PLACEMENTS:
+        raise InputError(
+            f"brute force takes at most {_MOST_PLACEMENTS} placements, got {n_placements}; coarsen "
+            "first or leave out devices"
         )
     placements = list(legal_placements(problem))
     if not placements:

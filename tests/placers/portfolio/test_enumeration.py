@@ -19,6 +19,7 @@ from placewright.core.execution_models import (
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
+from placewright.errors import BudgetSpent
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.enumeration import enumerate_small, orders_that_matter
 from placewright.simulation.evaluator import Evaluator
@@ -180,3 +181,25 @@ def test_orders_that_matter_are_all_sequences_of_a_processor() -> None:
     together = [tuple(order) for order in orders_that_matter(problem, [0, 0, 0, 0])]
     assert len(together) == len(set(together)) == 6
     assert len(list(orders_that_matter(problem, [0, 1, 0, 1]))) == 1
+
+
+class Ticks:
+    """A second passes with every look."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_time_that_ends_before_the_last_placement_proves_nothing() -> None:
+    """2^7 placements are two blocks, and the budget ends between them."""
+    problem = random_problem(np.random.default_rng(0), n_ops=7, n_devices=2)
+    n_placements = len(list(legal_placements(problem)))
+    evaluator = Evaluator(problem, clock=Ticks())
+    evaluator.budget = Budget(seconds=evaluator.seconds + 20.0)
+    with pytest.raises(BudgetSpent):
+        enumerate_small(problem, evaluator)
+    assert evaluator.evaluations < n_placements
+    assert evaluator.bounded_by == set()

@@ -53,8 +53,8 @@ from placewright.placers.exact.integer_program import (
     scale_for,
     solve,
 )
+from placewright.simulation.bounds.lower import cheapest_units_bound
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.sequential import cheapest_units_bound
 
 _METHOD = "counted integer program"
 _TOLERANCE = 1e-6  # of the solver, relative

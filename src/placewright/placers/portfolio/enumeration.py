@@ -49,7 +49,9 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
         return None
     n_placements = len(rows)
     for first in range(0, len(rows), _AT_ONCE):
-        evaluator.evaluate_many(rows[first : first + _AT_ONCE])
+        part = rows[first : first + _AT_ONCE]
+        if len(evaluator.evaluate_many(part)) < len(part):
+            raise BudgetSpent
     in_any_order = ""
     if isinstance(problem.execution_model, Event):
         in_any_order = ", in any order,"

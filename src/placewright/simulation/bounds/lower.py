@@ -20,12 +20,13 @@ from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.compiled import compiled
-from placewright.simulation.layout import ProblemArrays, problem_arrays
+from placewright.simulation.layout import ProblemArrays, once_per_problem, problem_arrays
 
 RELAXATION = "linear relaxation"
 _MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
 _MOST_TERMS = 400_000  # of x, and of edges times devices, beyond which HiGHS takes minutes
-_MOST_SETS = 200_000  # sets of devices times units up to which each set has a bound of its own
+# Sets of devices up to which each set has a bound of its own, alone and times units.
+_MOST_SETS, _MOST_UNITS_OF_SETS = 256, 200_000
 _SAFE = 1.0 - 1e-12  # sums round
 CHEAPEST_UNITS, CHEAPEST_DEVICES = "cheapest units", "cheapest devices"
 _MOST_ENTRIES = 1e8  # of costs that the steps of balanced load look at, all together
@@ -55,6 +56,7 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
     return (*quick_bounds(problem), *relaxed_bounds(problem, seconds))
 
 
+@once_per_problem
 def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
     """The bounds without a solver, such as critical path and balanced load."""
     if problem.objective in CHARGED:
@@ -81,8 +83,7 @@ def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
     if not isinstance(problem.execution_model, Subgraph | SubgraphIP):  # whose CPUs are unlimited
         busy = busy + seconds * (charges.of_devices / problem.cluster.concurrency)
     shortest = max(bound.value for bound in quick_bounds(timed))
-    every = np.ones(problem.n_devices, dtype=np.bool_)
-    value = _least_own(problem, busy, every) + charges.always * shortest
+    value = _least_own(problem, busy) + charges.always * shortest
     by_units = Bound(value * _SAFE, CHEAPEST_UNITS, time.perf_counter() - began)
     if not charges.used.any():
         return (by_units,)
@@ -91,7 +92,7 @@ def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
     return by_units, by_sets
 
 
-def _least_own(problem: Problem, own: FloatArray, used: BoolArray) -> float:
+def _least_own(problem: Problem, own: FloatArray, used: BoolArray | bool = True) -> float:
     """Sum over colocation classes of the least amount on an allowed device of a set."""
     by_class = np.zeros(problem.allowed_by_class.shape)
     np.add.at(by_class, problem.colocation.group_of, own)
@@ -100,12 +101,11 @@ def _least_own(problem: Problem, own: FloatArray, used: BoolArray) -> float:
 
 def _of_cheapest_devices(problem: Problem, charges: Charges, shortest: float) -> float:
     """The second bound of `least_amounts`; with many sets, the cheapest device and `shortest`."""
-    n_devices, timed = problem.n_devices, problem.timed
-    if 2**n_devices * problem.n_units > _MOST_SETS:
-        every = np.ones(n_devices, dtype=np.bool_)
-        return _least_own(problem, charges.own, every) + charges.least_rate * shortest
+    n_sets, timed = 2**problem.n_devices, problem.timed
+    if n_sets > _MOST_SETS or n_sets * problem.n_units > _MOST_UNITS_OF_SETS:
+        return _least_own(problem, charges.own) + charges.least_rate * shortest
     least = math.inf
-    for chosen in itertools.product((False, True), repeat=n_devices):
+    for chosen in itertools.product((False, True), repeat=problem.n_devices):
         used = np.array(chosen, dtype=np.bool_)
         own = _least_own(problem, charges.own, used)
         if math.isfinite(own):
@@ -133,13 +133,15 @@ def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
     """The bound of the linear relaxation; 0 if there is none or it is too large to be solved.
 
     Args:
-        seconds: wall-clock limit of the solver.
+        seconds: wall-clock limit of the program and its solver.
     """
+    began = time.perf_counter()
     edges = len(problem.unit_graph.tensor_consumers.indices)
     if (problem.n_units + edges) * problem.n_devices > _MOST_TERMS:
         return 0.0
     program = behaviour_of(problem).relaxation(problem)
-    return 0.0 if program is None else program.solved(seconds)
+    left = seconds - (time.perf_counter() - began)
+    return 0.0 if program is None or left <= 0 else program.solved(left)
 
 
 def _timed(method: str, problem: Problem, bound: Callable[[Problem], float]) -> Bound:
@@ -165,6 +167,12 @@ def _longest_path(arrays: ProblemArrays, best: FloatArray) -> float:
         finish[unit] = ready + best[unit]
         longest = max(longest, finish[unit])
     return longest
+
+
+def cheapest_units_bound(problem: Problem) -> float:
+    """Every colocation class on its cheapest device, and no transfers, in seconds."""
+    least = _least_own(problem, problem.costs.seconds)
+    return least if math.isfinite(least) else 0.0
 
 
 def balanced_load_bound(problem: Problem) -> float:

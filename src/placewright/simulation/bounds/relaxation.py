@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,8 +35,10 @@ from placewright.core.charges import CHARGED, LIMIT_ROUNDING
 from placewright.core.problem import Problem
 from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import (
-    NO_ROUTE,
+    DIRECT,
+    VIA_HOST,
     ProblemArrays,
+    all_in_turn,
     problem_arrays,
     transfer_seconds,
 )
@@ -70,10 +72,12 @@ class RelaxedProgram(ABC):
 
     Attributes:
         skips_ample_memory: leave out the memory of a device that has room for all weights.
+        counts_last_hop: a transfer through the host counts by its last hop alone.
         amount: column of what is minimised: 0 for seconds.
     """
 
     skips_ample_memory: ClassVar[bool] = False
+    counts_last_hop: ClassVar[bool] = False
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -213,8 +217,6 @@ class RelaxedProgram(ABC):
             method="highs",
             options=options,
         )
-        if self._rate <= 0:  # w could be of any size
-            return 0.0
         solution: Any = interruptible(solve)
         if solution.status != 0:
             return 0.0
@@ -236,9 +238,12 @@ class RelaxedProgram(ABC):
     def _column_limits(self, value: float) -> FloatArray:
         """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w.
 
-        An amount is at least its rate x w, so that w is at most value / rate.
+        An amount is at least its rate x w, so that w is at most value / rate. If w costs nothing,
+        the w that a schedule needs is enough: no row asks for more than all units and transfers
+        one after the other.
         """
-        longest = value / self._rate if self._rate < 1.0 else value
+        is_free = self._rate <= 0
+        longest = all_in_turn(self.problem) if is_free else value / min(self._rate, 1.0)
         most = 2.0 * max(value, longest) + 1.0
         return np.asarray(np.minimum(np.array(self.upper), most), dtype=np.float64)
 
@@ -247,19 +252,28 @@ class RelaxedProgram(ABC):
         value = transfer_seconds(self.arrays, tensor, source, target)
         return float(value) if math.isfinite(value) else 0.0
 
-    def cheapest(self, tensor: int) -> float:
-        """Least seconds of a tensor between two different devices."""
-        ways = [
-            self.hop_into(tensor, source, target)
-            for source in range(self.n_devices)
-            for target in range(self.n_devices)
-            if source != target and self.arrays.route[source, target] != NO_ROUTE
-        ]
-        return min(ways, default=0.0)
+    @cached_property
+    def cheapest(self) -> list[float]:
+        """Least seconds of each tensor between two different devices.
 
-    def hop_into(self, tensor: int, source: int, target: int) -> float:
-        """Seconds of the transfer for which a receiver waits, or that it pays."""
-        return self.way(tensor, source, target)
+        Of a way in two hops, `counts_last_hop` leaves out the first.
+        """
+        arrays, host = self.arrays, self.arrays.host
+        size, fixed, per_size = arrays.tensor_bytes, arrays.latency, arrays.seconds_per_byte
+        if len(arrays.own_transfer):
+            size, fixed, per_size = arrays.own_transfer, np.zeros_like(fixed), np.ones_like(fixed)
+        routes = arrays.route[: self.n_devices, : self.n_devices]
+        source, target = np.nonzero((routes == DIRECT) | (routes == VIA_HOST))
+        is_direct = routes[source, target] == DIRECT
+        has_first = ~is_direct & (not self.counts_last_hop)
+        last = np.where(is_direct, source, host), target
+        hops = [np.where(has_first, each[source, host], 0.0) for each in (fixed, per_size)]
+        hops += [fixed[last], per_size[last]]
+        least = np.full(len(size), np.inf)
+        for first, first_rate, second, second_rate in np.unique(np.column_stack(hops), axis=0):
+            seconds = (first + size * first_rate) + (second + size * second_rate)
+            least = np.minimum(least, np.where(np.isfinite(seconds), seconds, 0.0))
+        return [float(value) for value in np.where(np.isfinite(least), least, 0.0)]
 
 
 class LatencyRelaxation(RelaxedProgram):
@@ -302,11 +316,11 @@ class LatencyRelaxation(RelaxedProgram):
                     late = [
                         (self.x(unit, d), self.way(tensor, host, d)) for d in range(self.n_devices)
                     ]
-                    self.less.add([*_summed(own, late), (ends[unit], -1.0)], 0.0)
+                    self.less.add([*own, *late, (ends[unit], -1.0)], 0.0)
                     continue
                 terms = [*own, (ends[producer], 1.0), (ends[unit], -1.0)]
                 self.less.add(terms, 0.0)
-                cheapest = self.cheapest(tensor)
+                cheapest = self.cheapest[tensor]
                 if cheapest > 0 and self.group_of[producer] != self.group_of[unit]:
                     self._delayed(terms, producer, unit, cheapest)
         for tensor in np.flatnonzero(arrays.is_output & (arrays.producer >= 0)).tolist():
@@ -333,6 +347,7 @@ class LoadRelaxation(RelaxedProgram):
     """
 
     skips_ample_memory: ClassVar[bool] = True
+    counts_last_hop: ClassVar[bool] = True  # a receiver pays no other
 
     def value(self) -> None:
         """Add rows: w is at least the load and received transfers of each device."""
@@ -341,7 +356,7 @@ class LoadRelaxation(RelaxedProgram):
         receipts = self._exchanges()
         for tensor in range(graph.n_tensors):
             producer = int(graph.tensor_producers[tensor])
-            cheapest = self.cheapest(tensor)
+            cheapest = self.cheapest[tensor]
             if producer < 0 or cheapest == 0:
                 continue
             for device, spec in enumerate(devices):
@@ -370,22 +385,6 @@ class LoadRelaxation(RelaxedProgram):
         for unit, device in np.argwhere(exchange > 0).tolist():
             terms[device].append((self.x(unit, device), float(exchange[unit, device])))
         return terms
-
-    def hop_into(self, tensor: int, source: int, target: int) -> float:
-        """Seconds that a receiver pays: the last hop only."""
-        host = self.arrays.host
-        direct = self.problem.cluster.link_channel[source, target] >= 0
-        return self.way(tensor, source if direct else host, target)
-
-
-def _summed(
-    first: list[tuple[int, float]], second: list[tuple[int, float]]
-) -> list[tuple[int, float]]:
-    """Terms of equal columns added up."""
-    total: dict[int, float] = {}
-    for column, value in [*first, *second]:
-        total[column] = total.get(column, 0.0) + value
-    return list(total.items())
 
 
 def safe_dual_bound(

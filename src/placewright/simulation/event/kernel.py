@@ -590,10 +590,7 @@ def _sent_seconds(tables: EventTables, state: State, index: int, number: int) ->
         for edge in range(first, stop):
             target = U(state.units[tables.readers[edge]].device)
             pair = tables.occupied[row + target]
-            is_new = U(pair.of_sender)
-            for before in range(first, edge):
-                if is_new > ZERO and state.units[tables.readers[before]].device == target:
-                    is_new = ZERO
-            if is_new > ZERO:
+            if pair.of_sender > ZERO and state.segments[target].copied != tensor + ONE:
+                state.segments[target].copied = tensor + ONE
                 seconds += pair.latency + tables.origins[tensor].bytes * pair.per_byte
     return seconds

@@ -236,7 +236,8 @@ def play(
     tables = tables_in(seconds, allowed, factors, tables_block, tables_places)
     state = state_in(block, places)
     makespan, fault, at = _play(tables, state, device_of, order, True)
-    memory_peaks(tables, state, makespan, peaks)
+    if fault == FINE:  # else times are infinite, and no slice holds them
+        memory_peaks(tables, state, makespan, peaks)
     return makespan, fault, at
 
 

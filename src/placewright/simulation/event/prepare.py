@@ -68,9 +68,10 @@ def prepare(
     _fill_slots(tables, state)
     if keeps_segments:
         _mark_crossings(tables, state)
-        for index in range(ZERO, U(len(tables.segment_limits))):
+        for index in range(ZERO, U(len(state.segments))):
             state.segments[index].segments = ZERO
             state.segments[index].ops = ZERO
+            state.segments[index].copied = ZERO
     return True
 
 

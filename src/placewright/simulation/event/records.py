@@ -93,7 +93,13 @@ POOL_MEMBER = np.dtype(
 )
 # Limits of a device, and what counts against them.
 SEGMENT_LIMIT = np.dtype([("segments", _INDEX), ("ops", _INDEX)])
-SEGMENT_COUNT = np.dtype([("segments", _INDEX), ("ops", _INDEX)])  # begun; in the open one
+SEGMENT_COUNT = np.dtype(
+    [
+        ("segments", _INDEX),  # begun
+        ("ops", _INDEX),  # of the open one
+        ("copied", _INDEX),  # 1 + the tensor whose copy to this device was charged last; 0 for none
+    ]
+)
 WEIGHT = np.dtype([("bytes", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], align=True)
 TENSOR = np.dtype(
     [
@@ -190,8 +196,8 @@ WINDOW = U(64)  # entries of a queue that lie outside its heap
 MADE_HERE = U(2**63)
 # PAIR.route
 STAYS, IN_ONE_HOP, THROUGH_HOST, NOWHERE = U(0), U(1), U(2), U(3)
-# Kind of a HOP: the only hop, the first of two (the copy at the host is not kept), the second
-ONLY_HOP, FIRST_HOP, SECOND_HOP = U(0), U(1), U(2)
+# Kind of a HOP: the first of two (the copy at the host is not kept), the second; 0 for a sole one
+FIRST_HOP, SECOND_HOP = U(1), U(2)
 
 _LINE = 64  # bytes of a cache line; no two arrays share one
 

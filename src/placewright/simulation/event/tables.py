@@ -55,7 +55,7 @@ from placewright.simulation.event.records import (
     packed,
     part,
 )
-from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, ProblemArrays
+from placewright.simulation.layout import DIRECT, LOCAL, NO_LIMIT, VIA_HOST, ProblemArrays
 
 
 class EventTables(NamedTuple):
@@ -236,7 +236,9 @@ def _occupied(arrays: ProblemArrays) -> Records:
 
 def _segment_limits(arrays: ProblemArrays) -> Records:
     limits = np.zeros(len(arrays.segments), SEGMENT_LIMIT)
-    limits["segments"], limits["ops"] = arrays.segments, arrays.segment_ops
+    # What is above `NO_LIMIT` limits nothing, and has too many bits for a record.
+    limits["segments"] = np.minimum(arrays.segments, NO_LIMIT)
+    limits["ops"] = np.minimum(arrays.segment_ops, NO_LIMIT)
     return limits
 
 

@@ -64,10 +64,9 @@ class PlacetoModel:
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
-        """The start of each unit, or nothing for an infeasible placement."""
-        run, (value, *_) = self._run(device_of, order)
-        if run is None or math.isinf(value):
-            return Explanation()
+        """The start of each unit of a feasible placement."""
+        run, _ = self._run(device_of, order)
+        assert run is not None
         return Explanation(starts=run.start / 1e6)
 
     @staticmethod

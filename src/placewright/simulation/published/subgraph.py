@@ -55,8 +55,6 @@ class Latency:
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._arrays, self._tables = arrays, latency_arrays(problem)
-        model = problem.execution_model
-        self._most_pieces = model.per_accelerator if isinstance(model, SubgraphIP) else 1
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
         """Value of a placement, inf if it is infeasible."""
@@ -70,10 +68,9 @@ class Latency:
         """The reason why a placement without a fault has no latency."""
         if math.isfinite(self.value(device_of, order)):
             return Explanation()
-        return Explanation(
-            broken="pieces of an accelerator need each other, or there are more than "
-            f"{self._most_pieces} on one; move ops"
-        )
+        most = self._tables.max_pieces
+        too_many = f", or there are more than {most} on one" if most else ""
+        return Explanation(broken=f"pieces of an accelerator need each other{too_many}; move ops")
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:

@@ -16,7 +16,7 @@ from placewright.simulation.segments import Segment
 from placewright.simulation.stream.tasks import NO_TASK, SampleTasks, TaskTables, sample_tasks
 
 _NEAR = 1.01  # a period so near to the shortest one is as good
-_LARGEST = 50_000_000  # begins of tasks that are kept, 400 MB
+_LARGEST = 50_000_000  # times that are kept, of tasks and tensors, 400 MB
 _LONGEST_PATTERN = 64  # samples after which a pattern of begins may repeat
 _SAME = 1e-9  # of the time that has passed
 
@@ -100,16 +100,15 @@ def play_stream(
         raise InputError(f"in-flight must be >= 1, got {in_flight}")
     tasks = sample_tasks(problem, arrays, device_of)
     _check_segments(problem, tasks)
-    n_tasks = len(tasks.tables.seconds)
-    if samples * n_tasks > _LARGEST:
-        most = _LARGEST // n_tasks
-        raise InputError(f"{samples} samples of {n_tasks} tasks are too many; play {most} at most")
     player = _Player(problem, arrays, device_of, tasks)
+    if samples * player.width > _LARGEST:
+        n_tasks, most = len(tasks.tables.seconds), _LARGEST // player.width
+        raise InputError(f"{samples} samples of {n_tasks} tasks are too many; play {most} at most")
     if in_flight is not None:
-        stream = player.play(samples, in_flight)
+        stream = player.play(samples, min(in_flight, samples))
         player.check(stream)
         return stream
-    in_flight = player.best_in_flight()
+    in_flight = min(player.best_in_flight(), samples)
     stream = player.play(samples, in_flight)
     # A device may fall behind by a little with each sample, so that copies pile up late.
     while in_flight > 1 and broken_limit(arrays, stream.memory_peaks) >= 0:
@@ -137,6 +136,11 @@ class _Player:
     arrays: ProblemArrays
     device_of: IntArray
     tasks: SampleTasks
+
+    @property
+    def width(self) -> int:
+        """Numbers kept of each sample: begins of tasks, begin and end of each tensor."""
+        return len(self.tasks.tables.seconds) + 2 * len(self.arrays.tensor_bytes)
 
     def play(self, samples: int, in_flight: int) -> Stream:
         begin = np.zeros((samples, len(self.tasks.tables.seconds)))
@@ -168,17 +172,14 @@ class _Player:
         return float(max([work.max(initial=0.0), *(of_devices[list(one)].sum() for one in shared)]))
 
     def check(self, stream: Stream) -> None:
-        at = broken_limit(self.arrays, stream.memory_peaks)
-        if at < 0:
-            return
         cluster = self.problem.cluster
-        limits, names = cluster.memory_limits, (*cluster.device_names, *cluster.shared_pools)
-        taken = [*stream.memory_peaks.tolist(), *cluster.pooled(stream.memory_peaks).tolist()]
-        where = f"'{names[at]}'" if at < cluster.n_devices else f"the devices of pool '{names[at]}'"
-        raise InfeasibleError(
-            f"a stream with {stream.in_flight} samples in flight takes {taken[at]:.0f} bytes on "
-            f"{where}, which has {limits[at]:.0f}; let fewer samples in or give it more memory"
-        )
+        for name, taken, limit in cluster.exceeded_limits(stream.memory_peaks):
+            is_device = name in cluster.device_names
+            where = f"'{name}'" if is_device else f"the devices of pool '{name}'"
+            raise InfeasibleError(
+                f"a stream with {stream.in_flight} samples in flight takes {taken:.0f} bytes on "
+                f"{where}, which has {limit:.0f}; let fewer samples in or give it more memory"
+            )
 
     def best_in_flight(self) -> int:
         """The fewest samples in flight whose period is within one percent of the shortest."""
@@ -188,7 +189,10 @@ class _Player:
         _, at = np.unique(self.tasks.tables.first_server, return_index=True)
         enough = 2 * int(self.tasks.tables.n_members[at].sum()) + 2
         for in_flight in range(2, enough + 1):
-            stream = self.play(6 * in_flight + 8, in_flight)
+            samples = 6 * in_flight + 8
+            if samples * self.width > _LARGEST:
+                break
+            stream = self.play(samples, in_flight)
             if broken_limit(self.arrays, stream.memory_peaks) >= 0:
                 break
             periods.append(stream.steady.period)

@@ -98,7 +98,7 @@ def sample_tasks(problem: Problem, arrays: ProblemArrays, device_of: IntArray) -
 class _Builder:
     def __init__(self, problem: Problem, arrays: ProblemArrays, device_of: IntArray) -> None:
         self.problem, self.arrays, self.device_of = problem, arrays, device_of
-        self.cluster = problem.cluster
+        self.cluster, self.used = problem.cluster, np.unique(device_of)
         self.pays = np.array([device.pays_transfers for device in self.cluster.devices])
         self.overlaps = np.array([device.overlaps_transfers for device in self.cluster.devices])
         replicas = self.cluster.replicas
@@ -216,8 +216,7 @@ class _Builder:
         domain = int(self.arrays.domain[device])
         if domain < 0:
             return 1.0
-        used = np.unique(self.device_of)
-        here = used[self.arrays.domain[used] == domain]
+        here = self.used[self.arrays.domain[self.used] == domain]
         return float(self.arrays.factors[domain, int(self.cluster.replicas[here].sum())])
 
     def _connect(

@@ -18,7 +18,7 @@ from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.errors import FileFormatError
+from placewright.errors import FileFormatError, InfeasibleError
 from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
@@ -151,10 +151,13 @@ def ordered_links(problem: Problem, nodes: Grouping) -> FloatArray:
 
 def simulated_starts(simulator: Simulator, placement: Placement) -> FloatArray | None:
     """Start of each unit in seconds, None without a simulation (see `start_seconds`)."""
-    model = simulator.problem.execution_model
-    if isinstance(model, Event) and simulator.violation(placement) is None:
-        return simulator.timeline(placement).start
-    return simulator.explain(placement).starts if isinstance(model, Placeto) else None
+    if not isinstance(simulator.problem.execution_model, Event | Placeto):
+        return None
+    try:
+        found = simulator.explain(placement)
+    except InfeasibleError:
+        return None
+    return found.starts if found.timeline is None else found.timeline.start
 
 
 def start_seconds(

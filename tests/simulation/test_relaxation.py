@@ -1,0 +1,79 @@
+"""The linear relaxation: its cheapest transfers, its time limit, and energy without idle power."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from strategies import random_problem
+
+from placewright.core.problem import Problem
+from placewright.simulation.bounds.lower import relaxation_bound
+from placewright.simulation.bounds.relaxation import (
+    LatencyRelaxation,
+    LoadRelaxation,
+    RelaxedProgram,
+)
+from placewright.testing import problems
+from placewright.testing.brute_force import brute_force
+
+
+def least_way(program: RelaxedProgram, tensor: int, *, last_hop: bool) -> float:
+    """The definition, pair by pair."""
+    linked, host = program.problem.cluster.link_channel >= 0, program.arrays.host
+    ways = []
+    for source in range(program.n_devices):
+        for target in range(program.n_devices):
+            is_direct = bool(linked[source, target])
+            through = bool(linked[source, host] and linked[host, target])
+            if source != target and (is_direct or through):
+                begin = source if is_direct or not last_hop else host
+                ways.append(program.way(tensor, begin, target))
+    return min(ways, default=0.0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_cheapest_transfer_is_that_of_all_pairs(seed: int) -> None:
+    problem = random_problem(np.random.default_rng(seed), n_ops=6)
+    for kind, last_hop in ((LatencyRelaxation, False), (LoadRelaxation, True)):
+        program = kind(problem)
+        expected = [
+            least_way(program, tensor, last_hop=last_hop)
+            for tensor in range(problem.unit_graph.n_tensors)
+        ]
+        assert program.cheapest == expected
+
+
+def test_time_that_the_rows_take_is_time_of_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problems.random_problem(np.random.default_rng(0), n_ops=6)
+    given: list[float] = []
+    monkeypatch.setattr(LatencyRelaxation, "solved", lambda self, seconds: given.append(seconds))
+    assert relaxation_bound(problem, 1e-9) == 0.0
+    relaxation_bound(problem, 1e6)
+    (left,) = given
+    assert left < 1e6
+
+
+def without_idle_power(seed: int) -> Problem:
+    """A small problem of energy whose devices draw none while they idle."""
+    rng = np.random.default_rng(seed)
+    problem = problems.random_problem(rng, n_ops=4)
+    devices = tuple(
+        replace(device, busy_watts=float(rng.integers(1, 9)), idle_watts=0.0)
+        for device in problem.cluster.devices
+    )
+    cluster = replace(problem.cluster, devices=devices)
+    return replace(problem, cluster=cluster, objective="energy")
+
+
+def test_energy_without_idle_power_has_a_bound() -> None:
+    """The makespan costs nothing then: the bound is the least energy that memory allows."""
+    n_positive = 0
+    for seed in range(12):
+        problem = without_idle_power(seed)
+        bound, best = relaxation_bound(problem), brute_force(problem)
+        assert bound <= best * (1.0 + 1e-9)
+        n_positive += math.isfinite(best) and bound > 0.5 * best
+    assert n_positive >= 6
