@@ -71,13 +71,11 @@ def _adjacency(problem: Problem, classes: Grouping) -> Csr:
 
 
 def _choices(problem: Problem, arrays: LatencyArrays) -> IntArray:
-    """All accelerators and CPUs with a limit, and the first of other CPUs with equal costs.
+    """All accelerators and CPUs with limited memory, and the first of other CPUs of equal costs.
 
     A CPU runs ops in parallel, so that only memory makes use of a second one.
     """
-    cluster = problem.cluster
-    in_limited = (cluster.pool_shares[np.isfinite(cluster.pool_bytes)] > 0).any(axis=0)
-    is_kept = (arrays.is_atomic != 0) | np.isfinite(cluster.memory_bytes) | in_limited
+    is_kept = (arrays.is_atomic != 0) | np.isfinite(problem.cluster.memory_bytes)
     chosen: list[int] = []
     seen: dict[bytes, None] = {}
     for device, kept in enumerate(is_kept.tolist()):

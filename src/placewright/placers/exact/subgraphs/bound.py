@@ -46,7 +46,6 @@ from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays
 
-
 _MOST_GROWN = 500_000  # units of all windows, with those that were given up; any windows are valid
 
 

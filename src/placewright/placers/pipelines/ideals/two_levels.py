@@ -380,11 +380,7 @@ class GroupSplitter:
         lattice, _ = enumerate_in_time(
             self._items.successors, max_ideals, lambda: evaluator.remaining_seconds
         )
-        if (
-            lattice is None
-            or not self._fits_members(lattice)
-            or not self._fits_table(lattice)
-        ):
+        if lattice is None or not self._fits_members(lattice) or not self._fits_table(lattice):
             return evaluator.solution(
                 message="best linear split: too many ideals for the exact one"
             )
