@@ -388,6 +388,8 @@ def replicated(
         is_complete = exact.run(lambda: seconds_left() <= 0)
         proven = _verdict(items) if is_complete else "the budget ended before the proof"
         program = exact if exact.found else program
+    if program is None and seconds_left() <= 0:
+        return Replicated(problem, None, "the budget ended before a split was found")
     if program is None:
         which = f"no contiguous split{items.restriction}"
         return Replicated(problem, None, f"{which} fits, with replicas or without")
