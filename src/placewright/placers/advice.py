@@ -190,7 +190,7 @@ def _changes(problem: Problem, search: _Search) -> tuple[Change, ...]:
     is_large = problem.n_units > _MOST_SEARCHED  # equal devices have equal limits
     tried = distinct_devices(problem) if is_large else range(problem.n_devices)
     names = [problem.cluster.device_names[device] for device in tried] + _used_pools(problem)
-    every = all_peaks(problem, search.most)
+    every = all_peaks(problem, search.most, lambda: search.is_over)
     raised = (_limit(problem, name, every, search) for name in names)
     limits = sorted(
         (change for change in raised if change is not None), key=lambda change: change.more

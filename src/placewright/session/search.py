@@ -322,7 +322,7 @@ def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, B
     """The problem of the best groups, the split that they were formed for, and the budget left."""
     clock = Evaluator(problem, budget)
     with clock.share(_GROUPS_SHARE):
-        groups = replicated(problem, lambda: clock.is_spent)
+        groups = replicated(problem, lambda: clock.remaining_seconds)
     if groups.device_of is None:
         raise InfeasibleError(f"none was found: {groups.message}; leave out argument `replicate`")
 

@@ -275,7 +275,7 @@ def _replicated_row(workload: str, problem: Problem, seconds: float) -> Benchmar
     start = time.perf_counter()
     value, bound, status = None, 0.0, "error"
     try:
-        result = replicated(problem, lambda: time.perf_counter() - start > seconds)
+        result = replicated(problem, lambda: seconds - (time.perf_counter() - start))
         message, status = result.message, "unknown"
         if result.device_of is not None:
             value = Simulator(result.problem).value(Placement.of(result.device_of))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,10 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.exact import latency_ip
 from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.exact.subgraphs.annealing import moves_of
 from placewright.placers.exact.subgraphs.bound import latency_in_turn
 from placewright.placers.pipelines.greedy import Greedy, filled
 from placewright.simulation.evaluator import Evaluator
@@ -255,3 +258,65 @@ def test_bounds_hold_if_another_search_has_found_the_incumbent(
     solution = QUICK.place(problem, evaluator, np.random.default_rng(0))
     assert solution.lower_bound <= best * (1 + 1e-9)
     assert solution.value == pytest.approx(best)
+
+
+def test_of_equal_cpus_those_with_a_limit_are_all_chosen_from() -> None:
+    """Devices 0 to 2 are accelerators and 3 to 5 equal CPUs."""
+    problem = pipeline_problem(
+        [[1.0] * 3 + [2.0] * 3] * 2, [(0, 1)], [1.0] * 2, n_cpus=3, sizes=[1.0] * 2
+    ).under(Subgraph())
+    problem = replace(problem, objective="latency")
+    assert moves_of(problem, latency_arrays(problem)).choices.tolist() == [0, 1, 2, 3]
+    devices = list(problem.cluster.devices)
+    devices[4] = replace(devices[4], memory_bytes=1.0)
+    limited = replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
+    assert moves_of(limited, latency_arrays(limited)).choices.tolist() == [0, 1, 2, 3, 4]
+    devices[4] = replace(devices[4], memory_bytes=math.inf, pool="ram")
+    devices[5] = replace(devices[5], pool="ram")
+    cluster = replace(problem.cluster, devices=tuple(devices), pools={"ram": 2.0})
+    pooled = replace(problem, cluster=cluster)
+    assert moves_of(pooled, latency_arrays(pooled)).choices.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_round_of_annealing_of_a_large_graph_has_fewer_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At most 10,000 steps per second of a thousand units, so a fifth of it for five thousand."""
+    asked: list[int] = []
+
+    def counted(*args: object) -> float:
+        asked.append(int(args[6]))  # type: ignore[call-overload]
+        return float(args[4])  # type: ignore[arg-type]
+
+    monkeypatch.setattr(latency_ip, "anneal", counted)
+    problem = pipeline_problem(
+        [[1.0, 1.0, 2.0]] * 5000,
+        [(op, op + 1) for op in range(4999)],
+        [1.0] * 5000,
+        n_cpus=1,
+        sizes=[1.0] * 5000,
+        memory=2000.0,
+        objective="latency",
+        execution_model=Subgraph(),
+    )
+    evaluator = Evaluator(problem, Budget(seconds=100.0))
+    placer = LatencyIp(annealing_share=1.0, annealing_steps=10**9, max_columns=1)
+    placer.place(problem, evaluator, np.random.default_rng(0))
+    assert 0 < max(asked) <= 100 * 2000 + 10
+
+
+def test_the_first_split_ends_within_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[float, bool]] = []
+
+    def spent(*args: object, is_spent: Callable[[], bool]) -> None:
+        told.append((evaluator.remaining_seconds, is_spent()))
+
+    monkeypatch.setattr(latency_ip, "solved_in_order", spent)
+    problem = random_pipeline(
+        np.random.default_rng(3), 6, 2, 1, objective="latency", execution_model=Subgraph()
+    )
+    evaluator = Evaluator(problem, Budget(seconds=1000.0))
+    QUICK.place(problem, evaluator, np.random.default_rng(0))
+    assert len(told) == 1
+    assert told[0][0] <= 200.0
+    assert not told[0][1]

@@ -18,6 +18,7 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.solution import Budget
 from placewright.placers.exact.parts import programs
 from placewright.placers.exact.parts.bound import articulation_units, parts_bound
 from placewright.placers.exact.parts.programs import (
@@ -316,3 +317,61 @@ def test_parts_of_which_none_has_a_placement_are_not_solved() -> None:
     found = solve_parts(part_programs(problem), lambda: 1.0, deterministic=True)
     assert found.bound == math.inf
     assert found.device_of is None
+
+
+def in_classes(widths: list[int], classes: list[int], seconds: list[list[float]]) -> Problem:
+    """Ops in steps, each op of a step reading all of the step before; two devices, free links."""
+    builder, last, numbers = GraphBuilder(), list[int](), iter(classes)
+    for width in widths:
+        made = []
+        for _ in range(width):
+            name, number = f"op{len(builder._names)}", next(numbers)
+            op = builder.add_op(name, "Op", inputs=last, colocation=number)
+            made.append(builder.add_tensor(op, 1.0))
+        last = made
+    links = (Link("p", "q", 0.0), Link("q", "p", 0.0))
+    cluster = Cluster((Device("p"), Device("q")), links, host="p")
+    return Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(seconds)))
+
+
+def test_a_part_with_a_class_of_two_ops_is_solved_again_from_its_schedule() -> None:
+    problem = in_classes([1, 2, 1], [0, 1, 1, 2], [[1.0, 1.0], [4.0, 3.0], [4.0, 3.0], [1.0, 1.0]])
+    parts = part_programs(problem)
+    assert parts is not None
+    part, pair = 1, parts.cheapest()[1][1]
+    for _ in range(2):
+        parts.solve(part, pair, 5.0, 1, True, lambda: False)
+        assert parts.known(part, pair).is_solved
+    assert parts.known(part, pair).value == pytest.approx(7.0)
+
+
+def test_neighbouring_articulation_units_of_one_class_have_one_device_in_the_table() -> None:
+    """Apart the middle ops take 1 s each; as one class they take 6 s on either device."""
+    seconds = [[1.0, 1.0], [1.0, 5.0], [5.0, 1.0], [1.0, 1.0]]
+    apart, together = (
+        in_classes([1, 1, 1, 1], classes, seconds) for classes in ([0, 1, 2, 3], [0, 1, 1, 2])
+    )
+    assert parts_bound(apart) == pytest.approx(4.0)
+    assert parts_bound(together) == pytest.approx(8.0)
+    found = solved(together)
+    assert found is not None
+    assert found.is_solved
+    assert found.bound == pytest.approx(8.0)
+
+
+def test_the_table_is_not_computed_again_in_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, tables = layers(2), []
+    real = programs.parts_bound
+
+    def counted(problem: Problem) -> float:
+        tables.append(problem)
+        return real(problem)
+
+    monkeypatch.setattr(programs, "parts_bound", counted)
+    evaluator, parts = Evaluator(problem, Budget(evaluations=50)), part_programs(problem)
+    search_parts(problem, evaluator, parts)
+    search_parts(problem, evaluator, parts)
+    assert tables == []
+    assert evaluator.lower_bound >= real(problem)
+    search_parts(problem, evaluator, None)
+    assert len(tables) == 1

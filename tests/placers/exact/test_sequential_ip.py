@@ -25,7 +25,14 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
-from placewright.placers.exact.sequential_ip import SequentialIp
+from placewright.placers.exact import sequential_ip
+from placewright.placers.exact.counted import symmetry_of
+from placewright.placers.exact.integer_program import solve
+from placewright.placers.exact.sequential_ip import (
+    CountedProgram,
+    SequentialIp,
+    counted_program,
+)
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -189,3 +196,45 @@ def test_values_below_the_solvers_tolerances_are_not_proven_by_them() -> None:
     found = solved(problem)
     assert found.lower_bound <= 1e-7 * (1 + 1e-9)
     assert (found.value, found.status) == (1e-7, "optimal")
+
+
+def program_of(problem: Problem) -> CountedProgram:
+    return counted_program(problem, symmetry_of(problem), 1.0)
+
+
+def nearly_listed(n_ops: int) -> Problem:
+    """A chain of unlike ops on eight devices, with two alike ones at its end."""
+    builder = GraphBuilder()
+    last = [builder.add_input(8.0)]
+    for number in range(n_ops):
+        op = builder.add_op(f"op{number}", "Op", inputs=last)
+        last = [builder.add_tensor(op, 10.0 + number)]
+    for name in ("left", "right"):
+        builder.add_op(name, "Op", inputs=last)
+    seconds = np.append(np.arange(1.0, n_ops + 1), [0.5, 0.5])
+    names = [f"d{at}" for at in range(8)]
+    ends = [*names, "host"]
+    links = tuple(Link(x, y, 1.0, 10.0) for x in ends for y in ends if x != y)
+    return Problem(
+        builder.build(),
+        Cluster(tuple(Device(name) for name in names), links),
+        CostTable(frozen_floats(np.repeat(seconds[:, None], 8, axis=1))),
+        Grouping.identity(n_ops + 2),
+        execution_model=Sequential(),
+    )
+
+
+def test_rows_of_divisions_do_not_repeat_the_columns_of_every_type() -> None:
+    """There are 127 divisions and over a thousand rows of them; a type has 64 pairs of devices."""
+    sizes = [len(program_of(nearly_listed(n)).program.rows.columns) for n in (10, 20)]
+    assert sizes[1] - sizes[0] < 10 * 2000
+
+
+def test_summed_columns_leave_the_optimum_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = [
+        layered(2 + seed % 2, 1 + seed % 3, [0.5, 0.4, 0.3], seed=seed) for seed in range(6)
+    ]
+    summed = [solve(program_of(problem).program).lower_bound for problem in problems]
+    monkeypatch.setattr(sequential_ip._Builder, "_together", lambda self, columns: columns)
+    listed = [solve(program_of(problem).program).lower_bound for problem in problems]
+    assert summed == pytest.approx(listed, rel=1e-5)

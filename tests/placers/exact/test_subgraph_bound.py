@@ -18,6 +18,7 @@ from placewright.errors import InputError
 from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.integer_program import solve
 from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.exact.subgraphs import bound
 from placewright.placers.exact.subgraphs.bound import Window, Windows, bound_program, program_size
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
@@ -227,3 +228,31 @@ def test_without_its_share_the_bound_is_the_longest_path() -> None:
     assert program_size(problem, latency_arrays(problem)) == (3 + 2) * 3 + 3
     with pytest.raises(InputError, match="bound_share must be in"):
         LatencyIp(bound_share=2)
+
+
+def test_windows_of_a_long_chain_end_at_a_number_of_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An accelerator holds 59 of 60 ops, or nearly all bytes are in the last one."""
+    monkeypatch.setattr(bound, "_MOST_GROWN", 200)
+    for sizes in ([1.0] * 60, [0.0] * 59 + [60.0]):
+        problem = pipeline_problem(
+            [[1.0, 9.0]] * 60,
+            [(op, op + 1) for op in range(59)],
+            [1.0] * 60,
+            n_cpus=1,
+            sizes=sizes,
+            memory=59.0,
+            objective="latency",
+            execution_model=SUBGRAPH,
+        )
+        found = list(Windows(problem, latency_arrays(problem).transfer, 59.0))
+        assert sum(len(window.edges) for window in found) <= 200 + 60
+        assert relaxed(problem) <= best_of_one_cut(problem)
+
+
+def best_of_one_cut(problem: Problem) -> float:
+    """Least latency with the first ops on the accelerator and the others on the CPU."""
+    simulator, n = Simulator(problem), problem.n_units
+    cuts = (np.repeat([0, 1], [at, n - at]) for at in range(n + 1))
+    return min(simulator.value(Placement.of(device_of)) for device_of in cuts)

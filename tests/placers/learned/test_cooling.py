@@ -11,7 +11,8 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import homogeneous_placements
-from placewright.placers.learned.controls import Cooling, moved_away
+from placewright.placers.learned import controls
+from placewright.placers.learned.controls import Cooling, RandomGrouped, moved_away
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -70,3 +71,20 @@ def test_without_a_count_it_draws_samples() -> None:
     evaluator = Evaluator(toys.separable_problem(4), Budget())
     Cooling(samples=70).place(evaluator.problem, evaluator, np.random.default_rng(0))
     assert len(evaluator.samples) == 70
+
+
+@pytest.mark.parametrize("placer", [Cooling(), RandomGrouped()])
+def test_fewer_placements_of_a_large_graph_are_drawn_at_once(
+    placer: Cooling | RandomGrouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controls, "at_once", lambda problem: 7)
+    sizes = []
+    real = Evaluator.sample_many
+
+    def counted(self: Evaluator, rows: np.ndarray) -> np.ndarray:
+        sizes.append(len(rows))
+        return real(self, rows)
+
+    monkeypatch.setattr(Evaluator, "sample_many", counted)
+    toys.run(placer, toys.separable_problem(9), 100)
+    assert max(sizes) == 7

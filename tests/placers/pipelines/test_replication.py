@@ -19,7 +19,7 @@ from support.pipelines import (
     random_pipeline,
 )
 
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import Csr, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
@@ -34,7 +34,8 @@ from placewright.errors import ClusterError, InputError
 from placewright.placers.baselines.simple import Single
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.ideal_dp import IdealDp
-from placewright.placers.pipelines.ideals.program import replicated
+from placewright.placers.pipelines.ideals import items
+from placewright.placers.pipelines.ideals.program import fits_table, replicated
 from placewright.session.search import find_plan
 from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import Evaluator
@@ -346,3 +347,31 @@ def test_too_little_memory_finds_none() -> None:
     found = replicated(problem)
     assert found.device_of is None
     assert found.message == "no contiguous split fits, with replicas or without"
+
+
+def test_ideals_are_counted_within_the_seconds_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen ops without an edge have 65,536 ideals; without time for them, no more than 10,000.
+
+    They are listed if there is no limit.
+    """
+    limits, real = [], items.enumerate_ideals
+
+    def listed(successors: Csr, limit: int) -> items.IdealLattice | None:
+        limits.append(limit)
+        return real(successors, limit)
+
+    monkeypatch.setattr(items, "enumerate_ideals", listed)
+    problem = pipeline_problem([[1.0] * 2] * 16, [], [0.0] * 16)
+    clock = itertools.count()
+    found = replicated(problem, lambda: -float(next(clock)))
+    assert found.message == "the budget ended before a split was found"
+    assert limits == [10_000]
+    assert replicated(problem).device_of is not None
+    assert limits == [10_000, 1_000_000]
+
+
+def test_the_rows_of_a_state_count_in_the_size_of_a_table() -> None:
+    """Twenty pools of one device have 2 ** 20 states, each of three rows of twenty."""
+    counts = np.ones(20, dtype=np.int64)
+    assert fits_table(counts, 30)
+    assert not fits_table(counts, 90)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.host_groups import best_in_groups, hosts, in_groups, load_over_links, problem_on
 
+from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Link
+from placewright.core.costs import CostTable
 from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget, Solution
+from placewright.core.solution import Budget, Solution, Stop
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals import program, two_levels
 from placewright.placers.pipelines.ideals.two_levels import link_levels
 from placewright.simulation.evaluator import Evaluator
 
@@ -150,3 +155,60 @@ def test_too_many_ideals_and_a_spent_budget() -> None:
     solution = IdealDp().place(problem, evaluator, np.random.default_rng(0))
     assert solution.placement is not None
     assert solution.evaluations == 1
+
+
+def four_in_a_row() -> Problem:
+    """The problem of `test_the_cheap_edge_is_cut_between_the_machines`, whose best value is 11."""
+    return problem_on(hosts([2, 2], 1, 2), [6] * 4, [(0, 1), (1, 2), (2, 3)], [3, 1, 3, 0])
+
+
+def test_tables_of_devices_within_a_group_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines of three devices that all differ: 4 states over groups, 8 within each."""
+    problem = problem_on(hosts([3, 3], 1, 2), [1] * 6, [(0, 1), (1, 2)], [1] * 6)
+    seconds = np.arange(1.0, 37.0).reshape(6, 6)
+    problem = replace(problem, costs=CostTable(frozen_floats(seconds)))
+    monkeypatch.setattr(program, "MAX_TABLE_ENTRIES", 100)
+    assert solved(problem, Dpl()).message == program.TOO_MANY_KINDS
+
+
+def test_members_of_too_many_ideals_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_levels, "_MOST_MEMBERS", 19)  # of 5 prefixes of 4 ops
+    for placer in (Dpl(), IdealDp()):
+        found = solved(four_in_a_row(), placer)
+        assert found.message.startswith("too many ops for groups")
+        assert found.placement is not None
+
+
+@pytest.mark.parametrize("placer", [Dpl(), IdealDp()])
+def test_a_split_found_by_the_end_of_the_budget_is_valued(
+    placer: Dpl | IdealDp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, real = [0.0], two_levels.TwoLevelProgram.run
+    monkeypatch.setattr(Evaluator, "seconds", property(lambda self: clock[0]))
+    evaluator = Evaluator(four_in_a_row(), Budget(seconds=1000.0))
+
+    def slow(self: two_levels.TwoLevelProgram, is_spent: Callable[[], bool]) -> bool:
+        assert real(self)
+        clock[0] += evaluator.remaining_seconds + 1.0  # of its share
+        assert is_spent()
+        return False
+
+    monkeypatch.setattr(two_levels.TwoLevelProgram, "run", slow)
+    found = placer.place(evaluator.problem, evaluator, np.random.default_rng(0))
+    assert found.value == 11
+    assert found.message == "the budget ended before the best split"
+    assert found.stop == Stop.SECONDS
+
+
+def test_programs_within_a_group_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One evaluation is spent before any program within a group runs."""
+    asked, real = [], program.ContiguousProgram.run
+
+    def run(self: program.ContiguousProgram, is_spent: Callable[[], bool] = lambda: False) -> bool:
+        asked.append(is_spent())
+        return real(self, is_spent)
+
+    monkeypatch.setattr(program.ContiguousProgram, "run", run)
+    evaluator = Evaluator(four_in_a_row(), Budget(evaluations=1))
+    Dpl().place(evaluator.problem, evaluator, np.random.default_rng(0))
+    assert asked == [False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +20,14 @@ from placewright.core.execution_models import (
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.errors import BudgetSpent
+from placewright.placers.portfolio import enumeration
 from placewright.placers.portfolio.auto import Auto
-from placewright.placers.portfolio.enumeration import enumerate_small, orders_that_matter
+from placewright.placers.portfolio.enumeration import (
+    all_peaks,
+    all_placements,
+    enumerate_small,
+    orders_that_matter,
+)
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force, legal_placements
@@ -194,12 +200,80 @@ class Ticks:
 
 
 def test_time_that_ends_before_the_last_placement_proves_nothing() -> None:
-    """2^7 placements are two blocks, and the budget ends between them."""
+    """2^7 placements are two blocks, and their share of the time ends between them."""
     problem = random_problem(np.random.default_rng(0), n_ops=7, n_devices=2)
     n_placements = len(list(legal_placements(problem)))
     evaluator = Evaluator(problem, clock=Ticks())
     evaluator.budget = Budget(seconds=evaluator.seconds + 20.0)
-    with pytest.raises(BudgetSpent):
-        enumerate_small(problem, evaluator)
+    assert enumerate_small(problem, evaluator) is None
     assert evaluator.evaluations < n_placements
     assert evaluator.bounded_by == set()
+
+
+def chain_on(n_ops: int, n_devices: int) -> Problem:
+    """A chain of ops of 1 s on devices that are the same."""
+    builder, tensors = GraphBuilder(), list[int]()
+    for number in range(n_ops):
+        op = builder.add_op(f"op{number}", "Op", inputs=tensors)
+        tensors = [builder.add_tensor(op, 1.0)]
+    return Problem.from_costs(builder.build(), np.ones((n_ops, n_devices)), (0.0, 1.0))
+
+
+def no_orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
+    raise AssertionError(f"an order of {problem.n_units} units on {len(device_of)} devices")
+
+
+def test_no_order_of_a_large_graph_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first order alone would take longer than a budget; the value stays."""
+    monkeypatch.setattr(enumeration, "orders_that_matter", no_orders)
+    problem = chain_on(3000, 1)
+    slow = replace(problem.cluster.devices[0], dispatch_seconds=1.0)  # above the bound
+    problem = replace(problem, cluster=replace(problem.cluster, devices=(slow,)))
+    evaluator = Evaluator(problem)
+    assert enumerate_small(problem, evaluator) is None
+    assert math.isfinite(evaluator.best_value)
+    assert all_peaks(problem) is None
+
+
+def test_placements_of_a_large_graph_are_not_made_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = chain_on(10, 2)
+    monkeypatch.setattr(enumeration, "_MOST_CELLS", 1024 * 10)
+    assert all_placements(problem) is not None
+    monkeypatch.setattr(enumeration, "_MOST_CELLS", 1024 * 10 - 1)
+    assert all_placements(problem) is None
+
+
+def test_placements_that_take_too_long_leave_time_for_searches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each call takes a fifth of the seconds: three are made, and the budget is not spent."""
+    problem = chain_on(6, 2)
+    evaluator = Evaluator(problem, Budget(seconds=1000.0))
+    clock = [0.0]
+    monkeypatch.setattr(Evaluator, "seconds", property(lambda self: clock[0]))
+    monkeypatch.setattr(enumeration, "_AT_ONCE", 4)
+    real = Evaluator.evaluate_many
+
+    def slow(self: Evaluator, rows: np.ndarray) -> np.ndarray:
+        values = real(self, rows)
+        clock[0] += 200.0
+        return values
+
+    monkeypatch.setattr(Evaluator, "evaluate_many", slow)
+    assert enumerate_small(problem, evaluator) is None
+    assert evaluator.evaluations == 12
+    assert not evaluator.is_spent
+
+
+def test_peaks_end_when_they_are_told_to() -> None:
+    problem, asked = chain_on(6, 2), []
+
+    def is_over() -> bool:
+        asked.append(None)
+        return len(asked) > 5
+
+    assert all_peaks(problem) is not None
+    assert all_peaks(problem, is_over=is_over) is None
+    assert len(asked) == 6

@@ -24,7 +24,10 @@ def test_kernels_are_ahead_until_they_were_compiled(tmp_path: Path) -> None:
 
 
 def test_the_folders_of_versions_are_side_by_side() -> None:
-    """Numba has a folder for each module below that of the version, which its name begins with."""
+    """Numba has a folder for each module below that of the version, which its name begins with.
+
+    That of the placers has another name after a change of their kernels or of the simulation.
+    """
     home = kernels._mark("latency", EVENT).parent
-    assert re.fullmatch(r"simulation-[0-9a-f]{16}", home.name)
+    assert re.fullmatch(r"placers-[0-9a-f]{16}", home.name)
     assert home.parent.name == "kernels"

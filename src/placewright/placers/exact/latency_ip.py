@@ -45,7 +45,8 @@ from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays, pieces
 
-_STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand ops
+_STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand units
+_START_SHARE = 0.2  # of the seconds, for the split of a pipeline
 _STEPS_PER_ITEM = 1000  # of one round: small problems need no more
 _IDLE_ROUNDS = 24  # without an improvement, six at each heat
 _HEATS = (0.1, 0.03, 0.01, 0.003)  # first temperatures, relative to the value
@@ -105,7 +106,7 @@ class LatencyIp:
         arrays = latency_arrays(problem)
         evaluator.offer_bound(_longest_path(problem, arrays), "longest path")
         best: IntArray | None = None
-        for start in _starts(problem, arrays):
+        for start in _starts(problem, arrays, evaluator):
             before = evaluator.best_value
             if evaluator.evaluate(start) < before:
                 best = start
@@ -137,10 +138,11 @@ class LatencyIp:
         value = evaluator.best_value
         share = self.annealing_share * evaluator.remaining_seconds
         timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
+        per_second = _STEPS_PER_SECOND * min(1.0, 1000 / problem.n_units)
         while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
             steps = min(self.annealing_steps, _STEPS_PER_ITEM * classes.n_groups)
             if timed:
-                left = int((end - evaluator.seconds) * _STEPS_PER_SECOND) + 100
+                left = int((end - evaluator.seconds) * per_second) + 10
                 steps = min(steps * (1 + done // len(_HEATS)), left)
             heat = _HEATS[done % len(_HEATS)] * value
             candidate = best.copy()
@@ -226,7 +228,7 @@ class LatencyIp:
         return evaluator.solution()
 
 
-def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
+def _starts(problem: Problem, arrays: LatencyArrays, evaluator: Evaluator) -> list[IntArray]:
     """Greedy filling, all units on a CPU, and DPL's split of the problem as a pipeline."""
     starts: list[IntArray] = []
     greedy = filled(problem)
@@ -239,7 +241,9 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
     )
     if why_not_contiguous(pipeline) is None:
         items = items_of(pipeline)
-        program = solved_in_order(load_model_of(pipeline, items.grouping), items)
+        model = load_model_of(pipeline, items.grouping)
+        with evaluator.share(_START_SHARE):
+            program = solved_in_order(model, items, is_spent=lambda: evaluator.is_spent)
         if program is not None:
             starts.append(items.grouping.expand(program.devices()))
     return starts

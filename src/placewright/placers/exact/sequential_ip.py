@@ -197,6 +197,11 @@ class _Builder:
         self.counts = np.full((symmetry.n_kinds, self.n_devices), -1, dtype=np.int64)
         self.pairs: dict[tuple[int, int], IntArray] = {}
         self.made: list[IntArray] = []  # columns of p, (n_sources,)
+        # types that items of each kind make or read
+        self.types_of: list[list[int]] = [[] for _ in range(symmetry.n_kinds)]
+        for number, each in enumerate(symmetry.types):
+            for kind in dict.fromkeys([*[each.source] * (each.source >= 0), *each.readers]):
+                self.types_of[kind].append(number)
         self.has_inputs = any(each.source < 0 for each in symmetry.types)
         # device or the host's endpoint, device, column of y: of items' tensors and graph inputs
         self.sent: list[tuple[int, int, int]] = []
@@ -289,7 +294,8 @@ class _Builder:
         items = np.flatnonzero(symmetry.kind_of == kind)
         makes: dict[int, IntArray] = {}
         reads: dict[int, IntArray] = {}
-        for number, tensor_type in enumerate(symmetry.types):
+        for number in self.types_of[kind]:
+            tensor_type = symmetry.types[number]
             members = [symmetry.tensors[tensor] for tensor in tensor_type.tensors]
             if tensor_type.source == kind:
                 makes[number] = _per_item([tensor.source for tensor in members], items)
@@ -372,6 +378,7 @@ class _Builder:
         for kind, device in np.argwhere(self.counts >= 0).tolist():
             row = [int(self.counts[kind, device]), in_use[device]]
             self.rows.add(-math.inf, 0.0, row, [1.0, -float(self.symmetry.n_of[kind])])
+        self.sent, self.given = self._together(self.sent), self._together(self.given)
         is_one = _hangs_together(self.symmetry) and bool(self.sent)
         first, last = _ends_of_order(self.problem, self.symmetry)
         for inside in _divisions(self.n_devices):
@@ -384,6 +391,21 @@ class _Builder:
                 self._entered(part, in_use, first)
                 leaving = [x for a, b, x in self.sent if a in part and b not in part]
                 self._at_least_one(leaving, part, in_use, last)
+
+    def _together(self, columns: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """One column, at most the sum of its columns y, for each two devices.
+
+        The rows of all divisions would otherwise repeat the columns of every type.
+        """
+        by_ends: dict[tuple[int, int], list[int]] = {}
+        for source, target, column in columns:
+            by_ends.setdefault((source, target), []).append(column)
+        sums = []
+        for (source, target), those in by_ends.items():
+            total = self.columns.add(1.0)
+            self.rows.add(0.0, math.inf, [*those, total], [*([1.0] * len(those)), -1.0])
+            sums.append((source, target, total))
+        return sums
 
     def _entered(self, part: tuple[int, ...], in_use: list[int], first: list[int]) -> None:
         """Require a tensor that enters a part, unless graph inputs may be there already."""

@@ -12,6 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import (
+    at_once,
     batches,
     evaluate_homogeneous,
     homogeneous_placements,
@@ -51,7 +52,7 @@ class RandomGrouped(ForEveryProblem):
         groups: replaces the learner's number of groups; 0 leaves it.
         homogeneous_starts: evaluate the homogeneous placements first.
         samples: draws if the budget has no limit.
-        batch: draws per call to the evaluator.
+        batch: draws per call to the evaluator; fewer of a large graph.
     """
 
     name: ClassVar[str] = "random-grouped"
@@ -78,7 +79,7 @@ class RandomGrouped(ForEveryProblem):
         actions = self._learner().actions(problem)
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
-        for size in batches(evaluator, self.samples, self.batch):
+        for size in batches(evaluator, self.samples, min(self.batch, at_once(problem))):
             evaluator.sample_many(actions.uniform(size, rng))
         return evaluator.solution()
 
@@ -106,7 +107,7 @@ class Cooling(ForEveryProblem):
         first: probability of a move in the first draw, in (0, 1].
         last: probability of a move in the last draw, in (0, first].
         samples: draws if the budget does not count evaluations.
-        batch: draws per call to the evaluator.
+        batch: draws per call to the evaluator; fewer of a large graph.
     """
 
     name: ClassVar[str] = "cooling"
@@ -134,8 +135,9 @@ class Cooling(ForEveryProblem):
         best = single[int(np.argmin(evaluator.evaluate_many(single)))]
         counted = evaluator.budget.evaluations
         total = self.samples if counted is None else counted - len(single)
-        for drawn in range(0, total, self.batch):
-            turn = np.arange(drawn, min(drawn + self.batch, total))
+        batch = min(self.batch, at_once(problem))
+        for drawn in range(0, total, batch):
+            turn = np.arange(drawn, min(drawn + batch, total))
             moved = self.first * (self.last / self.first) ** (turn / max(1, total - 1))
             evaluator.sample_many(moved_away(problem, best, moved, rng))
         return evaluator.solution()

@@ -144,7 +144,7 @@ def _biconnected_components(n_nodes: int, pairs: IntArray) -> list[int]:
                             component[trail.pop()] = n_components - 1
                 continue
             target, edge = step
-            if edge == via or component[edge] >= 0 or edge in trail[-1:]:
+            if edge == via or component[edge] >= 0:
                 continue
             if entry[target] < 0:
                 entry[target] = low[target] = clock

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,8 +26,10 @@ from placewright.simulation.model import Simulator
 
 ENUMERATION = "enumeration"
 MOST_PLACEMENTS = 4096
+_MOST_CELLS = 2**24  # placements times units: a hundred MB
 _MOST_ORDERS = 20_000  # of all placements together
-_SHARE = 0.5  # of what is left, for orders: searches go on where they are too many
+_MOST_UNITS = 2000  # to make the first order of a larger graph takes seconds or minutes
+_SHARE = 0.5  # of what is left, for placements and then for orders: searches go on after them
 _AT_ONCE = 256  # placements between two looks at the budget
 
 
@@ -48,10 +50,18 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
     if rows is None or len(rows) == 0:
         return None
     n_placements = len(rows)
-    for first in range(0, len(rows), _AT_ONCE):
-        part = rows[first : first + _AT_ONCE]
-        if len(evaluator.evaluate_many(part)) < len(part):
-            raise BudgetSpent
+    try:
+        with evaluator.at_most(
+            evaluator.remaining_evaluations, _SHARE * evaluator.remaining_seconds
+        ):
+            for first in range(0, len(rows), _AT_ONCE):
+                part = rows[first : first + _AT_ONCE]
+                if len(evaluator.evaluate_many(part)) < len(part):
+                    raise BudgetSpent
+    except BudgetSpent:
+        if evaluator.is_spent:
+            raise
+        return None
     in_any_order = ""
     if isinstance(problem.execution_model, Event):
         in_any_order = ", in any order,"
@@ -75,8 +85,11 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
 
 
 def all_placements(problem: Problem, most: float = MOST_PLACEMENTS) -> IntArray | None:
-    """Placements that keep support, pins and colocation, (n, n_units); None if more than `most`."""
-    product = 1
+    """Placements that keep support, pins and colocation, (n, n_units).
+
+    None if there are more than `most`, or fewer of a large graph.
+    """
+    product, most = 1, min(most, _MOST_CELLS / problem.n_units)
     for count in problem.allowed_by_class.sum(axis=1).tolist():
         product *= int(count)
         if product > most:
@@ -87,7 +100,9 @@ def all_placements(problem: Problem, most: float = MOST_PLACEMENTS) -> IntArray 
     return np.ascontiguousarray(by_class[:, problem.colocation.group_of])
 
 
-def all_peaks(problem: Problem, most: int = MOST_PLACEMENTS) -> FloatArray | None:
+def all_peaks(
+    problem: Problem, most: int = MOST_PLACEMENTS, is_over: Callable[[], bool] = lambda: False
+) -> FloatArray | None:
     """Peak bytes of all placements that keep every constraint but those of memory.
 
     Under `event`, of each in every order that matters. An order of a placement may need less memory
@@ -96,10 +111,14 @@ def all_peaks(problem: Problem, most: int = MOST_PLACEMENTS) -> FloatArray | Non
     Args:
         problem: whose memory limits do not count.
         most: placements, at most.
+        is_over: asked before each placement and order; True ends it.
 
     Returns:
-        Shape (n, n_devices); None if there are too many.
+        Shape (n, n_devices); None if there are too many, or if it ended early.
     """
+    has_orders = isinstance(problem.execution_model, Event)
+    if has_orders and problem.n_units > _MOST_UNITS:
+        return None
     roomy = replace(problem, cluster=problem.cluster.without_memory_limits)
     rows, left = all_placements(roomy, most), _MOST_ORDERS
     if rows is None:
@@ -107,10 +126,10 @@ def all_peaks(problem: Problem, most: int = MOST_PLACEMENTS) -> FloatArray | Non
     simulator, found = Simulator(roomy), []
     for row in rows:
         orders: Iterator[list[int] | None] = iter([None])
-        if isinstance(problem.execution_model, Event):
+        if has_orders:
             orders = itertools.chain(orders, orders_that_matter(problem, row.tolist()))
         for order in orders:
-            if left == 0:
+            if left == 0 or is_over():
                 return None
             left -= 1
             value, peaks = simulator.value_and_peaks(Placement.of(row, order))
@@ -129,6 +148,8 @@ def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -
         evaluator.offer_bound(float(bounds[at]), ENUMERATION)
         if evaluator.is_closed:
             return True
+        if problem.n_units > _MOST_UNITS:
+            return False
         for order in orders_that_matter(problem, rows[at].tolist()):
             if left == 0:
                 return False

@@ -22,10 +22,10 @@ from placewright.core.solution import Budget
 from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.exact.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
+from placewright.placers.resident import class_bytes
 from placewright.simulation.bounds.lower import quick_bounds, relaxed_bounds
 from placewright.simulation.compiled import tell_compiling
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.event.kernel import advance
 from placewright.simulation.layout import hop_seconds, problem_arrays
 
 _LONG = 5.0  # seconds of compiling that a message announces
@@ -98,8 +98,11 @@ def seconds_to_compile(
 
 
 def _mark(objective: Objective, model: ExecutionModel, folder: Path | None = None) -> Path:
-    """The file in the folder of this version's kernels that exists once all are compiled."""
-    home = Path(cast(Any, advance)._cache._cache_path).parent if folder is None else folder
+    """The file in the folder of this version's kernels that exists once all are compiled.
+
+    A kernel of this room has another folder if this room or `simulation` is of another version.
+    """
+    home = Path(cast(Any, class_bytes)._cache._cache_path).parent if folder is None else folder
     return home / f"ready-{objective}-{model.name}"
 
 

@@ -54,12 +54,31 @@ def parts_bound(problem: Problem) -> float:
     """The bound, in seconds; 0 for another execution model and for problems that are too large."""
     if not isinstance(problem.execution_model, Event) or is_too_large(problem):
         return 0.0
-    reached = np.full(problem.n_devices, np.inf)
-    reached[0] = 0.0
-    for least in least_of_parts(problem):
-        reached = (reached[:, None] + least).min(axis=0)
-    value = float(reached.min())
+    value, _ = least_sum(least_of_parts(problem))
     return value * (1.0 - 1e-9) if np.isfinite(value) else 0.0
+
+
+def least_sum(table: FloatArray) -> tuple[float, list[tuple[int, int]]]:
+    """The least sum over the parts, and its devices before and after each part (0 for none).
+
+    Args:
+        table: as `least_of_parts` returns it.
+    """
+    n_parts, n_devices = table.shape[0], table.shape[1]
+    reached = np.full(n_devices, np.inf)
+    reached[0] = 0.0
+    came = np.zeros((n_parts, n_devices), dtype=np.int64)
+    for part in range(n_parts):
+        sums = reached[:, None] + table[part]
+        came[part] = sums.argmin(axis=0)
+        reached = sums.min(axis=0)
+    after = int(reached.argmin())
+    total, pairs = float(reached[after]), []
+    for part in range(n_parts - 1, -1, -1):
+        before = int(came[part, after])
+        pairs.append((before, after))
+        after = before
+    return total, pairs[::-1]
 
 
 def is_too_large(problem: Problem) -> bool:
@@ -72,15 +91,19 @@ def least_of_parts(problem: Problem) -> FloatArray:
 
     Returns:
         Shape (n_articulation_units + 1, n_devices, n_devices); inf if a device may not run the
-        unit. The first part begins at device 0 and the last part ends at device 0, which stand for
-        none.
+        unit, or if the pair parts two units of one colocation class. The first part begins at
+        device 0 and the last part ends at device 0, which stand for none.
     """
     cuts = articulation_units(problem)
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     ends = np.concatenate([position[cuts], [problem.n_units]])
-    return np.asarray(_table(problem_arrays(problem), allowed, position, ends))
+    table = np.asarray(_table(problem_arrays(problem), allowed, position, ends))
+    classes = problem.colocation.group_of[cuts]
+    stay = classes[:-1] == classes[1:]
+    table[1:-1][stay[:, None, None] & ~np.eye(problem.n_devices, dtype=np.bool_)] = np.inf
+    return table
 
 
 @compiled

@@ -50,6 +50,7 @@ from placewright.placers.exact.parts.bound import (
     articulation_units,
     is_too_large,
     least_of_parts,
+    least_sum,
     parts_bound,
 )
 from placewright.placers.exact.schedule_program.model import (
@@ -275,22 +276,7 @@ class PartPrograms:
 
     def cheapest(self) -> tuple[float, list[tuple[int, int]]]:
         """The least sum of bounds, and its devices before and after each part (0 for none)."""
-        table = self._least
-        n_parts, n_devices = table.shape[0], table.shape[1]
-        reached = np.full(n_devices, np.inf)
-        reached[0] = 0.0
-        came = np.zeros((n_parts, n_devices), dtype=np.int64)
-        for part in range(n_parts):
-            sums = reached[:, None] + table[part]
-            came[part] = sums.argmin(axis=0)
-            reached = sums.min(axis=0)
-        after = int(reached.argmin())
-        total, pairs = float(reached[after]), []
-        for part in range(n_parts - 1, -1, -1):
-            before = int(came[part, after])
-            pairs.append((before, after))
-            after = before
-        return total, pairs[::-1]
+        return least_sum(self._least)
 
     def known(self, part: int, pair: Pair) -> Known:
         """Bound and best schedule of a part with a pair of devices, shared by its twins."""
@@ -412,6 +398,7 @@ def _solve(
     status = interruptible(
         lambda: solver.solve(program.model), stop=solver.stop_search, is_over=is_over
     )
+    assert status != cp_model.MODEL_INVALID, program.model.validate()
     if status == cp_model.INFEASIBLE:
         known.bound, known.is_solved = math.inf, True
         return
@@ -429,10 +416,13 @@ def _hint(program: ScheduleProgram, known: Known, n_before: int) -> None:
     """Start from the best known schedule, in ticks of the same program."""
     assert known.device_of is not None
     assert known.start is not None
-    for at, (device, start) in enumerate(zip(known.device_of, known.start, strict=True), n_before):
-        for other, literal in program.x[int(program.group_of[at])].items():
-            program.model.add_hint(literal, bool(other == device))
-        program.model.add_hint(program.start[at], int(start))
+    for variable, start in zip(program.start[n_before:], known.start, strict=True):
+        program.model.add_hint(variable, int(start))
+    # Each class once: a model with two hints of one variable is invalid.
+    groups = program.group_of[n_before:].tolist()
+    for group, device in dict(zip(groups, known.device_of.tolist(), strict=True)).items():
+        for other, literal in program.x[group].items():
+            program.model.add_hint(literal, other == device)
 
 
 def _in_turn(part: Problem) -> float:
@@ -465,8 +455,10 @@ def search_parts(problem: Problem, evaluator: Evaluator, parts: PartPrograms | N
     """
     if problem.objective in CHARGED:
         return
-    evaluator.offer_bound(parts_bound(problem), _METHOD)
-    if parts is None or evaluator.is_closed or evaluator.remaining_seconds <= 0:
+    if parts is None:
+        evaluator.offer_bound(parts_bound(problem), _METHOD)
+        return
+    if evaluator.is_closed or evaluator.remaining_seconds <= 0:
         return
     ends = evaluator.seconds + _KEPT * evaluator.remaining_seconds
     has_clock = math.isfinite(evaluator.remaining_seconds)
@@ -501,7 +493,6 @@ def solve_parts(
     parts: PartPrograms,
     remaining: Callable[[], float],
     *,
-    workers: int = 2,
     deterministic: bool = False,
     on_bound: Callable[[float], None] = lambda bound: None,
     on_placement: Callable[[IntArray, IntArray], None] = lambda device_of, order: None,
@@ -517,7 +508,7 @@ def solve_parts(
         on_placement: called with each new placement and order that the parts' solutions make.
         is_over: asked, also within a program, whether to end at once.
     """
-    threads, best, spent = 1 if deterministic else workers, 0.0, 0.0
+    threads, best, spent = 1 if deterministic else 2, 0.0, 0.0
     reported: list[Pair] | None = None
     while True:
         total, chosen = parts.cheapest()

@@ -23,7 +23,13 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray
 from placewright.core.problem import Problem
-from placewright.simulation.layout import DIRECT, VIA_HOST, ProblemArrays, problem_arrays
+from placewright.simulation.layout import (
+    DIRECT,
+    VIA_HOST,
+    ProblemArrays,
+    link_seconds,
+    problem_arrays,
+)
 
 _MOST_PAIRS = 6000  # of transfers on one channel; a pair takes a literal and four rows
 
@@ -139,23 +145,13 @@ class _Delivery:
     ) -> Any:
         """Wait from `queued`, occupy a channel from `start`; the arrival."""
         program, arrays = self._program, self._program.arrays
-        size = program.ticks.down(self._seconds(source, target))
+        size = program.ticks.down(link_seconds(arrays, self._tensor, source, target))
         if size > 0 and arrays.queues[source, target]:
             made = (self._producer, self._tensor, self._target)
             transfer = ChannelUse(queued, start, size, is_sent, *made, is_passed_on)
             channel = int(arrays.channel[source, target])
             program.channels.setdefault(channel, []).append(transfer)
         return start + size
-
-    def _seconds(self, source: int, target: int) -> float:
-        arrays = self._program.arrays
-        if len(arrays.own_transfer):
-            return float(arrays.own_transfer[self._tensor])
-        size = float(arrays.tensor_bytes[self._tensor])
-        return float(
-            np.asarray(arrays.latency)[source, target]
-            + size * np.asarray(arrays.seconds_per_byte)[source, target]
-        )
 
 
 def serve_in_turn(

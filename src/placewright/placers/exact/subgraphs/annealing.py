@@ -25,7 +25,7 @@ class Moves(NamedTuple):
     position: IntArray  # (n_items,): where each item is in `order`
     near_ptr: IntArray  # items that share an edge with each item
     near: IntArray
-    choices: IntArray  # devices to choose from: accelerators, and one CPU of each sort
+    choices: IntArray  # devices to choose from, see `_choices`
     barred: BoolArray  # (n_items, n_devices)
     weight_ptr: IntArray
     weights: IntArray
@@ -51,7 +51,7 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
         position=position,
         near_ptr=near.indptr,
         near=near.indices,
-        choices=_choices(arrays),
+        choices=_choices(problem, arrays),
         barred=~allowed_devices(problem, classes),
         weight_ptr=weights.indptr,
         weights=weights.indices,
@@ -70,15 +70,19 @@ def _adjacency(problem: Problem, classes: Grouping) -> Csr:
     return Csr.from_pairs(pairs[:, 0], pairs[:, 1], classes.n_groups)
 
 
-def _choices(arrays: LatencyArrays) -> IntArray:
-    """All accelerators, and the first of the CPUs with equal costs (a CPU runs ops in parallel)."""
+def _choices(problem: Problem, arrays: LatencyArrays) -> IntArray:
+    """All accelerators and CPUs with limited memory, and the first of other CPUs of equal costs.
+
+    A CPU runs ops in parallel, so that only memory makes use of a second one.
+    """
+    is_kept = (arrays.is_atomic != 0) | np.isfinite(problem.cluster.memory_bytes)
     chosen: list[int] = []
     seen: dict[bytes, None] = {}
-    for device, atomic in enumerate(arrays.is_atomic.tolist()):
+    for device, kept in enumerate(is_kept.tolist()):
         column = arrays.seconds[:, device].tobytes()
-        if atomic or column not in seen:
+        if kept or column not in seen:
             chosen.append(device)
-        if not atomic:
+        if not kept:
             seen[column] = None
     return np.array(chosen, dtype=np.int64)
 

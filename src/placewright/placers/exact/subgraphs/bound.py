@@ -46,6 +46,8 @@ from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays
 
+_MOST_GROWN = 500_000  # units of all windows, with those that were given up; any windows are valid
+
 
 @dataclass(frozen=True, eq=False)
 class BoundProgram:
@@ -277,6 +279,8 @@ class Window:
 class Windows:
     """Windows that grow from each unit: along heavy paths, and by the most expensive tensors.
 
+    There are fewer if they are large.
+
     Args:
         transfer: seconds of each tensor, shape (n_tensors,).
         limit: bytes of the largest accelerator.
@@ -301,6 +305,7 @@ class Windows:
 
     def __iter__(self) -> Iterator[Window]:
         """Each window once."""
+        self._grown = 0
         if float(self._sizes.sum()) <= self._limit:
             return
         order = self._graph.topological_order
@@ -308,6 +313,8 @@ class Windows:
         ways = (self._along(order[::-1], True), self._along(order, False), self._dearest)
         for grown in ways:
             for root in order.tolist():
+                if self._grown > _MOST_GROWN:
+                    return
                 window = grown(root)
                 if window is not None and window not in seen:
                     seen.add(window)
@@ -338,6 +345,7 @@ class Windows:
                 before, unit = unit, int(following[np.argmax(ahead[following])])
                 edges.append((before, unit, True) if forward else (unit, before, False))
                 held.add(self._kept(unit))
+                self._grown += 1
             return Window(root, tuple(edges)) if edges else None
 
         return grown
@@ -357,6 +365,7 @@ class Windows:
             inside.add(unit)
             edges.append((known, unit, True) if forward else (unit, known, False))
             held.add(self._kept(unit))
+            self._grown += 1
             for edge in self._neighbours[unit]:
                 heapq.heappush(border, (*edge, unit))
         return Window(root, tuple(edges)) if edges else None

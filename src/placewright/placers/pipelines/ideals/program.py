@@ -32,10 +32,9 @@ from placewright.placers.pipelines.ideals.items import (
     Items,
     chain,
     depth_first_order,
-    enumerate_ideals,
+    enumerate_in_time,
     has_backward_to_forward_edge,
     items_of,
-    most_in_memory,
 )
 from placewright.placers.pipelines.ideals.load_model import (
     AT_HOST,
@@ -184,7 +183,8 @@ def fits_table(counts: IntArray, n_ideals: int) -> bool:
     Args:
         counts: devices of each pool, shape (n_pools,).
     """
-    return bool(math.prod((counts + 1).tolist()) * n_ideals <= MAX_TABLE_ENTRIES)
+    width = 3 * len(counts)  # of each state's own rows
+    return bool(math.prod((counts + 1).tolist()) * (n_ideals + width) <= MAX_TABLE_ENTRIES)
 
 
 def _kernel_model(model: LoadModel) -> kernel.KernelModel:
@@ -239,7 +239,7 @@ def _states(model: LoadModel, pools: Pools, n_ideals: int) -> kernel.KernelState
     value = np.full((n_ideals, n_states), np.inf)
     value[0, 0] = 0.0
     return kernel.KernelStates(
-        n_used=used.astype(np.int64),
+        n_used=used,
         step=step,
         has_room=np.ascontiguousarray(used[:, pools.pool_of] + pools.size <= counts[pools.pool_of]),
         stride=step[pools.pool_of] * pools.size,
@@ -344,16 +344,18 @@ class Replicated:
     message: str  # the proof, or why there is none
 
 
-def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -> Replicated:
+def replicated(
+    problem: Problem, seconds_left: Callable[[], float] = lambda: math.inf
+) -> Replicated:
     """Form the groups of the best contiguous split in which stages may be replicated.
 
     Exact as `ideal-dp` is: over all ways of grouping devices of one pool (`alike_devices`) and all
-    contiguous splits. Beyond a million ideals, or if `is_spent` ends the walk, the result is the
-    incumbent, at least the best split of one depth-first order.
+    contiguous splits. Beyond a million ideals, or if no seconds are left, the result is the
+    incumbent, at least the best split of one depth-first order if there was time for it.
 
     Args:
         problem: of single devices, under max-load, with links of one level.
-        is_spent: called between slices; True ends the walk.
+        seconds_left: called between slices; 0 or less ends the walk.
 
     Raises:
         InputError: another execution model, links of several levels, no two alike devices, or a
@@ -376,17 +378,18 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
     model = load_model_of(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
     if not fits_table(pools.counts, items.n_items + 1):
         return Replicated(problem, None, TOO_MANY_KINDS)
-    program = solved_in_order(model, items, pools, is_spent)
-    most = min(_MOST_IDEALS, most_in_memory(items.n_items))
-    lattice = enumerate_ideals(items.successors, most)
+    program = solved_in_order(model, items, pools, lambda: seconds_left() <= 0)
+    lattice, _ = enumerate_in_time(items.successors, _MOST_IDEALS, seconds_left)
     if lattice is None or not fits_table(pools.counts, lattice.n_ideals):
         proven = "not proven best: too many ideals; best split of one linear order"
     else:
         known = math.inf if program is None else program.value
         exact = ContiguousProgram(model, lattice, known, pools)
-        is_complete = exact.run(is_spent)
+        is_complete = exact.run(lambda: seconds_left() <= 0)
         proven = _verdict(items) if is_complete else "the budget ended before the proof"
         program = exact if exact.found else program
+    if program is None and seconds_left() <= 0:
+        return Replicated(problem, None, "the budget ended before a split was found")
     if program is None:
         which = f"no contiguous split{items.restriction}"
         return Replicated(problem, None, f"{which} fits, with replicas or without")

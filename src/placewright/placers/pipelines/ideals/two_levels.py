@@ -13,7 +13,6 @@ nothing but whether the other end is in its group.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -42,6 +41,7 @@ from placewright.placers.pipelines.ideals.load_model import (
     why_not_separable,
 )
 from placewright.placers.pipelines.ideals.program import (
+    SPLIT_SHARE,
     TOO_MANY_KINDS,
     ContiguousProgram,
     fits_table,
@@ -55,7 +55,10 @@ from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 
 _SLACK = 1 + 1e-9  # so that rounding never prunes
 _FLAT_SHARE = 0.3  # of the seconds, for a split at the far prices
+_LINEAR_SHARE = 0.5  # of the seconds, for the split of one linear order
 _MOST_MEMBERS = 100_000_000  # limit on items of all ideals, a byte each
+_TOO_MANY_ITEMS = "too many ops for groups; best split at the prices between groups"
+_ENDED = "the budget ended before the best split"
 _Hop = tuple[float, float]  # latency, seconds per byte
 
 
@@ -168,9 +171,9 @@ class TwoLevelProgram:
             for target in _above(
                 lattice.indptr, lattice.reached, self._left, origin, reach
             ).tolist():
+                self._extend(origin, target, usable, alive, is_spent)
                 if is_spent():
                     return False
-                self._extend(origin, target, usable, alive)
         return True
 
     def devices(self) -> IntArray:
@@ -181,8 +184,9 @@ class TwoLevelProgram:
         target, state = self._lattice.n_ideals - 1, int(np.argmin(self._values[-1]))
         while target > 0:
             kind, origin = int(self._by[target, state]), int(self._previous[target, state])
-            program = self._group_program(origin, target, kind, np.inf)
-            program.run()
+            value = self._values[target, state] * _SLACK
+            program = self._group_program(origin, target, kind, float(np.nextafter(value, np.inf)))
+            program.run(lambda: program.found)  # noqa: B023 - it runs at once
             devices = model.groups[free[kind].pop()]
             idle = {
                 k: devices[model.far.kind_of[devices] == k].tolist()
@@ -198,7 +202,14 @@ class TwoLevelProgram:
         with np.errstate(invalid="ignore"):  # 0 * inf if no group is free and there is no incumbent
             return np.asarray(~(self._left[ideal] > self._capacity * self.value))
 
-    def _extend(self, origin: int, target: int, usable: list[int], alive: BoolArray) -> None:
+    def _extend(
+        self,
+        origin: int,
+        target: int,
+        usable: list[int],
+        alive: BoolArray,
+        is_spent: Callable[[], bool],
+    ) -> None:
         """Try the set `target` - `origin` on one more group of each kind in every open state."""
         work = self._left[origin] - self._left[target]
         is_whole = target == self._lattice.n_ideals - 1
@@ -213,7 +224,7 @@ class TwoLevelProgram:
             if len(states) == 0 or work >= self._speed[kind] * self.value * _SLACK:
                 continue
             program = self._group_program(origin, target, kind, limit)
-            program.run()
+            program.run(is_spent)
             if not program.found:
                 continue
             after = states + stride
@@ -327,6 +338,10 @@ class GroupSplitter:
 
     def linear(self) -> Solution:
         """The best split of the depth-first order, after the best one at the far prices."""
+        return self._answer(self._linear())
+
+    def _linear(self) -> str:
+        """Evaluate the splits of `linear`; return the message."""
         evaluator = self._evaluator
         with evaluator.share(_FLAT_SHARE):
             flat = solved_in_order(
@@ -336,14 +351,19 @@ class GroupSplitter:
             evaluator.evaluate(self._items.grouping.expand(flat.devices()))
         lattice = chain(depth_first_order(self._items.successors))
         if not self._fits_table(lattice):
-            return evaluator.solution(message=TOO_MANY_KINDS)
-        is_complete = self._run(lattice)
-        if self._evaluator.best is None and is_complete:
-            return self._evaluator.solution(
-                message="no stretches of the depth-first order fit the devices' memory and support"
-            )
-        message = "best split of one linear order" if is_complete else "the budget ended"
-        return self._evaluator.solution(message=message)
+            return TOO_MANY_KINDS
+        if not self._fits_members(lattice):
+            return _TOO_MANY_ITEMS
+        if not self._run(lattice):
+            return _ENDED
+        if evaluator.best is None:
+            return "no stretches of the depth-first order fit the devices' memory and support"
+        return "best split of one linear order"
+
+    def _answer(self, message: str) -> Solution:
+        evaluator = self._evaluator
+        solution = evaluator.cut_short() if message == _ENDED else evaluator.solution()
+        return replace(solution, message=message)
 
     def exact(self, max_ideals: int) -> Solution:
         """The best split in which devices and groups are contiguous.
@@ -351,41 +371,51 @@ class GroupSplitter:
         Args:
             max_ideals: limit on ideals; beyond it the result is the linear split.
         """
-        linear = self.linear()
-        if self._evaluator.is_spent or linear.message == TOO_MANY_KINDS:
-            return linear
+        evaluator = self._evaluator
+        seconds = _LINEAR_SHARE * evaluator.remaining_seconds
+        with evaluator.at_most(evaluator.remaining_evaluations, seconds):
+            message = self._linear()
+        if evaluator.is_spent or message in (TOO_MANY_KINDS, _TOO_MANY_ITEMS, _ENDED):
+            return self._answer(message)
         lattice, _ = enumerate_in_time(
-            self._items.successors, max_ideals, lambda: self._evaluator.remaining_seconds
+            self._items.successors, max_ideals, lambda: evaluator.remaining_seconds
         )
-        if (
-            lattice is None
-            or lattice.n_ideals * self._items.n_items > _MOST_MEMBERS
-            or not self._fits_table(lattice)
-        ):
-            return self._evaluator.solution(
+        if lattice is None or not self._fits_members(lattice) or not self._fits_table(lattice):
+            return evaluator.solution(
                 message="best linear split: too many ideals for the exact one"
             )
         if not self._run(lattice):
-            return self._evaluator.solution(message="the budget ended before the proof")
-        if self._evaluator.best is None:
+            return replace(evaluator.cut_short(), message="the budget ended before the proof")
+        if evaluator.best is None:
             which = f"no split with contiguous groups{self._items.restriction}"
-            return self._evaluator.solution(message=f"{which} fits the devices' memory and support")
+            return evaluator.solution(message=f"{which} fits the devices' memory and support")
         absorbed = " and keep ops without run time at their neighbour"
-        return self._evaluator.solution(
+        return evaluator.solution(
             message="optimal among placements whose devices and groups are contiguous"
             + (absorbed if self._items.absorbed_memory else "")
         )
 
     def _fits_table(self, lattice: IdealLattice) -> bool:
-        counts = np.unique(self._model.kind_of_group, return_counts=True)[1]
-        return fits_table(counts, lattice.n_ideals)
+        """True if the tables over groups, and over the devices of each group, are small enough."""
+        model = self._model
+        firsts, counts = np.unique(model.kind_of_group, return_counts=True)
+        tables = [counts]
+        for first in firsts.tolist():
+            kinds = model.far.kind_of[model.groups[first]]
+            tables.append(np.unique(kinds, return_counts=True)[1])
+        return all(fits_table(table, lattice.n_ideals) for table in tables)
+
+    def _fits_members(self, lattice: IdealLattice) -> bool:
+        return lattice.n_ideals * self._items.n_items <= _MOST_MEMBERS
 
     def _run(self, lattice: IdealLattice) -> bool:
         """Evaluate the best split over a lattice if it beats the incumbent; see `run`."""
-        program = TwoLevelProgram(self._model, lattice, self._evaluator.best_value)
-        is_complete = program.run(lambda: self._evaluator.is_spent)
-        if program.found and not self._evaluator.is_spent:
-            self._evaluator.evaluate(self._items.grouping.expand(program.devices()))
+        evaluator = self._evaluator
+        program = TwoLevelProgram(self._model, lattice, evaluator.best_value)
+        with evaluator.share(SPLIT_SHARE):
+            is_complete = program.run(lambda: evaluator.is_spent)
+        if program.found:
+            evaluator.evaluate(self._items.grouping.expand(program.devices()))
         return is_complete
 
 
@@ -423,16 +453,18 @@ def link_levels(problem: Problem) -> LinkLevels | None:
     arriving, leaving = hops
     n = problem.n_devices
     groups = DisjointSets(n)
-    for a, b in itertools.permutations(range(n), 2):
-        if _is_cheap(arriving, b, a) or _is_cheap(leaving, a, b):
-            groups.join(a, b)
+    for device, costs in enumerate([*arriving, *leaving]):
+        dearest = max(costs.values(), default=None)
+        for other, hop in costs.items():
+            if hop != dearest:
+                groups.join(device % n, other)
     group_of = frozen_ints([groups.root(device) for device in range(n)])
     host = problem.cluster.host_endpoint
     if host < n and int((group_of == group_of[host]).sum()) > 1:
         return None
     sides = []
-    for costs in (arriving, leaving):
-        split = [_near_and_far(costs[device], group_of, device) for device in range(n)]
+    for side in hops:
+        split = [_near_and_far(costs, group_of, device) for device, costs in enumerate(side)]
         if any(pair is None for pair in split):
             return None
         sides.append([pair for pair in split if pair is not None])
@@ -477,10 +509,6 @@ def _hops(problem: Problem) -> tuple[list[dict[int, _Hop]], list[dict[int, _Hop]
 def _cost(problem: Problem, hop: tuple[int, int]) -> _Hop:
     cluster = problem.cluster
     return float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop])
-
-
-def _is_cheap(hops: list[dict[int, _Hop]], device: int, other: int) -> bool:
-    return hops[device][other] < max(hops[device].values())
 
 
 def _near_and_far(
