@@ -57,6 +57,11 @@ class Cache:
         """Number of tokens of a context whose keys and values are kept."""
         return min(context, self.window) if self.window else context
 
+    def kept_at_ends(self, tokens: int, passes: int) -> int:
+        """Sum over equal passes of so many tokens: tokens that are kept at the end of each."""
+        full = min(passes, self.window // tokens) if self.window else passes  # that keep them all
+        return tokens * full * (full + 1) // 2 + (passes - full) * self.window
+
     def looked_at(self, tokens: int, context: int) -> int:
         """Sum over the last `tokens` of a context: tokens that each attends to, itself included.
 
