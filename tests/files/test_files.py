@@ -34,7 +34,13 @@ from placewright.files.cluster_file import (
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.model_names import read_arrays
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
-from placewright.files.problem_file import problem_text, read_problem, write_problem, written_in
+from placewright.files.problem_file import (
+    path_from,
+    problem_text,
+    read_problem,
+    write_problem,
+    written_in,
+)
 from placewright.io.content import existing_path
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import is_missing
@@ -204,6 +210,11 @@ def test_the_path_of_a_model_starts_where_the_file_will_be(tmp_path: Path) -> No
     written = written_in(made, scratch / "plan.problem.json").source
     assert written is not None
     assert written.path == "../../m.onnx"
+    for path in ("", "n" * 300):  # no model of this machine
+        other = replace(made, source=replace(source, path=path))
+        kept = written_in(other, scratch / "plan.problem.json").source
+        assert kept is not None
+        assert kept.path == path_from(path, tmp_path / "plan.json") == path
     tell_final_folders({str(scratch): str(folder)})
     moved = written_in(made, scratch / "plan.problem.json").source
     assert moved is not None
@@ -311,6 +322,16 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: object, message: str)
             lambda d: d.update(execution_model="sequential", execution_parameters={"messages": []}),
             r"must be a whole number, got \[\]",
         ),
+        (
+            lambda d: d.update(
+                execution_model="max-load", execution_parameters={"samples_in_flight": 3}
+            ),
+            "'samples_in_flight' has an entry of its own",
+        ),
+        (lambda d: d["costs"]["seconds"][0].__setitem__(0, "1"), "number"),
+        (lambda d: d["costs"]["seconds"][0].__setitem__(0, True), "number"),
+        (lambda d: d["units"].__setitem__(0, False), "units.0: .*integer"),
+        (lambda d: d["units"].__setitem__(0, "0"), "units.0: .*integer"),
         (lambda d: d["source"]["signature"]["inputs"][0].update(value=[1, 2]), "has 2 values"),
         (lambda d: d["source"]["signature"]["inputs"][0].update(shape=[-3]), r"shape \[-3\]"),
     ],

@@ -61,6 +61,16 @@ _CASES = {
         ],
         15,
     ),
+    "comparison with some of the numbers": (
+        _I32,
+        [
+            helper.make_node("Unsqueeze", ["ids", "one"], ["wide"]),
+            helper.make_node("Slice", ["count", "zero", "two", "one"], ["some"]),
+            helper.make_node("Equal", ["wide", "some"], ["hot"]),
+            helper.make_node("Cast", ["hot"], ["rows"], to=_F32),
+        ],
+        1,
+    ),
     "bytes": (_U8, [helper.make_node("Cast", ["ids"], ["rows"], to=_F32)], 255),
     "a mask": (_I64, [helper.make_node("Cast", ["ids"], ["rows"], to=_F32)], 1),
     "an unknown reader": (
@@ -78,6 +88,7 @@ def _model(folder: Path, case: str) -> Path:
         "t20": np.ones((20, 3), np.float32),
         "zero": np.zeros(1, np.int64),
         "one": np.ones(1, np.int64),
+        "two": np.full(1, 2, np.int64),
         "many": np.full(1, _N_DRAWN, np.int64),
         "count": np.arange(16, dtype=np.int32)[None],
     }
