@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -32,7 +31,6 @@ from placewright.files.cluster_file import (
     write_cluster,
 )
 from placewright.files.graph_file import read_graph, write_graph
-from placewright.files.model_names import read_arrays
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import (
     path_from,
@@ -366,28 +364,6 @@ def test_a_link_to_a_plan_leads_to_its_problem_and_its_model(tmp_path: Path) -> 
     found = read_plan(tmp_path / "now.json").problem.source
     assert found is not None
     assert Path(found.path).samefile(source.path)
-
-
-def broken_arrays() -> dict[str, bytes]:
-    """Archives of arrays that NumPy, or a decompressor, gives up with errors of its own."""
-    made = io.BytesIO()
-    np.savez_compressed(made, x=np.arange(4096) % 7)
-    packed = bytearray(made.getvalue())
-    packed[60:80] = b"\xff" * 20
-    made = io.BytesIO()
-    np.savez(made, x=np.arange(3))
-    locked = bytearray(made.getvalue())
-    locked[locked.index(b"PK\x01\x02") + 8] |= 1  # encrypted
-    huge = made.getvalue().replace(b"(3,), }" + b" " * 13, b"(99999999999999,), }")
-    broken = made.getvalue().replace(b"{'descr'", b"((((((((")
-    return {"damaged": bytes(packed), "locked": bytes(locked), "no header": broken, "huge": huge}
-
-
-@pytest.mark.parametrize("name", broken_arrays())
-def test_arrays_that_are_broken_are_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / "x.npz").write_bytes(broken_arrays()[name])
-    with pytest.raises(FileFormatError, match="holds no inputs"):
-        read_arrays(tmp_path / "x.npz")
 
 
 def test_a_cluster_has_a_few_thousand_devices_at_most(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def _is_disputed(run: HostArray, expected: HostArray) -> BoolArray:
     if not np.issubdtype(expected.dtype, np.inexact):
         return np.asarray(run != expected)
     is_same = (run == expected) | (np.isnan(run) & np.isnan(expected))
-    return ~(is_same | (np.isfinite(run) & np.isfinite(expected)))
+    return np.asarray(~(is_same | (np.isfinite(run) & np.isfinite(expected))))
 
 
 def _sizes(values: HostArray) -> FloatArray:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from placewright.errors import InputError
-from placewright.io.model_parts import require_size
+from placewright.io.model_parts import every_message, require_size
 from placewright.io.opened import beside, opened, shown_name
 
 LARGEST_MESSAGE = 1 << 30  # bytes of a model in one file; a protocol buffer ends at 2 GiB
@@ -118,14 +118,3 @@ def _bytes(tensor: Any) -> int:
 def _inside(message: Any, kind: str) -> Iterator[Any]:
     """Yield a message and all inside it that are of one kind."""
     return (one for one in every_message(message) if one.DESCRIPTOR.name == kind)
-
-
-def every_message(message: Any) -> Iterator[Any]:
-    """Yield a message and all inside it, except those in tensors."""
-    yield message
-    if message.DESCRIPTOR.name == "TensorProto":
-        return
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for inner in value if hasattr(value, "__len__") else (value,):
-                yield from every_message(inner)

@@ -23,7 +23,7 @@ from placewright.frameworks.onnxruntime.conversion import OnnxConverter
 from placewright.frameworks.onnxruntime.kernels import KernelMap
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.onnxruntime.runtime import OnnxModel, OnnxRuntime
-from placewright.io.onnx_saved import every_message
+from placewright.io.model_parts import every_message
 from placewright.profiling.units import common_units
 from placewright.testing.framework_contract import check_split, random_segments
 

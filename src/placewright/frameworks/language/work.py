@@ -21,9 +21,9 @@ from placewright.frameworks.language.modules import (
     Cache,
     LanguageModel,
     ModelStep,
-    ModulesGraph,
     Part,
     Weight,
+    modules_graph,
     whole_cells,
 )
 
@@ -69,7 +69,7 @@ def requested_work(
         max(0.0, activations["head"] - buffers),
         request.micro_batch,
     )
-    graph = ModulesGraph(model, step).build()
+    graph = modules_graph(model, step)
     work = tuple(
         tuple(_work(model, request, pass_, *modules[name]) for pass_ in request.passes)
         for name in graph.op_names

@@ -18,7 +18,8 @@ from placewright.execution.exported_program import (
 )
 from placewright.frameworks.conversion import Converter
 from placewright.io.content import UniqueNames, one_line
-from placewright.io.onnx_saved import every_message, save_onnx
+from placewright.io.model_parts import every_message
+from placewright.io.onnx_saved import save_onnx
 
 if TYPE_CHECKING:
     import torch

@@ -275,9 +275,7 @@ def _iterations(node: Node) -> int:
 def _shape(value: Any) -> Shape:
     if isinstance(value, list | tuple):
         value = next((entry for entry in value if hasattr(entry, "shape")), None)
-    if not hasattr(value, "shape"):
-        return (0,)
-    return tuple(extent_of(extent) for extent in value.shape)
+    return shape_of(value) if hasattr(value, "shape") else (0,)
 
 
 def _output(node: Node) -> Shape:
