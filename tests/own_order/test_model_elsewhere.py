@@ -89,6 +89,7 @@ def test_a_converted_program_is_named_by_its_own_file(
     assert plan.problem.source.path == str(path)
     pw.write_plan(tmp_path / "plan.json", plan)
     for more in ([], ["--model", path]):
-        shutil.rmtree(tmp_path / "cache")
+        if runtime == "onnxruntime":  # OpenVINO names operators by a counter of the process
+            shutil.rmtree(tmp_path / "cache")
         done = cli("run", "plan.json", "--runs", 1, *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -245,7 +245,7 @@ class FileFramework(ABC):
         Raises:
             StalePlanError: the file has changed.
         """
-        model, reader = find(source.path), self.reader()
+        model, reader, name = find(source.path), self.reader(), source.path
         if not isinstance(model, Path):
             file = _file(reader.converter, model, _built(model))
             source = replace(source, path=str(file))
@@ -253,7 +253,7 @@ class FileFramework(ABC):
         digest = content_hash(path if path.is_dir() else path.parent, reader.files_of(path))
         if digest != source.sha256:
             raise StalePlanError(
-                f"model '{source.path}' has changed: its sha256 is {digest[:12]}, expected "
+                f"model '{name}' has changed: its sha256 is {digest[:12]}, expected "
                 f"{source.sha256[:12]}; place it again"
             )
         return source
