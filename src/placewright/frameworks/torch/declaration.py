@@ -108,8 +108,9 @@ def _text_of(optimizer: Any, model: FoundModel) -> str:
     from placewright.frameworks.torch.training.optimizers import text_of
 
     # A model of the zoo is made for each reading, so that no optimizer is of its parameters.
-    is_module = isinstance(model, ModelInMemory) and model.name.startswith("module:")
-    return text_of(optimizer, model.build(True).module if is_module else None)
+    if isinstance(model, ModelInMemory) and model.name.startswith("module:"):
+        return text_of(optimizer, model.build(True).module)
+    return text_of(optimizer, None)
 
 
 FRAMEWORK = TorchFramework()
