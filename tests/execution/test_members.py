@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from execution.adding import Adding, expected, layered
+from execution.adding import Adding, AddingSegment, expected, layered
 
 from placewright.core.cluster import Device
-from placewright.errors import ClusterError, RuntimeFailure
+from placewright.errors import ClusterError, RuntimeFailure, TimedOut
 from placewright.execution.members import Members
 from placewright.execution.requests import Execution
-from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runner import ConcurrentRunner, time_limit
 from placewright.execution.runtime import segments_of_ops
 
 GROUP = Device("a+b+c", replicas=3, members=(Device("a"), Device("b"), Device("c")))
@@ -107,3 +108,29 @@ def test_members_are_as_many_as_replicas_and_single() -> None:
     with pytest.raises(ClusterError, match=r"has member 'a\+b\+c', which is a group itself"):
         Device("d", replicas=1, members=(GROUP,))
     assert [one.name for one in Members.of(DEVICES).devices] == ["first", "a", "b", "c"]
+
+
+def test_the_first_run_of_each_member_may_compile() -> None:
+    """Each member of a group makes its own code, at the request that it serves first."""
+
+    class Slow(AddingSegment):
+        first_run_seconds = 30.0
+
+    class Compiling(Adding):
+        def compile(self, segments: Any, devices: Any) -> list[Any]:
+            return [Slow(self, segment) for segment in segments]
+
+    graph, released = layered([(0, 1)], 2), threading.Event()
+    waits: Iterator[float | None] = iter([0.6, 0.6, 0.6, None])
+    hook = {0: lambda: None, 1: lambda: released.wait(next(waits))}
+    model: Any = Compiling(graph, hook=lambda op: hook[op]())
+    try:
+        with time_limit(0.2):
+            runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
+        with runner:
+            for _ in range(3):
+                assert [float(v) for v in runner.run([np.float64(0)]).outputs] == expected(graph, 0)
+            with pytest.raises(TimedOut, match=r"has not returned after 0\.2 s"):
+                runner.run([np.float64(0)])
+    finally:
+        released.set()

@@ -186,3 +186,34 @@ def test_complex_numbers_and_integers() -> None:
     assert relative_error(np.array([1 + 1j]), np.array([1 + 1.1j])) < 0.1
     assert relative_error(np.array([1, 2]), np.array([1, 2])) == 0.0
     assert relative_error(np.array([1, 2]), np.array([1, 3])) == INF
+
+
+def levels_excess(actual: Any, plain: Any, other: Any) -> float:
+    """Excess of an output whose library gives `other` at another optimization level."""
+
+    class Model:
+        def tolerance(self, devices: Any) -> float:
+            return 2e-4
+
+        def plain_at_other_levels(self, device: Any) -> Any:
+            yield lambda inputs: [np.array(other)]
+
+    check = OutputCheck(Model(), [None], lambda inputs: [np.array(plain)])  # type: ignore[arg-type, list-item]
+    return check.judged([], [np.array(actual)], [np.array(plain)])[0].excess
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "right", "wrong"),
+    [
+        ([0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 4], [9, 9, 9, 9]),
+        ([1.0, NAN, 3.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, NAN, 9.0]),
+        ([1.0, NAN, 3.0], [1.0, 2.0, 3.0], [1.0, INF, 3.0], [NAN, NAN, 3.0]),
+        ([1.0, 2.0], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, 9.0, 3.0]),
+        ([1.0, 2.0], [1.0, 2.0, 3.0], [1.0, 2.0], [1.0, 2.0, 3.0, 4.0]),
+    ],
+)
+def test_levels_that_differ_in_some_values_excuse_no_others(
+    plain: list[float], other: list[float], right: list[float], wrong: list[float]
+) -> None:
+    assert levels_excess(right, plain, other) == 0.0
+    assert levels_excess(wrong, plain, other) > 1.0

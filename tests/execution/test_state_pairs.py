@@ -23,6 +23,7 @@ OUTPUTS = ports("y", "new_key_1", "new_key_0", "present[0]")
         ({"new_key_0": "key_0"}, ((2, 1),)),
         ({"new_key_*": "key_*"}, ((2, 1), (1, 2))),
         ({"present[0]": "past[0]"}, ((3, 3),)),  # a name goes before a pattern
+        ({"present[*]": "past[*]"}, ((3, 3),)),  # brackets are letters like others
     ],
 )
 def test_names_are_paired(asked: dict[str, str], pairs: tuple[tuple[int, int], ...]) -> None:
@@ -43,6 +44,13 @@ def test_other_names_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         state_pairs(asked, INPUTS, OUTPUTS)
+
+
+def test_a_second_name_of_an_output_need_not_fit() -> None:
+    outputs = [Port("new_1", (2, 3), "f32", 0, other_names=("new_a",))]
+    assert state_pairs({"new_*": "key_*"}, INPUTS, outputs) == ((0, 2),)
+    with pytest.raises(UnknownNameError, match="unknown model input 'past_"):
+        state_pairs({"new_*": "past_*"}, INPUTS, outputs)
 
 
 def test_a_value_of_another_shape_is_refused() -> None:

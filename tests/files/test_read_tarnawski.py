@@ -76,6 +76,12 @@ def test_latency_means_the_published_evaluator(tmp_path: Path) -> None:
     assert chosen.execution_model == EVENT
 
 
+def test_an_objective_that_a_workload_lacks_is_refused(tmp_path: Path) -> None:
+    for objective in ("energy", "price", "latncy"):
+        with pytest.raises(InputError, match=r"objective|joules|price"):
+            read_workload(written(tmp_path, SMALL), objective=objective)  # type: ignore[arg-type]
+
+
 def test_an_accelerator_reaches_another_only_through_the_host(tmp_path: Path) -> None:
     cluster = read_workload(written(tmp_path, SMALL)).cluster
     rate = cluster.link_seconds_per_byte

@@ -47,6 +47,7 @@ def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
         ('{"format": "test/1"}', "rows"),
         ('{"format": "test/1", "rows": [{"key": "a"}]}', "value"),
         ('{"format": "test/1", "rows": [3]}', "results file"),
+        ('{"format": "test/1", "rows": [{"key": ["a"], "value": 1}]}', "unhashable"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_and_kept(tmp_path: Path, text: str, why: str) -> None:

@@ -154,3 +154,19 @@ def test_what_is_no_protocol_buffer_is_refused_in_one_line(tmp_path: Path) -> No
     model = TooLarge(model_with_weights_everywhere())
     with pytest.raises(InputError, match=r"^file 'm\.onnx' cannot be written: [^\n]*$"):
         save_onnx(model, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT8"])
+def test_data_without_a_length_are_as_long_as_their_numbers(kind: str, tmp_path: Path) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.DataType.Value(kind), dims=[5])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    needed = 3 if kind == "INT4" else 5
+    graph = helper.make_graph([], "g", [], [], [tensor])
+    (tmp_path / "w.bin").write_bytes(bytes(range(9)))
+    model, short = helper.make_model(graph), helper.make_model(graph)
+    take_in_data(model, tmp_path / "m.onnx")
+    assert model.graph.initializer[0].raw_data == bytes(range(needed))
+    (tmp_path / "w.bin").write_bytes(bytes(needed - 1))
+    with pytest.raises(FileFormatError, match=f"ends after {needed - 1} bytes of {needed}"):
+        take_in_data(short, tmp_path / "m.onnx")

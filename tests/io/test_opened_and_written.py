@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 
 from placewright.errors import FileFormatError, InputError
 from placewright.files.cluster_file import yaml_value
-from placewright.io.json_text import json_object
+from placewright.io.json_text import json_object, read_json_object
 from placewright.io.model_parts import fields
 from placewright.io.opened import (
     beside,
@@ -24,7 +25,7 @@ from placewright.io.opened import (
     shown_name,
     usable_name,
 )
-from placewright.io.written import write_files
+from placewright.io.written import is_written_through, require_folder, write_files
 
 
 def test_a_regular_file_is_read_as_it_is(tmp_path: Path) -> None:
@@ -174,3 +175,25 @@ def test_names_are_shown_on_one_line() -> None:
     assert shown_name("a\nb\udce9") == "a\\nb\\udce9"
     assert len(shown_name("x" * 5000)) <= 120
     assert callable(require_bounded)
+
+
+def test_the_longest_name_is_written_and_a_longer_one_refused_before(tmp_path: Path) -> None:
+    for name in ("n" * 255, "é" * 120 + ".json"):
+        require_folder(tmp_path / name)
+        (tmp_path / name).write_bytes(b"old")
+        write_files({tmp_path / name: b"new"})
+        assert (tmp_path / name).read_bytes() == b"new"
+    left = tmp_path / f".{hashlib.sha256(b'n' * 255).hexdigest()[:16]}.abcdefgh.partial"
+    left.touch()
+    write_files({tmp_path / ("n" * 255): b"newer"})
+    assert not left.exists()
+    for parts in (("n" * 256,), ("f" * 256, "n")):
+        with pytest.raises(InputError, match=r"name is too long|does not exist"):
+            require_folder(tmp_path.joinpath(*parts))
+        assert not is_written_through(tmp_path.joinpath(*parts))
+
+
+def test_a_mark_before_a_text_in_utf_8_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "marked.json"
+    path.write_bytes(b"\xef\xbb\xbf{}")
+    assert read_json_object(path) == {}

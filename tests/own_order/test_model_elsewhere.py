@@ -75,3 +75,21 @@ def test_the_model_is_taken_from_where_it_is_now(
         line = the_line(cli(*words(command, plan), "--model", other / path.name, cwd=tmp_path), 2)
         assert f"model '{other / path.name}' has changed: its sha256 is " in line
         assert f"expected {expected}" in line
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_a_converted_program_is_named_by_its_own_file(
+    runtime: str, tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "m.pt2"
+    WRITERS["m.pt2"](path)
+    plan = split_plan(path, runtime)
+    assert plan.problem.source is not None
+    assert plan.problem.source.path == str(path)
+    pw.write_plan(tmp_path / "plan.json", plan)
+    for more in ([], ["--model", path]):
+        if runtime == "onnxruntime":  # OpenVINO names operators by a counter of the process
+            shutil.rmtree(tmp_path / "cache")
+        done = cli("run", "plan.json", "--runs", 1, *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr

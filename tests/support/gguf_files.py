@@ -159,6 +159,7 @@ def write_gguf(
         add(f"{made.architecture}.{key}", value)
     if parts > 1:
         writer.add_uint16("split.count", parts)
+        writer.add_uint16("split.no", int(path.stem.split("-")[-3]) - 1)
     writer.add_array("tokenizer.ggml.tokens", [f"t{n}" for n in range(vocabulary)])
     writer.add_array("tokenizer.ggml.scores", [float(n) for n in range(vocabulary)])
     tensors: dict[str, Shape] = {}

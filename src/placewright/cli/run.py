@@ -197,7 +197,7 @@ def run(
     """
     from placewright.core.quantities import parse_seconds
     from placewright.errors import InputError
-    from placewright.files.model_names import read_arrays
+    from placewright.io.array_file import read_arrays
     from placewright.session.parsing import warn_of_bare_number
     from placewright.session.plans import read_plan
     from placewright.session.session import Session

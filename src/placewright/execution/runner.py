@@ -118,7 +118,8 @@ class ConcurrentRunner(TimesRequests):
         self._first_run_seconds = max(
             segment.first_run_seconds if isinstance(segment, CompilesAtFirstRun) else 0.0
             for segment in itertools.chain([None], *self._compiled)
-        )  # that are allowed until a request has ended
+        )  # that are allowed until each member has ended a request
+        self._first_runs_left = max(self._members.count, default=1)
         self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
         self._workers = [
@@ -179,7 +180,8 @@ class ConcurrentRunner(TimesRequests):
         slot.inputs, slot.boundary = values, {} if keep_tensors else None
         try:
             self._require_open()  # also after having waited for others
-            done = self._next_finished(self._started(slot).finished)
+            launched = self._launch(slot, SimpleQueue(), next(self._draws))
+            done = self._next_finished(launched.finished)
             answer = self._tensors.execution(done) if done.error is None else done.error
         except BaseException as error:
             self._give_up(error)
@@ -290,7 +292,9 @@ class ConcurrentRunner(TimesRequests):
         if self._changes_callers is not None and not self._under_way:
             self._changes_callers.restore_caller()
         if done.error is None:
-            self._first_run_seconds = 0.0
+            self._first_runs_left -= 1
+            if self._first_runs_left <= 0:
+                self._first_run_seconds = 0.0
             self._tensors.settle(done)
         return done
 
@@ -319,9 +323,6 @@ class ConcurrentRunner(TimesRequests):
         if (count := len(inputs)) != (n := len(self._inputs)):
             raise InputError(f"the model has {n} inputs, got values for {count}")
         return [self.model.from_host(value) for value in self.model.signature.ascending(inputs)]
-
-    def _started(self, slot: Slot) -> RequestProgress:
-        return self._launch(slot, SimpleQueue(), next(self._draws))
 
     def _launch(
         self, slot: Slot, finished: SimpleQueue[RequestProgress], draw: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from placewright.core.source import Port
 from placewright.errors import FieldError, InputError, UnknownNameError
@@ -26,9 +25,11 @@ def state_pairs(asked: Mapping[str, str], inputs: Sequence[Port], outputs: Seque
         UnknownNameError: there is no such input or output.
         FieldError: the two differ in shape or type, or one is in two pairs.
     """
+    of_input = {known: at for at, port in enumerate(inputs) for known in port.names}
+    of_output = {known: at for at, port in enumerate(outputs) for known in port.names}
     pairs: dict[int, int] = {}  # input -> output
     for output, name in asked.items():
-        for at, stays in _matched(output, name, inputs, outputs):
+        for at, stays in _matched(output, name, of_input, of_output):
             mine, other = outputs[at], inputs[stays]
             if pairs.setdefault(stays, at) != at or list(pairs.values()).count(at) > 1:
                 twice = other if pairs[stays] != at else mine
@@ -45,25 +46,28 @@ def state_pairs(asked: Mapping[str, str], inputs: Sequence[Port], outputs: Seque
 
 
 def _matched(
-    output: str, name: str, inputs: Sequence[Port], outputs: Sequence[Port]
+    output: str, name: str, of_input: Mapping[str, int], of_output: Mapping[str, int]
 ) -> list[tuple[int, int]]:
-    of_input = {known: at for at, port in enumerate(inputs) for known in port.names}
-    of_output = {known: at for at, port in enumerate(outputs) for known in port.names}
     if output.count("*") != name.count("*") or output.count("*") > 1:
         raise FieldError(
             "state", f"expects one * on both sides or none, got '{output}' and '{name}'"
         )
-    found = [output] if output in of_output else [n for n in of_output if fnmatchcase(n, output)]
-    if not found:
+    head, star, tail = output.partition("*")
+    is_pattern = bool(star) and output not in of_output
+    meant: dict[int, list[str]] = {}  # output -> input names, one for each of its own that matches
+    for known, at in of_output.items():
+        middle = known.removeprefix(head).removesuffix(tail)
+        if known == output or (is_pattern and known == head + middle + tail):
+            meant.setdefault(at, []).append(name.replace("*", middle))
+    if not meant:
         raise UnknownNameError("model output", output, list(of_output))
-    head, _, tail = output.partition("*")
-    pairs = []
-    for known in found:
-        meant = name.replace("*", known[len(head) : len(known) - len(tail)])
-        if meant not in of_input:
-            raise UnknownNameError("model input", meant, list(of_input))
-        pairs.append((of_output[known], of_input[meant]))
-    return list(dict.fromkeys(pairs))
+    pairs: dict[tuple[int, int], None] = {}
+    for at, names in meant.items():
+        stays = [of_input[known] for known in names if known in of_input]
+        if not stays:
+            raise UnknownNameError("model input", names[0], list(of_input))
+        pairs |= dict.fromkeys((at, place) for place in stays)
+    return list(pairs)
 
 
 def option_of(asked: Mapping[str, str]) -> dict[str, str]:

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from placewright.core.execution_models import EXECUTION_MODELS, ExecutionModel
-from placewright.errors import FileFormatError, InputError, UnknownNameError
-from placewright.io.content import one_line
-from placewright.io.opened import opened, require_bounded, shown_name
-
-
-def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
-    """Read arrays by name; pickled objects are refused.
-
-    Raises:
-        InputError: the file is missing or cannot be opened.
-        FileFormatError: it is not an ``.npz`` file, is damaged, or inflates too much.
-    """
-    stream, size = opened(path)
-    with stream:
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                require_bounded(archive, size)
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
-        except Exception as error:  # zipfile, its decompressors and NumPy raise many types
-            raise FileFormatError(
-                f"file '{shown_name(path)}' holds no inputs: {one_line(error)}; write it with "
-                "numpy.savez(FILE, name=array, ...)"
-            ) from None
-
+from placewright.errors import InputError, UnknownNameError
+from placewright.io.opened import shown_name
 
 _KINDS = {int: "a whole number", bool: "true or false", str: "a text"}  # of parameters
 MODEL_NAMES = tuple(model.name for model in EXECUTION_MODELS)

@@ -11,14 +11,14 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from placewright.core.arrays import FloatArray, frozen_floats, frozen_ints
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import ModelName
+from placewright.core.execution_models import ExecutionModel, ModelName
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.residency import input_names, inputs_named
@@ -40,11 +40,14 @@ from placewright.io.written import final_folder, is_written_through, write_text
 PROBLEM_FORMAT = "placewright.problem/1"
 
 
+_Seconds = Annotated[float, Field(strict=True)]  # no text and no true, which count as 1 elsewhere
+
+
 class CostColumns(Strict):
     """Seconds of each unit on each device; null if the device cannot run it."""
 
     source: str
-    seconds: list[list[float | None]]
+    seconds: list[list[_Seconds | None]]
 
 
 class ProblemDocument(Strict):
@@ -54,7 +57,7 @@ class ProblemDocument(Strict):
     unit: str
     source: SourceDocument | None
     graph: GraphColumns
-    units: list[int]
+    units: list[Annotated[int, Field(strict=True)]]
     cluster: ClusterDocument
     costs: CostColumns
     objective: Objective
@@ -69,7 +72,7 @@ class ProblemDocument(Strict):
     op_working_bytes: list[float] | None = None
     resident_inputs: list[str] = Field(default_factory=list)
     limits: dict[str, float] = Field(default_factory=dict)
-    op_joules: list[list[float | None]] | None = None
+    op_joules: list[list[_Seconds | None]] | None = None
 
 
 def problem_text(problem: Problem) -> str:
@@ -180,15 +183,7 @@ def read_problem(path: Path | str) -> Problem:
         costs=CostTable(_table(rows), document.costs.source),
         units=Grouping(frozen_ints(document.units)),
         objective=document.objective,
-        execution_model=model_of(
-            document.execution_model,
-            **{
-                **document.execution_parameters,
-                "samples_in_flight": document.samples_in_flight,
-                "per_accelerator": document.subgraphs_per_accelerator,
-                "split_phases": document.split_phases,
-            },
-        ),
+        execution_model=_model_of(document, path),
         pins={graph.op_index[op]: cluster.device(at) for op, at in document.pins.items()},
         transfer_seconds=None if transfers is None else frozen_floats(transfers),
         time_unit=document.unit,
@@ -201,13 +196,30 @@ def read_problem(path: Path | str) -> Problem:
     )
 
 
+def _model_of(document: ProblemDocument, path: Path | str) -> ExecutionModel:
+    columns = {
+        "samples_in_flight": document.samples_in_flight,
+        "per_accelerator": document.subgraphs_per_accelerator,
+        "split_phases": document.split_phases,
+    }
+    for name in document.execution_parameters:
+        if name in columns:
+            raise FileFormatError(
+                f"file '{path}': execution_parameters: '{name}' has an entry of its own in the "
+                "file; remove it here"
+            )
+    return model_of(document.execution_model, **document.execution_parameters, **columns)
+
+
 def written_in(problem: Problem, file: Path | str) -> Problem:
     """A problem with the path of its model relative to the folder of `file`.
 
     Names that are not files stay, as do all paths if `file` is a device.
     """
     source = problem.source
-    if source is None or is_written_through(file) or not Path(source.path).exists():
+    if source is None or not source.path or is_written_through(file):
+        return problem
+    if not os.path.exists(source.path):
         return problem
     try:
         path = os.path.relpath(os.path.realpath(source.path), final_folder(file))
@@ -219,4 +231,4 @@ def written_in(problem: Problem, file: Path | str) -> Problem:
 def path_from(path: str, file: Path | str) -> str:
     """The path of a model in a file, relative to the file's folder if it exists there."""
     beside = Path(file).parent / path
-    return os.path.normpath(beside) if path and beside.exists() else path
+    return os.path.normpath(beside) if path and os.path.exists(beside) else path

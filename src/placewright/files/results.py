@@ -47,7 +47,10 @@ class ResultsFile(Generic[Row]):
     ) -> None:
         self._path, self._format, self._identity = path, file_format, identity
         rows = [] if path is None else read_rows(path, file_format, make, missing)
-        self.rows: dict[Hashable, Row] = {identity(row): row for row in rows}
+        try:
+            self.rows: dict[Hashable, Row] = {identity(row): row for row in rows}
+        except TypeError as error:  # a list in a field of the identity
+            raise _foreign(path, error) from None
         self._lines = {key: _line(row) for key, row in self.rows.items()}
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -89,7 +92,11 @@ def read_rows(
             for row in document["rows"]
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+        raise _foreign(path, error) from None
+
+
+def _foreign(path: Path | None, error: Exception) -> FileFormatError:
+    return FileFormatError(f"'{path}' is no results file of this benchmark: {error}")
 
 
 def write_rows(path: Path, file_format: str, rows: Sequence[Any]) -> None:

@@ -79,7 +79,7 @@ def read_workload(
         CostTable(_seconds(file, nodes, cluster), source="workload"),
         Grouping.identity(graph.n_ops),
         objective=objective,
-        execution_model=execution_model or _DEFAULT_MODEL[objective],
+        execution_model=execution_model or _DEFAULT_MODEL.get(objective, EVENT),
         transfer_seconds=frozen_floats(transfers),
         time_unit="ms",
         source=ModelSource(str(path), content_hash(file.parent, [file]), "tarnawski"),

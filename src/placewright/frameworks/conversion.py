@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from placewright.errors import InputError, StalePlanError
-from placewright.execution.exported_program import ProgramFile
+from placewright.execution.exported_program import Interface, ProgramFile
 from placewright.execution.framework import (
     BuiltModule,
     Find,
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
-    from placewright.execution.exported_program import Interface, ProgramFile
-
 
 _LOG = logging.getLogger(__name__)
+_LONGEST_NAME = 150  # bytes, as file systems allow no more than 255 with all that is added
 _INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
 
 
@@ -146,7 +145,7 @@ class Converter(ABC):
         warning.
 
         Args:
-            name: of the model; the file's name starts with it.
+            name: of the model; the file's name starts with its beginning.
             key: everything on which the result depends; another key makes another file.
             convert: makes the model, a second time if it could not be saved.
             folder: of the files; None is ``placewright/models`` in the user's cache folder.
@@ -157,7 +156,8 @@ class Converter(ABC):
         home = _cache_folder() if folder is None else folder
         text = "\0".join(map(str, (name, self.number, *key, *self.versions())))
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        target = home / f"{name.replace('/', '-')}-{digest}{self.suffix}"
+        shown = name.replace("/", "-").encode()[:_LONGEST_NAME].decode(errors="ignore")
+        target = home / f"{shown}-{digest}{self.suffix}"
         if target.exists():
             return target
         _LOG.info("converting %s to %s", name, target)
@@ -240,20 +240,20 @@ class FileFramework(ABC):
         return self._read(source.path, find, ReadOptions(source.shapes, fold, state=state))
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """The source with the path of a file; a model in memory is converted to one.
+        """The source with the path of a file; a model in memory or program is converted to one.
 
         Raises:
             StalePlanError: the file has changed.
         """
-        model, reader = find(source.path), self.reader()
-        if isinstance(model, ModelInMemory):
-            file = _file(reader.converter, model, model.build(False))
+        model, reader, name = find(source.path), self.reader(), source.path
+        if not isinstance(model, Path):
+            file = _file(reader.converter, model, _built(model))
             source = replace(source, path=str(file))
         path = existing_path(source.path)
         digest = content_hash(path if path.is_dir() else path.parent, reader.files_of(path))
         if digest != source.sha256:
             raise StalePlanError(
-                f"model '{source.path}' has changed: its sha256 is {digest[:12]}, expected "
+                f"model '{name}' has changed: its sha256 is {digest[:12]}, expected "
                 f"{source.sha256[:12]}; place it again"
             )
         return source
@@ -262,7 +262,7 @@ class FileFramework(ABC):
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
         model, reader = find(name), self.reader()
-        built = model.build(False) if isinstance(model, ModelInMemory) else None
+        built = _built(model)
         state = {"state": options.state} if options.state else {}
         graph, source = reader.read_file(
             _file(reader.converter, model, built),
@@ -270,7 +270,14 @@ class FileFramework(ABC):
             fold_constants=options.fold_constants,
             **state,
         )
-        return graph, source if built is None else replace(built.named_ports(source), path=name)
+        if built is not None:
+            source = built.named_ports(source)
+        # A converted file is never named: it goes with the cache folder.
+        return graph, source if isinstance(model, Path) else replace(source, path=name)
+
+
+def _built(model: FoundModel) -> BuiltModule | None:
+    return model.build(False) if isinstance(model, ModelInMemory) else None
 
 
 def _file(converter: Converter, model: FoundModel, built: BuiltModule | None) -> Path:

@@ -16,6 +16,7 @@ Shape = tuple[int, ...]
 _SHOWN = 4  # inputs in a message
 _SIDE, _LENGTH = 224, 128  # examples of the open dimensions of images, and of other inputs
 _IMAGE_RANK = 4
+_DIGITS = 18  # of a number in a sum of symbols; longer ones are no size
 _NO_EXTENT = 1 << 63  # files hold extents in 64 bits with a sign
 _BATCH = re.compile(r"(?i)n|.*batch.*")  # symbols of batches
 _LENGTHS = re.compile(r"(?i)seq|len|time|step|frame|token")  # in symbols of lengths
@@ -71,9 +72,11 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
                 for at, (size, symbol) in enumerate(zip(known, stated.dimensions, strict=True))
             ]
             closed = tuple(size for size in guessed if size is not None)
-            wanted = closed if len(closed) == len(guessed) else None
-            if wanted is not None and None in known:
-                counted.append(f"'{stated.name}' {_text(stated)}")
+            if len(closed) == len(guessed):
+                _require_fit(stated, closed)
+                wanted = closed
+                if None in known:
+                    counted.append(f"'{stated.name}' {_text(stated)}")
         shapes.append(wanted)
     _require_all(inputs, shapes, batches)
     if counted:
@@ -198,7 +201,10 @@ def _size(dimension: int | str, sizes: Mapping[str, int]) -> int | None:
         return dimension
     if dimension in sizes:
         return sizes[dimension]
-    parts = [int(part) if part.isdecimal() else sizes.get(part) for part in _terms(dimension)]
+    parts = [
+        int(part) if part.isdecimal() and len(part) <= _DIGITS else sizes.get(part)
+        for part in _terms(dimension)
+    ]
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 

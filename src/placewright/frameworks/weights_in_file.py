@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 def in_file(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
     """Copy arrays to a file without a name, from which they are mapped.
 
-    If the disk has no room, or the system is not Linux, they are returned as they are.
+    If the file cannot be written, or the system is not Linux, they are returned as they are.
     """
     if not arrays or not sys.platform.startswith("linux"):
         return arrays
@@ -141,6 +141,6 @@ def _folder() -> Path:
 def _tell_kept(reason: str) -> None:
     _LOG.warning(
         "warning: weights stay in memory beside the copies that compiled segments make, because "
-        "the cache folder has no room for them (%s)",
+        "they cannot be written to the cache folder (%s)",
         reason,
     )

@@ -25,7 +25,7 @@ def read_text(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> str:
     if b"\0" in content[:_BEGINNING]:
         raise FileFormatError(f"file '{shown_name(path)}' is not UTF-8 text: it holds zero bytes")
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # editors of some systems put a mark before the text
     except UnicodeDecodeError as error:
         raise FileFormatError(
             f"file '{shown_name(path)}' is not UTF-8 text (byte {error.start})"

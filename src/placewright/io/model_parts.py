@@ -87,7 +87,9 @@ def _require_agreement(path: Path, needed: Mapping[str, int]) -> None:
         return  # no library here would parse the model with it
     try:
         model = onnx.load(str(path), load_external_data=False)
-        parsed = list(_parsed_locations(model))
+        tensors = [one for one in every_message(model) if one.DESCRIPTOR.name == "TensorProto"]
+        entries = [entry for tensor in tensors for entry in tensor.external_data]
+        parsed = [entry.value for entry in entries if entry.key == "location"]
     except Exception as error:  # the protocol-buffer library has its own types
         raise FileFormatError(f"ONNX's parser cannot read it: {one_line(error)}") from None
     require_bounded_functions(model)
@@ -96,16 +98,15 @@ def _require_agreement(path: Path, needed: Mapping[str, int]) -> None:
             raise FileFormatError(f"parsers do not agree whether it refers to '{shown_name(name)}'")
 
 
-def _parsed_locations(message: Any) -> Iterator[str]:
-    """The locations of external data in a parsed message, in file order."""
+def every_message(message: Any) -> Iterator[Any]:
+    """Yield a message and all inside it, except those in tensors."""
+    yield message
+    if message.DESCRIPTOR.name == "TensorProto":
+        return
     for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        if field.name == "external_data":
-            yield from (entry.value for entry in value if entry.key == "location")
-            continue
-        for inner in value if hasattr(value, "__len__") else (value,):
-            yield from _parsed_locations(inner)
+        if field.message_type is not None:
+            for inner in value if hasattr(value, "__len__") else (value,):
+                yield from every_message(inner)
 
 
 def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:

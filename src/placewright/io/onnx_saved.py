@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from placewright.errors import InputError
-from placewright.io.model_parts import require_size
+from placewright.io.model_parts import every_message, require_size
 from placewright.io.opened import beside, opened, shown_name
 
 LARGEST_MESSAGE = 1 << 30  # bytes of a model in one file; a protocol buffer ends at 2 GiB
 _LEAST_OUTSIDE = 1 << 10  # bytes; smaller weights stay inside, where shape inference reads them
+_PER_BYTE = {"INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4}  # numbers
 _ALIGNED = 64  # bytes, at which a weight in a file of data begins
 
 
@@ -44,17 +45,18 @@ def take_in_data(model: Any, file: Path) -> None:
 
 
 def _content(tensor: Any, file: Path) -> bytes:
-    """The bytes of a tensor in a data file; without a length, as many as its numbers may have."""
+    """The bytes of a tensor in a data file; without a length, as many as its numbers have."""
     import onnx
 
     place = {entry.key: entry.value for entry in tensor.external_data}
     name, start = place.get("location", ""), int(place.get("offset", 0))
-    width = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-    size = int(place.get("length", math.prod(tensor.dims) * width))
+    kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+    per_byte = _PER_BYTE.get(kind, 1)
+    width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    size = int(place.get("length", math.ceil(math.prod(tensor.dims) * width / per_byte)))
     stream, total = opened(beside(file, name))
     with stream:
-        if "length" in place:
-            require_size(name, total, start + size)
+        require_size(name, total, start + size)
         try:
             stream.seek(start)
             return stream.read(size)
@@ -114,13 +116,5 @@ def _bytes(tensor: Any) -> int:
 
 
 def _inside(message: Any, kind: str) -> Iterator[Any]:
-    """Yield a message and all inside it that are of one kind; tensors hold no others."""
-    name = message.DESCRIPTOR.name
-    if name == kind:
-        yield message
-    if name == "TensorProto":
-        return
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for inner in value if hasattr(value, "__len__") else (value,):
-                yield from _inside(inner, kind)
+    """Yield a message and all inside it that are of one kind."""
+    return (one for one in every_message(message) if one.DESCRIPTOR.name == kind)

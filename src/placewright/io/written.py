@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import signal
@@ -21,13 +22,14 @@ from placewright.io.opened import shown_name, usable_name
 from placewright.io.scratch import takes_lock
 
 _MARK = ".partial"
+_LONGEST_NAME = 255  # bytes, of common file systems
+_LONGEST_STEM = 200  # bytes of a name that stand in that of its temporary file
 _final: dict[str, str] = {}  # folder -> the folder into which another process moves its files
 
 
 def is_written_through(path: Path | str) -> bool:
     """True if a path is a device or a pipe, which is written to and never replaced."""
-    target = Path(path)
-    return target.exists() and not target.is_file()
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def tell_final_folders(folders: Mapping[str, str]) -> None:
@@ -106,7 +108,7 @@ def written_place(path: Path | str) -> Path:
     """
     with contextlib.suppress(OSError, RuntimeError):
         target = usable_name(path).resolve()
-        if not target.is_symlink():
+        if not os.path.islink(target):
             return target
     raise InputError(f"'{shown_name(path)}' is a link that leads nowhere; name another file")
 
@@ -119,14 +121,16 @@ def require_folder(path: Path) -> None:
     """
     if str(path) == "-":  # many tools write to standard output then
         raise InputError("'-' names no file; name the file to write")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"'{path}' is a folder; name the file to write")
     place = written_place(path)
-    if not place.parent.is_dir():
+    if not os.path.isdir(place.parent):
         folder = path.parent if place.name == path.name else place.parent
         raise InputError(f"folder '{folder}' of '{place.name}' does not exist; make it first")
     if not is_written_through(path) and not os.access(place.parent, os.W_OK | os.X_OK):
         raise InputError(f"'{path}' cannot be written: its folder lets you write no files")
+    if len(os.fsencode(place.name)) > _LONGEST_NAME:
+        raise InputError(f"'{shown_name(path)}' cannot be written: its name is too long")
 
 
 def _write_through(path: Path | str, content: bytes) -> None:
@@ -196,8 +200,9 @@ def _locked_file(target: Path) -> tuple[int, str]:
 
     Before it is locked, another writer of `target` may remove it as left over; then try again.
     """
+    prefix = f".{_stem(target)}."
     while True:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_MARK)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=_MARK)
         try:
             if takes_lock(handle) and os.path.samestat(os.fstat(handle), os.stat(name)):
                 return handle, name
@@ -210,6 +215,12 @@ def _locked_file(target: Path) -> tuple[int, str]:
         os.close(handle)
 
 
+def _stem(target: Path) -> str:
+    """The name of a target, or a hash if a temporary file's name has no room for it."""
+    name = os.fsencode(target.name)
+    return target.name if len(name) <= _LONGEST_STEM else hashlib.sha256(name).hexdigest()[:16]
+
+
 def _write_all(handle: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
@@ -218,7 +229,7 @@ def _write_all(handle: int, content: bytes) -> None:
 
 def _remove_left_over(target: Path) -> None:
     """Remove temporary files of killed processes, which nobody locks."""
-    ours = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}{re.escape(_MARK)}")
+    ours = re.compile(rf"\.{re.escape(_stem(target))}\.[a-z0-9_]{{8}}{re.escape(_MARK)}")
     try:
         names = [entry.name for entry in os.scandir(target.parent) if ours.fullmatch(entry.name)]
     except OSError:

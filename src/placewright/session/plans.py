@@ -17,16 +17,23 @@ from placewright.core.plan import ALL_CORES, UNSPLIT_STREAMS, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Solution
+from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError, InfeasibleError
 from placewright.execution.placements import bytes_of_further_copies
 from placewright.files import plan_file
-from placewright.frameworks.registry import framework_named, framework_names, is_installed
+from placewright.frameworks.registry import (
+    framework_named,
+    framework_names,
+    framework_of,
+    is_installed,
+)
 from placewright.frameworks.runtimes import default_runtime_name
 from placewright.io.opened import shown_name
 from placewright.report.plan_text import default_text, held_text, recommendation_text
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
 from placewright.session.models import (
+    finder,
     remember_module,
     require_model,
     runnable_source,
@@ -270,11 +277,19 @@ def _default_lines(plan: Plan) -> list[str]:
     source, objective = plan.problem.source, plan.problem.objective
     runtime = "" if plan.runtime == default_runtime_name(objective) else plan.runtime
     call = None
-    if source is not None and Path(source.path).exists() and objective != "training":
+    if source is not None and objective != "training" and _is_own_file(source):
         whole = whole_processor(plan)
         if whole is not None:
             call = runtime_named(plan.runtime).unsplit_call(source.path, whole)
     return default_text(plan, runtime, call)
+
+
+def _is_own_file(source: ModelSource) -> bool:
+    """True for a file that is here and that the library itself can open."""
+    framework = framework_of(source)
+    if framework is None or not os.path.exists(source.path):
+        return False
+    return isinstance(finder(framework)(source.path), Path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,3 +72,10 @@ Available devices:
     assert printed_cards(printed).keys() == {"CUDA0"}
     assert printed_cards(printed)["CUDA0"].endswith(" MiB")
     assert "80552" not in printed_cards(printed)["CUDA0"]  # what is free is no hardware
+
+
+def test_a_session_of_another_format_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "session"
+    path.write_bytes(b"abcd" + b"\xff" * 12)
+    with pytest.raises(RuntimeFailure, match="unknown format b'abcd'"):
+        session_tokens(path)

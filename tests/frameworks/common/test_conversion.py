@@ -41,6 +41,13 @@ class Consuming(Converter):
             raise OSError(28, "No space left on device")
 
 
+def test_a_long_name_is_cut_between_letters(tmp_path: Path) -> None:
+    name = "é" * 120  # 240 bytes, more than a file's name has room for with a hash
+    file = Consuming(0).file_of_module(name, None, [np.zeros(2)], folder=tmp_path)  # type: ignore[arg-type, list-item]
+    assert file.is_file()
+    assert file.name.startswith("é" * 75 + "-")
+
+
 def test_a_second_attempt_has_the_weights_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

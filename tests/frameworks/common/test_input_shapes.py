@@ -136,6 +136,14 @@ class TestWhatIsAsked:
         found = fixed_shapes([TOKENS, MASK, *KEYS], asked)
         assert found == [(2, 4), (2, 104)] + [(2, 8, 100, 64)] * 3
 
+    def test_a_sum_that_no_file_holds(self) -> None:
+        sums = StatedInput(("x",), ("batch", "n + 1"))
+        with pytest.raises(InputError, match=r"gives input 'x' .*no dimension has 2\^63"):
+            fixed_shapes([sums], {"n": (2**63 - 1,)})
+        long = StatedInput(("y",), ("batch", f"n + {'1' * 5000}"))
+        with pytest.raises(InputError, match=r"those of 'y' .* are open"):
+            fixed_shapes([long], {"n": (2,)})
+
     def test_a_pattern_gives_many_inputs_their_dimensions(self) -> None:
         keys = [StatedInput(key.names, ("", 8, "", 64)) for key in KEYS]
         asked = {"past.*": (1, 8, 5, 64), "key1": (1, 8, 6, 64)}

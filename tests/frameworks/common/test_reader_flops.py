@@ -182,6 +182,20 @@ class TestFx:
             graph, _ = read_torch(layer.eval(), (self.torch.ones(*shape),))
             expected = 2 * (count(2, 7, 3, 4) + count(2, 7, 8, 4))
             assert graph.op_flops.max() == expected
+        narrow = nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2)
+        graph, _ = read_torch(narrow.eval(), (self.torch.ones(7, 2, 3),))
+        per_step = [2 * 4 * 4 * (inputs + 2) + 13 * 4 + 2 * 4 * 2 for inputs in (3, 4)]
+        assert graph.op_flops.max() == 2 * 2 * 7 * sum(per_step)
+
+    def test_products_under_other_names(self) -> None:
+        aten = self.torch.ops.aten
+        counted = self.counts(aten.addbmm, (3, 5), (7, 3, 4), (7, 4, 5))
+        assert counted["addbmm"] == 7 * 2 * 3 * 4 * 5 + 3 * 5
+
+        def whole(x: Any, y: Any) -> Any:
+            return aten._int_mm(x.to(self.torch.int8), y.to(self.torch.int8))
+
+        assert self.counts(whole, (32, 16), (16, 8))["_int_mm"] == 2 * 32 * 16 * 8
 
     def test_a_convolution_s_gradient_costs_its_forward_pass_twice(self) -> None:
         torch = self.torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
@@ -149,9 +150,24 @@ def test_parts_of_a_file_are_read_together(tmp_path: Path) -> None:
     model, _ = read_gguf(one)
     assert model.n_parameters == whole.n_parameters
     assert model.layers[2].keys() == whole.layers[2].keys()
+    twice = replace(other, others=rest | {"blk.0.attn_q": (HIDDEN, HIDDEN)})
+    parts_file(tmp_path / "m-00002-of-00002.gguf", twice, 2, has_ends=False)
+    with pytest.raises(FileFormatError, match=r"holds the tensor 'blk\.0\.attn_q.* again"):
+        read_gguf(one)
+    shutil.copy(one, tmp_path / "m-00002-of-00002.gguf")
+    with pytest.raises(FileFormatError, match=r"says that it is part 0 of 2, .* not 1 of 2"):
+        read_gguf(one)
     renamed = one.rename(tmp_path / "first.gguf")
     with pytest.raises(FileFormatError, match="one of 2 parts; give the one whose name ends with"):
         read_gguf(renamed)
+
+
+@pytest.mark.parametrize("window", [0, 1, 5, 8, 9, 100])
+def test_tokens_kept_at_the_end_of_each_pass_are_summed_in_one_step(window: int) -> None:
+    cache = Cache(window=window)
+    for size, passes in ((1, 9), (4, 0), (4, 1), (4, 7), (9, 3)):
+        expected = sum(cache.tokens(number * size) for number in range(1, passes + 1))
+        assert cache.kept_at_ends(size, passes) == expected
 
 
 def test_no_part_of_a_file_is_written_over(tmp_path: Path, cli: InProcess) -> None:

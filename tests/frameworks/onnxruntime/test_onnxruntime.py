@@ -19,9 +19,11 @@ from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import OpSegment, segments_of_ops
+from placewright.frameworks.onnxruntime.conversion import OnnxConverter
 from placewright.frameworks.onnxruntime.kernels import KernelMap
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.onnxruntime.runtime import OnnxModel, OnnxRuntime
+from placewright.io.model_parts import every_message
 from placewright.profiling.units import common_units
 from placewright.testing.framework_contract import check_split, random_segments
 
@@ -606,3 +608,20 @@ def test_bfloat16_in_the_memory_of_a_gpu_is_not_read_by_its_address(tmp_path: Pa
     graph, source = read_onnx(path)
     with pytest.raises(RuntimeFailure, match="bfloat16 values in the memory of cuda"):
         OnnxRuntime().load(source, graph).to_host(OnGpu())
+
+
+def test_a_converted_model_keeps_no_note_of_its_exporter(tmp_path: Path) -> None:
+    """Notes hold paths of source files; those in branches, too."""
+    torch = pytest.importorskip("torch")
+
+    class Branching(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    example = (torch.ones(2, 3),)
+    file = OnnxConverter().file_of_module("m", Branching().eval(), example, folder=tmp_path)
+    messages = list(every_message(onnx.load(str(file))))
+    assert sum(one.DESCRIPTOR.name == "GraphProto" for one in messages) == 3
+    for one in messages:
+        assert not getattr(one, "doc_string", "")
+        assert not getattr(one, "metadata_props", [])

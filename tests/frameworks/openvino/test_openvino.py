@@ -266,3 +266,22 @@ def test_another_driver_is_another_device(monkeypatch: pytest.MonkeyPatch) -> No
     assert found["GPU.0"].startswith("a GPU {")  # its plugin reports no driver
     assert found["GPU.1"].startswith("a card; driver 32.0.1 {")
     assert found["NPU"].startswith("NPU {")
+
+
+@pytest.mark.parametrize(
+    ("native", "is_here"),
+    [
+        *[("GPU", True), ("GPU.0", True), ("GPU.1", True), ("GPU.1.0", True), ("GPU.2", False)],
+        *[("CPU", True), ("CPU.0", True), ("CPU.7", False), ("NPU.3720", True), ("GNA", False)],
+    ],
+)
+def test_a_number_of_a_device_that_is_not_here_is_refused(
+    native: str, is_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "openvino_core", CoreWithGpus)
+    device = Device("mine", native.partition(".")[0].lower(), options={"device": native})
+    if is_here:
+        assert devices.completed(device).options["device"] == native
+    else:
+        with pytest.raises(UnknownNameError, match="mine"):
+            devices.completed(device)

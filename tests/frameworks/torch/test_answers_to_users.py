@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from placewright.core.solution import Solution
 from placewright.errors import FieldError, InexpressibleError, InputError
 from placewright.frameworks.torch.training.step import read_training
 from placewright.profiling.units import light_ops_joined, with_granularity
+from placewright.session.models import load_model
 from placewright.session.plans import plan_of
 from placewright.session.problems import constrained
 from placewright.simulation.bounds.feasibility import prove_infeasible
@@ -223,3 +225,40 @@ def test_layers_can_be_pinned_apart_when_gradients_are_clipped() -> None:
     apart = constrained(problem, {}, {"encoder.layers.0": "a", "encoder.layers.1": "b"})
     assert {problem.cluster.device_names[at] for at in apart.pins.values()} == {"a", "b"}
     assert prove_infeasible(apart) is None
+
+
+class Paired(torch.nn.Module):
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], scale: float) -> torch.Tensor:
+        return pair[0] + (pair[1] if scale != scale else scale * pair[1])
+
+
+@pytest.mark.parametrize("scale", [2.0, float("nan")])
+def test_inputs_one_by_one_may_leave_out_what_is_fixed(scale: float) -> None:
+    values = torch.ones(2), torch.arange(2.0)
+    plan = pw.place(
+        Paired(), example_inputs=(values, scale), devices="cpu:0", runtime="torch", check=False,
+        calibrate=False, placer="single",
+    )  # fmt: skip
+    expected = Paired()(values, scale)
+    with pw.load(plan) as loaded:
+        for given in (values, (values, scale), (values,)):
+            torch.testing.assert_close(loaded(*given), expected)
+
+
+def test_a_number_that_changes_is_no_input(tmp_path: Path) -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            return x * n
+
+    program = torch.export.export(
+        Scaled(), (torch.ones(2), 3), dynamic_shapes=(None, torch.export.Dim.DYNAMIC)
+    )
+    torch.export.save(program, tmp_path / "m.pt2")
+    with pytest.raises(InputError, match="input 'n' is a number that changes"):
+        load_model(str(tmp_path / "m.pt2"), runtime="torch")
+
+
+def test_an_optimizer_is_of_no_model_of_the_zoo() -> None:
+    optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
+    with pytest.raises(InputError, match="expects a text such as"):
+        pw.place("zoo:bert_base/tiny", objective="training", optimizer=optimizer, runtime="torch")

@@ -7,6 +7,7 @@ compared with the exported module itself.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,9 +112,21 @@ class Unusual(nn.Module):
         return slope @ x.reshape(2, 2)
 
 
+class NamedFreely(nn.Module):
+    """Names of modules and keys of results that are no identifiers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({"out-1": nn.Linear(4, 4), "größe": nn.Linear(4, 4)})
+
+    def forward(self, x: torch.Tensor) -> Any:
+        first = self.heads["out-1"](x)
+        return {"0": first, 1: torch.relu(self.heads["größe"](first)), "out-1": first + 1}
+
+
 MODULES = (
     Item, Asserted, DataDependentSize, Branch, Loop, Mapped, Constants, Counting, SubModules,
-    Unusual,
+    Unusual, NamedFreely,
 )  # fmt: skip
 
 
@@ -146,6 +159,7 @@ def test_it_is_read_and_runs_split(module: type[nn.Module], tmp_path: Path) -> N
         "Symbol('u0', integer=True)",
         "Add(Symbol('u0', integer=True, positive=True), Integer(-4))",
         "Mul(Integer(2), Pow(Symbol('s1', integer=True), Integer(2)))",
+        "Pow(Add(Pow(Symbol('u0', integer=True), Integer(2)), Integer(1)), Integer(4))",
         "FloorDiv(Symbol('u12', integer=True), Integer(2))",
         "LessThan(Symbol('u0', integer=True), Integer(9999))",
     ],
@@ -170,6 +184,8 @@ def test_a_size_that_is_computed_passes_as_it_is(size: str) -> None:
         "[x for x in ()]",
         "Pow(Integer(9), Pow(Integer(9), Integer(9)))",
         "Pow(Integer(9), Integer(99999999))",
+        "Pow(" * 12 + "Integer(9)" + ", Integer(8))" * 12,
+        "Pow(Add(Pow(Symbol('u0'), Integer(4)), Integer(1)), Integer(4))",
         "Integer('1')",
         "Integer(True)",
         "Integer(99999999999999999999)",

@@ -113,6 +113,12 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
         model.compile(split(model, 1), (unknown, unknown))
 
 
+def test_a_way_to_compile_that_does_not_exist_is_refused_with_the_device() -> None:
+    unknown = Device("cpu", options={"device": "cpu", "compile": "somehow"})
+    with pytest.raises(UnknownNameError, match="option 'compile' of device 'cpu' 'somehow'"):
+        TorchRuntime(lambda source: None).completed(unknown)  # type: ignore[arg-type,return-value]
+
+
 def test_an_option_that_pytorch_does_not_have_is_refused() -> None:
     """A mode in another precision, for example: types are those of the module."""
     half = Device("half", processors=("cpu",), options={"device": "cpu", "precision": "bf16"})

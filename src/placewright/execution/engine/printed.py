@@ -91,9 +91,10 @@ def session_tokens(path: Path) -> list[int]:
     try:
         with path.open("rb") as file:
             magic, version, count = struct.unpack("<4sII", file.read(12))
-            tokens = struct.unpack(f"<{count}i", file.read(4 * count))
+            if magic != b"nsgg":
+                raise RuntimeFailure(
+                    f"the engine's session has an unknown format {magic!r}/{version}"
+                )
+            return list(struct.unpack(f"<{count}i", file.read(4 * count)))
     except (OSError, struct.error) as error:
         raise RuntimeFailure(f"the engine wrote no session: {error}") from None
-    if magic != b"nsgg":
-        raise RuntimeFailure(f"the engine's session has an unknown format {magic!r}/{version}")
-    return list(tokens)

@@ -7,7 +7,7 @@ show them, and from metadata elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +67,38 @@ def read_gguf(path: Path) -> tuple[LanguageModel, str]:
                 f"with -00001-of-{count:05d}.gguf, beside the others"
             )
         files += map(read_gguf_file, parts)
-    whole = GgufFile(
-        files[0].metadata,
-        tuple(tensor for file in files for tensor in file.tensors),
-        "".join(file.sha256 for file in files),
-    )
+        _require_parts((path, *parts), files)
+    tensors = [tensor for file in files for tensor in file.tensors]
     try:
-        return _Model(whole).read(), whole.sha256
+        model = _Model(files[0].metadata, tensors).read()
+        return model, "".join(file.sha256 for file in files)
     except Contradiction as fault:
         raise FileFormatError(f"file '{shown_name(path)}': {fault}") from None
 
 
+def _require_parts(paths: Sequence[Path], files: Sequence[GgufFile]) -> None:
+    """Refuse parts that are not those of one model, in their order."""
+    part_of: dict[str, Path] = {}
+    for number, (path, file) in enumerate(zip(paths, files, strict=True)):
+        stated = file.metadata.get("split.no"), file.metadata.get("split.count")
+        if stated != (number, len(files)):
+            raise FileFormatError(
+                f"file '{shown_name(path)}' says that it is part {stated[0]} of {stated[1]}, "
+                f"counted from 0, not {number} of {len(files)}; give the parts of one model"
+            )
+        for tensor in file.tensors:
+            if part_of.setdefault(tensor.name, path) != path:
+                raise FileFormatError(
+                    f"file '{shown_name(path)}' holds the tensor '{shown_name(tensor.name)}' of "
+                    f"'{part_of[tensor.name].name}' again; give the parts of one model"
+                )
+
+
 class _Model:
-    def __init__(self, file: GgufFile) -> None:
-        self._metadata = file.metadata
+    def __init__(self, metadata: Mapping[str, Any], tensors: Sequence[GgufTensor]) -> None:
+        self._metadata = metadata
         self._architecture = self._metadata.get("general.architecture")
-        self._tensors = NamedTensors(file.tensors if isinstance(self._architecture, str) else ())
+        self._tensors = NamedTensors(tensors if isinstance(self._architecture, str) else ())
 
     def read(self) -> LanguageModel:
         tensors = self._tensors

@@ -9,6 +9,7 @@ from typing import Literal
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.errors import InputError
+from placewright.execution.token_work import MOST_TOKENS
 
 Part = Literal[
     "embedding", "attention", "feed-forward", "router", "experts", "shared-experts", "head"
@@ -56,6 +57,11 @@ class Cache:
     def tokens(self, context: int) -> int:
         """Number of tokens of a context whose keys and values are kept."""
         return min(context, self.window) if self.window else context
+
+    def kept_at_ends(self, tokens: int, passes: int) -> int:
+        """Sum over equal passes of so many tokens: tokens that are kept at the end of each."""
+        full = min(passes, self.window // tokens) if self.window else passes  # that keep them all
+        return tokens * full * (full + 1) // 2 + (passes - full) * self.window
 
     def looked_at(self, tokens: int, context: int) -> int:
         """Sum over the last `tokens` of a context: tokens that each attends to, itself included.
@@ -178,7 +184,6 @@ class ModelStep:
 
 _DEFAULT_CONTEXT = 4096
 _INPUTS = ("tokens", "context")
-_MOST_TOKENS = 1 << 24
 
 
 def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> ModelStep:
@@ -187,13 +192,13 @@ def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> Mode
     Raises:
         InputError: a name is unknown, a size is not one number, or the context is too long.
     """
-    longest = trained_context or _MOST_TOKENS
+    longest = trained_context or MOST_TOKENS
     values: dict[str, int] = {"tokens": 1, "context": min(_DEFAULT_CONTEXT, longest)}
     for name, shape in shapes.items():
         if name not in _INPUTS:
             raise InputError(f"a language model has sizes 'tokens' and 'context', not '{name}'")
-        if len(shape) != 1 or not 0 < shape[0] <= _MOST_TOKENS:
-            raise InputError(f"'{name}' must be one number from 1 to {_MOST_TOKENS}, got {shape}")
+        if len(shape) != 1 or not 0 < shape[0] <= MOST_TOKENS:
+            raise InputError(f"'{name}' must be one number from 1 to {MOST_TOKENS}, got {shape}")
         values[name] = shape[0]
     step = ModelStep(values["tokens"], values["context"])
     if step.context > longest:
@@ -210,28 +215,27 @@ def modules_graph(model: LanguageModel, step: ModelStep) -> ComputationGraph:
 
     A cache is a weight of its attention: it rests where the layer is.
     """
-    return ModulesGraph(model, step).build()
+    return _ModulesGraph(model, step).build()
 
 
-class ModulesGraph:
+class _ModulesGraph:
     """Makes the graph of a model for one step."""
 
     def __init__(self, model: LanguageModel, step: ModelStep) -> None:
         self._model, self._step = model, step
         self._builder = GraphBuilder()
-        self._first_weight = -1
 
     def build(self) -> ComputationGraph:
         model, step, builder = self._model, self._step, self._builder
         tokens = builder.add_input(4 * step.tokens, shape=(step.tokens,), dtype="i32")
+        embedded = self._add(model.embedding)
         embedding = builder.add_op(
-            "embedding", _KINDS["embedding"], inputs=[tokens], weights=self._add(model.embedding)
+            "embedding", _KINDS["embedding"], inputs=[tokens], weights=embedded
         )
-        self._first_weight = 0
         state = [self._hidden(embedding)]
         for number, layer in enumerate(model.layers):
             state = self._layer(number, layer, model.caches[number], state)
-        head = [*self._add(model.head), *([self._first_weight] if model.tied else [])]
+        head = [*self._add(model.head), *(embedded[:1] if model.tied else [])]
         if step.scratch_bytes:
             head.append(builder.add_weight(step.scratch_bytes, dtype="f32"))
         matrices = [*model.head, *(model.embedding[:1] if model.tied else ())]

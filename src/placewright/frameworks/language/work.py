@@ -21,9 +21,9 @@ from placewright.frameworks.language.modules import (
     Cache,
     LanguageModel,
     ModelStep,
-    ModulesGraph,
     Part,
     Weight,
+    modules_graph,
     whole_cells,
 )
 
@@ -69,7 +69,7 @@ def requested_work(
         max(0.0, activations["head"] - buffers),
         request.micro_batch,
     )
-    graph = ModulesGraph(model, step).build()
+    graph = modules_graph(model, step)
     work = tuple(
         tuple(_work(model, request, pass_, *modules[name]) for pass_ in request.passes)
         for name in graph.op_names
@@ -174,8 +174,7 @@ def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, 
         pairs *= request.sequences
         return each * pairs + state * request.sequences, float(pairs)
     if of.tokens == request.micro_batch and whole:
-        ends = range(1, whole + 1)
-        kept = sum(cache.tokens(number * request.micro_batch) for number in ends)
+        kept = cache.kept_at_ends(request.micro_batch, whole)
         pairs = cache.looked_at(whole * request.micro_batch, whole * request.micro_batch)
     else:
         kept = cache.tokens(request.prompt)

@@ -18,6 +18,7 @@ from placewright.execution.exported_program import (
 )
 from placewright.frameworks.conversion import Converter
 from placewright.io.content import UniqueNames, one_line
+from placewright.io.model_parts import every_message
 from placewright.io.onnx_saved import save_onnx
 
 if TYPE_CHECKING:
@@ -87,12 +88,10 @@ def _name_by_module(model: Any) -> None:
         scopes = ast.literal_eval(notes.get(_SCOPES, "[]"))
         module = str(scopes[-2]) if len(scopes) > 1 else ""
         node.name = unique(f"{module}/{node.op_type}" if module else node.op_type)
-        node.ClearField("metadata_props")
-        node.ClearField("doc_string")
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
-        value.ClearField("metadata_props")
-    model.ClearField("metadata_props")
-    model.graph.ClearField("metadata_props")
+    for message in every_message(model):
+        for note in ("metadata_props", "doc_string"):
+            if note in message.DESCRIPTOR.fields_by_name:
+                message.ClearField(note)
 
 
 @contextlib.contextmanager

@@ -14,16 +14,23 @@ from placewright.frameworks.onnxruntime.flops import values_read
 if TYPE_CHECKING:
     from placewright.frameworks.onnxruntime.segments import OnnxParts
 
+# Operators whose outputs hold all numbers of their first input, and no others.
+_REPEATS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand",
+            "Tile")  # fmt: skip
 # Kind -> positions of the inputs whose numbers the outputs hold.
 _PASSES = {
-    **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"), (0,)),
-    **dict.fromkeys(("Transpose", "Slice", "Expand", "Tile", "Split", "Pad"), (0,)),
+    **dict.fromkeys((*_REPEATS, "Slice", "Split", "Pad"), (0,)),
     **{"Where": (1, 2), "Concat": None},  # None: all
 }
 _INDEXES = ("Gather", "GatherElements", "ScatterElements")  # their input 1, along `axis`
 _READS_NO_NUMBER = ("Shape", "Size", "DequantizeLinear", "QLinearConv", "ConvInteger",
                     "MatMulInteger", "QLinearMatMul", "DynamicQuantizeLinear")  # fmt: skip
 _COMPARES = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+
+
+def _kind(node: Any) -> str:
+    """Type of a standard operator; empty for others, whose names may mean anything."""
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else ""
 
 
 class NumberReaders:
@@ -47,7 +54,7 @@ class NumberReaders:
                 yield self._use(node, position)
 
     def _use(self, node: Any, position: int) -> Use[str] | None:
-        kind = node.op_type if node.domain in ("", "ai.onnx") else ""
+        kind = _kind(node)
         if kind in _READS_NO_NUMBER:
             return Use()
         if kind == "Cast":
@@ -89,8 +96,8 @@ class NumberReaders:
 
     def _constant(self, value: str) -> Any | None:
         """The numbers of a constant, or of the constant whose numbers it repeats."""
-        while _PASSES.get(getattr(self._makers.get(value), "op_type", "")) == (0,):
-            value = self._makers[value].input[0]
+        while (maker := self._makers.get(value)) is not None and _kind(maker) in _REPEATS:
+            value = maker.input[0]
         if value in self._parts.shared_arrays:
             return self._parts.shared_arrays[value]
         held = self._parts.initializers.get(value)

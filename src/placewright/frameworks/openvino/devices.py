@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,13 +66,23 @@ def completed(device: Device) -> Device:
         options.setdefault("device", device.name)
     filled = replace(device, options=options)
     available = openvino_core().available_devices
-    kinds = [name.partition(".")[0] for name in available]
     is_named = device.name in known or "device" in options or device.kind != "cpu"
-    if not is_named or native_device(filled).partition(".")[0] not in kinds:
+    if not is_named or not _is_present(native_device(filled), available):
         others = [name for name in available if name != "CPU"]
         raise UnknownNameError("device", device.name, [*known, *others])
     settings = {k: v for k, v in sorted(options.items()) if k != "core"}
     return replace(filled, fingerprint=f"{_hardware_text(filled)} {settings}")
+
+
+def _is_present(native: str, available: Sequence[str]) -> bool:
+    """True for a device here, also by its bare kind, as the first of its kind, or as a tile of it.
+
+    What follows ``NPU.`` is a platform, by which OpenVINO compiles.
+    """
+    kind, _, rest = native.partition(".")
+    number = rest.partition(".")[0] or "0"
+    kinds = [name.partition(".")[0] for name in available]
+    return f"{kind}.{number}" in available or (kind in kinds and (number == "0" or kind == "NPU"))
 
 
 def native_device(device: Device) -> str:

@@ -107,9 +107,10 @@ class TorchFramework:
 def _text_of(optimizer: Any, model: FoundModel) -> str:
     from placewright.frameworks.torch.training.optimizers import text_of
 
-    return text_of(
-        optimizer, model.build(True).module if isinstance(model, ModelInMemory) else None
-    )
+    # A model of the zoo is made for each reading, so that no optimizer is of its parameters.
+    if isinstance(model, ModelInMemory) and model.name.startswith("module:"):
+        return text_of(optimizer, model.build(True).module)
+    return text_of(optimizer, None)
 
 
 FRAMEWORK = TorchFramework()

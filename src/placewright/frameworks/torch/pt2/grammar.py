@@ -21,7 +21,7 @@ Kind = TypeVar("Kind")
 
 _LONGEST_NAME = 1000  # characters
 _SHOWN = 40  # characters of a wrong value that a message repeats
-_SEGMENT = re.compile(r"\w+")
+_SEGMENT = re.compile(r"[\w-]+")  # keys of a ModuleDict may hold a dash
 SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
 _FLOAT_TEXTS = ("Infinity", "-Infinity", "NaN")
 DROPPED: Check = lambda value: DROPPED  # noqa: E731 -- marks a value that `record` leaves out
@@ -57,7 +57,7 @@ def identifier(value: Any) -> str:
 
 
 def dotted(value: Any) -> str:
-    """The path of a parameter or of a module: identifiers or numbers with dots between them."""
+    """The path of a parameter or of a module: words with dots between them."""
     path = text(value)
     if len(path) > _LONGEST_NAME or not all(map(_SEGMENT.fullmatch, path.split("."))):
         raise FileFormatError(f"the path {shown(path)} is not made of identifiers and dots")
@@ -196,14 +196,15 @@ def expression(value: Any) -> str:
         if len(size) > _LONGEST_SIZE:
             raise ValueError
         tree = ast.parse(size, mode="eval").body
-        _check_size(tree, 0)
+        _check_size(tree, 0, _LARGEST_POWER)
         return ast.unparse(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         message = f"it computes sizes ({shown(size)}); export with static shapes"
         raise FileFormatError(message) from None
 
 
-def _check_size(node: ast.expr, depth: int) -> None:
+def _check_size(node: ast.expr, depth: int, power: int) -> None:
+    """Check an expression; powers inside each other multiply to `power` at most."""
     if depth > _DEEPEST_SIZE:
         raise ValueError
     if isinstance(node, ast.Name) and node.id in _CONSTANTS:
@@ -220,20 +221,17 @@ def _check_size(node: ast.expr, depth: int) -> None:
         (number,) = node.args
         _checked_integer(number)
     elif name == "Pow":
-        base, power = node.args
-        _check_size(base, depth + 1)
-        if not (isinstance(power, ast.Call) and isinstance(power.func, ast.Name)):
+        base, by = node.args
+        if not (isinstance(by, ast.Call) and isinstance(by.func, ast.Name)):
             raise ValueError
-        (number,) = power.args
-        if (
-            power.func.id != "Integer"
-            or power.keywords
-            or abs(_checked_integer(number)) > _LARGEST_POWER
-        ):
+        (number,) = by.args
+        size = abs(_checked_integer(number))
+        if by.func.id != "Integer" or by.keywords or size > power:
             raise ValueError
+        _check_size(base, depth + 1, power // max(size, 1))
     elif name in _FUNCTIONS:
         for part in node.args:
-            _check_size(part, depth + 1)
+            _check_size(part, depth + 1, power)
     else:
         raise ValueError
 

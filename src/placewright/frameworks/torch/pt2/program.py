@@ -233,7 +233,7 @@ def _takes_values(name: str, overload: str) -> bool:
 _DEEPEST = 20  # branches and loop bodies inside each other
 _DEVICES = ("cpu", "cuda", "xpu", "mps", "meta")
 _DIALECTS = ("TRAINING", "ATEN")
-_STACK = re.compile(r"[\w.@]*,[\w.@\[\]']*,[\w.<>]*", re.ASCII)
+_STACK = re.compile(r"[\w.@-]*,[\w.@\[\]'-]*,[\w.<>]*")
 _CALLED_MODULE = re.compile(r"@\d+$")
 _LISTS = ("builtins.tuple", "builtins.list", "torch.fx.immutable_collections.immutable_list")
 _MAPPINGS = (
@@ -299,7 +299,7 @@ def _result_tree(value: Any) -> str:
         protocol, tree = json.loads(text(value))
     except (ValueError, TypeError, RecursionError):
         return _tree(value)
-    return _tree(json.dumps([protocol, _without_classes(tree, 0)]))
+    return _tree(json.dumps([protocol, _without_classes(tree, 0)]), _key_of_result)
 
 
 def _without_classes(node: Any, depth: int) -> Any:
@@ -322,25 +322,35 @@ def _without_classes(node: Any, depth: int) -> Any:
     return {**made, "type": "builtins.dict", "context": json.dumps(names)}
 
 
-def _tree(value: Any) -> str:
-    """Check a specification of nested containers and of the names of keyword arguments."""
+def _tree(value: Any, key: Check = identifier) -> str:
+    """Check a specification of nested containers.
+
+    Args:
+        key: check of the keys of dictionaries; names of keyword arguments become source text.
+    """
     try:
         protocol, tree = json.loads(text(value))
     except (ValueError, TypeError, RecursionError):
         raise FileFormatError(f"{shown(value)} is no tree of containers") from None
     if protocol != 1 or isinstance(protocol, bool):
         raise FileFormatError(f"{shown(value)} is a tree of containers of another version")
-    return json.dumps([1, _node_of_tree(tree)])
+    return json.dumps([1, _node_of_tree(tree, key)])
 
 
-def _node_of_tree(value: Any) -> dict[str, Any]:
-    node = _TREE_NODE(value)
+def _node_of_tree(value: Any, key: Check) -> dict[str, Any]:
+    node = record(
+        {
+            "type": optional(text),
+            "context": optional(text),
+            "children_spec": sequence(lambda child: _node_of_tree(child, key)),
+        }
+    )(value)
     kind, context, children = node["type"], node["context"], node["children_spec"]
     if kind is None or kind in _LISTS:
         if context != (None if kind is None else "null") or (kind is None and children):
             raise FileFormatError(f"{shown(context)} is no part of a tree of containers")
     elif kind in _MAPPINGS:
-        keys = _keys(context)
+        keys = _keys(context, key)
         if len(keys) != len(children):
             raise FileFormatError(f"{shown(context)} does not name each part of a tree")
         context = json.dumps(keys)
@@ -352,13 +362,19 @@ def _node_of_tree(value: Any) -> dict[str, Any]:
     return {"type": kind, "context": context, "children_spec": children}
 
 
-def _keys(context: Any) -> list[str]:
-    """Check keys of a dictionary: identifiers, since keyword arguments become source text."""
+def _keys(context: Any, key: Check) -> list[str | int]:
+    """Check the keys of a dictionary."""
     try:
         keys = json.loads(text(context))
     except (ValueError, RecursionError):
         raise FileFormatError(f"{shown(context)} is no list of keys") from None
-    return [identifier(key) for key in sequence(text)(keys)]
+    found: list[str | int] = sequence(key)(keys)
+    return found
+
+
+def _key_of_result(value: Any) -> str | int:
+    """A key under which a result is returned: a text or a number."""
+    return text(value) if isinstance(value, str) else integer(value)
 
 
 def _graph(value: Any, depth: int = 0) -> dict[str, Any]:
@@ -427,13 +443,6 @@ _NOTES = {
     "nn_module_stack": _module_stack,
     **dict.fromkeys(("stack_trace", "source_fn_stack", "torch_fn", "custom", "from_node"), DROPPED),
 }
-_TREE_NODE = record(
-    {
-        "type": optional(text),
-        "context": optional(text),
-        "children_spec": sequence(lambda child: _node_of_tree(child)),
-    }
-)
 
 
 def _graph_check(depth: int) -> Check:

@@ -124,7 +124,7 @@ class _Argument:
 def _require_fixed(path: str, fixed: Any, value: Any) -> None:
     """Refuse a value other than the one that was compiled into the program."""
     try:
-        is_same = bool(value == fixed)
+        is_same = bool(value == fixed or (value != value and fixed != fixed))  # NaN is not itself
     except (RuntimeError, TypeError, ValueError):  # of a tensor or an array
         is_same = False
     if not is_same:
@@ -162,11 +162,21 @@ class Arguments:
 
         Args:
             staying: positions of tensors that stay from call to call, and are no inputs.
+
+        Raises:
+            InputError: an input is a number that changes.
         """
         from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 
         specs = program.graph_signature.input_specs
         given = [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
+        if changing := [
+            x.name for x in given if not isinstance(x, TensorArgument | ConstantArgument)
+        ]:
+            raise InputError(
+                f"input '{changing[0]}' is a number that changes from call to call; export the "
+                "model with that number fixed"
+            )
         tensors = [at for at, one in enumerate(given) if isinstance(one, TensorArgument)]
         inputs = [leaf for at, leaf in enumerate(tensors) if at not in staying]
         position = {leaf: at for at, leaf in enumerate(inputs)}
@@ -220,6 +230,9 @@ class Arguments:
             pairs = [(fixed[name], value) for name, value in inputs.items() if name in fixed]
             left: Inputs = {name: value for name, value in inputs.items() if name not in fixed}
         else:
+            n_flat = sum(row.n_inputs for row in self.rows)
+            if len(inputs) == n_flat > len(self.rows) and all(map(_is_leaf, inputs)):
+                return inputs  # those of the arguments, one by one
             behind = self.every[len(inputs) :]
             if len(inputs) in (0, len(self.rows)) or any(row.n_inputs for row in behind):
                 return inputs

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
     "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "boolean",
+    "uint16": "u16", "uint32": "u32", "uint64": "u64",
 }  # fmt: skip
 _NO_OPS = ("_assert", "sym_constrain_range")
 
@@ -274,9 +275,7 @@ def _iterations(node: Node) -> int:
 def _shape(value: Any) -> Shape:
     if isinstance(value, list | tuple):
         value = next((entry for entry in value if hasattr(entry, "shape")), None)
-    if not hasattr(value, "shape"):
-        return (0,)
-    return tuple(extent_of(extent) for extent in value.shape)
+    return shape_of(value) if hasattr(value, "shape") else (0,)
 
 
 def _output(node: Node) -> Shape:
@@ -328,6 +327,19 @@ def _product(node: Node) -> float:
     return flops.matmul(_output(node), _input(node, 0)[-1])
 
 
+def _grouped_product(node: Node) -> float:
+    left, right = _input(node, 0), _input(node, 1)
+    if len(left) == len(right) == 2:  # groups of columns, each multiplied with its own rows
+        return flops.matmul((left[0], right[-1]), left[-1])
+    return _product(node)
+
+
+def _sum_of_products(node: Node) -> float:
+    """A product for each of a batch, all added to the first argument."""
+    output, left = _output(node), _input(node, 1)
+    return flops.matmul(output, left[0] * left[-1]) + math.prod(output)
+
+
 def _einsum(node: Node) -> float:
     operands = [_shape(operand.meta.get("val")) for operand in _argument(node, 1)]
     return flops.einsum(str(_argument(node, 0)), operands)
@@ -366,10 +378,6 @@ def _pooling(node: Node) -> float:
     return flops.pooling(_output(node), extents)
 
 
-def _of_input(node: Node) -> float:
-    return flops.elementwise(_input(node, 0))
-
-
 def _softmax(node: Node) -> float:
     return flops.softmax(_output(node))
 
@@ -391,12 +399,16 @@ def _recurrent(count: Callable[[int, int, int, int], float]) -> Callable[[Node],
     """Arguments are x, state(s), weights, bias, layers, dropout, train, both ways, batch first."""
 
     def of_node(node: Node) -> float:
-        x, hidden = _input(node, 0), _input(node, 1)[-1]
+        x, states = _input(node, 0), _argument(node, 1)
+        # An LSTM has a cell, too; its state is narrower than that if it is projected.
+        cell = states[-1] if isinstance(states, list | tuple) else states
+        state, hidden = _input(node, 1)[-1], _shape(cell.meta.get("val"))[-1]
         layers, directions = int(_argument(node, 4) or 1), 2 if _argument(node, 7) else 1
         batch, steps = (x[0], x[1]) if _argument(node, 8) else (x[1], x[0])
-        first = count(batch, steps, x[2], hidden)
-        upper = count(batch, steps, directions * hidden, hidden)
-        return directions * (first + (layers - 1) * upper)
+        projected = flops.matmul((batch, steps, state), hidden) if state != hidden else 0.0
+        first = count(batch, steps, x[2] + state - hidden, hidden)
+        upper = count(batch, steps, directions * state + state - hidden, hidden)
+        return directions * (first + (layers - 1) * upper + layers * projected)
 
     return of_node
 
@@ -410,10 +422,13 @@ _SPECIAL: Mapping[str, Callable[[Node], float]] = {
     "linear": _linear,
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "inner", "cdist"), _product),
     **dict.fromkeys(("linalg_matmul", "linalg_vecdot"), _product),
+    **dict.fromkeys(("_int_mm", "_scaled_mm"), _product),
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), _grouped_product),
     "einsum": _einsum,
     "tensordot": _contraction,
     "bilinear": _bilinear,
-    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), _product_and_sum),
+    **dict.fromkeys(("addmm", "baddbmm", "addmv"), _product_and_sum),
+    "addbmm": _sum_of_products,
     **dict.fromkeys(
         (
             "scaled_dot_product_attention",
@@ -443,7 +458,7 @@ _SPECIAL: Mapping[str, Callable[[Node], float]] = {
             for kind in ("adaptive_avg", "_adaptive_avg", "adaptive_max")
             for rank in (1, 2, 3)
         ],
-        _of_input,
+        lambda node: flops.elementwise(_input(node, 0)),
     ),
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _softmax),
     **dict.fromkeys(

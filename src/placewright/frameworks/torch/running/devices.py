@@ -20,6 +20,7 @@ from placewright.execution.processor import (
     stay_on,
 )
 
+MODES = ("eager", "inductor")  # of option ``compile``
 _OPTIONS = ("device", "threads", "core", "compile")
 
 
@@ -60,6 +61,8 @@ def completed(device: Device) -> Device:
         raise InputError(
             f"device '{device.name}': threads must be a number >= 1, got '{threads:.40}'"
         )
+    if (mode := options.get("compile", MODES[0])) not in MODES:
+        raise UnknownNameError(f"option 'compile' of device '{device.name}'", mode, MODES)
     memory = base.memory_bytes if base else device.memory_bytes
     memory = min(device.memory_bytes, memory)
     return _with_fingerprint(replace(device, options=options, memory_bytes=memory))

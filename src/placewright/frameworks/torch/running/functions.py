@@ -20,11 +20,11 @@ from torch.fx import Node
 from placewright.errors import InputError, RuntimeFailure
 from placewright.frameworks.torch.draws import drawn, users_seed
 from placewright.frameworks.torch.reading.calls import draws_random_numbers, is_item
+from placewright.frameworks.torch.running.devices import MODES
 from placewright.frameworks.torch.running.script import NotScriptable, compiled_script, script_text
 from placewright.frameworks.torch.running.segments import SegmentModule
 
 _LOG = logging.getLogger(__name__)
-MODES = ("eager", "inductor")
 # TorchScript marks the line of the call that failed: "name = torch.ops.aten.add(...)".
 _FAILED_CALL = re.compile(r"^ *(\S[^=\n]*) = torch\.ops\.[^\n]*\n *~+ <--- HERE", re.MULTILINE)
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
@@ -187,7 +187,7 @@ class CompiledFunction:
         if not any(shutil.which(name) for name in (compiler, "g++", "clang++", "cl") if name):
             raise InputError(
                 "compiled segments need a C++ compiler, and none of g++, clang++ or $CXX is here; "
-                "install one, or run without argument `compiled`"
+                "install one, or run without argument `compiled` and option `compile` of devices"
             )
         self._function = torch.compile(segment.module, dynamic=False, fullgraph=True)
 
