@@ -112,7 +112,7 @@ def test_a_rank_is_a_local_card_of_one_vendor(tmp_path: Path) -> None:
     named = with_options(plan, 2, options={"llama.cpp": "CUDA5"})
     assert printed(named, "vllm").startswith("CUDA_VISIBLE_DEVICES=0,5 ")
     remote = with_options(plan, 2, options={"llama.cpp": "RPC0[10.0.0.2:50052]"})
-    with pytest.raises(InexpressibleError, match="'rtx-3060' is 'RPC0.*needs a local CUDA"):
+    with pytest.raises(InexpressibleError, match=r"'rtx-3060' is 'RPC0.*needs a local CUDA"):
         printed(remote, "vllm")
     arc = with_options(plan, 2, fingerprint="catalogue:gpu-arc-a770")
     with pytest.raises(InexpressibleError, match="'rtx-3060' is 'SYCL0', and a rank needs"):
