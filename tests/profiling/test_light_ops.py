@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
-from placewright.core.grouping import quotient
+from placewright.core.grouping import Grouping, quotient
+from placewright.profiling import units
 from placewright.profiling.units import (
     LARGE_WEIGHT_BYTES,
     is_heavy,
@@ -60,6 +62,132 @@ def test_units_are_acyclic_and_keep_what_must_stay_apart(graph: ComputationGraph
             assert len({layers[op] for op in ops} - {""}) <= 1
             light = ops[~heavy[ops]]
             assert len(light) <= 1 or graph.op_weight_bytes[light].sum() < LARGE_WEIGHT_BYTES
+
+
+class PlainRule:
+    """The rule word by word: groups are lists of ops, and neighbours are looked up in the graph."""
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        self.graph = graph
+        self.heavy_ops = is_heavy(graph)
+        self.layers = numbered_layers(graph.op_modules)
+        self.name = list(range(graph.n_ops))  # of the group of each op: one of its ops
+
+    def ops(self, group: int) -> list[int]:
+        return [op for op in range(self.graph.n_ops) if self.name[op] == group]
+
+    def heavy(self, group: int) -> bool:
+        return bool(self.heavy_ops[self.ops(group)].any())
+
+    def forward(self, group: int) -> bool:
+        return bool(self.graph.op_phases[group] == FORWARD)
+
+    def around(self, group: int, *, behind: bool) -> list[int]:
+        edges = self.graph.successors if behind else self.graph.predecessors
+        names = {self.name[end] for op in self.ops(group) for end in edges.row(op)} - {group}
+        return sorted(names)
+
+    def counted(self, group: int, *, behind: bool) -> list[int]:
+        """Neighbours without those of the other pass."""
+        others, mine = self.around(group, behind=behind), self.forward(group)
+        if behind:
+            return [other for other in others if self.forward(other) or not mine]
+        return [other for other in others if mine or not self.forward(other)]
+
+    def fit(self, mine: int, other: int) -> bool:
+        both = [*self.ops(mine), *self.ops(other)]
+        light = [op for op in both if not self.heavy_ops[op]]
+        if self.forward(mine) != self.forward(other):
+            return False
+        if len({int(self.graph.op_colocation[op]) for op in both} - {-1}) > 1:
+            return False
+        if not self.forward(mine):
+            return True
+        is_small = self.graph.op_weight_bytes[light].sum() < LARGE_WEIGHT_BYTES
+        return is_small and len({self.layers[op] for op in both} - {""}) <= 1
+
+    def join(self, mine: int, other: int) -> None:
+        self.name = [other if name == mine else name for name in self.name]
+
+    def has_other_path(self, first: int, second: int) -> bool:
+        waiting = [group for group in self.around(first, behind=True) if group != second]
+        seen = set(waiting)
+        while waiting:
+            for group in self.around(waiting.pop(), behind=True):
+                if group not in seen:
+                    seen.add(group)
+                    waiting.append(group)
+        return second in seen
+
+    def take_consumers(self, op: int) -> None:
+        while self.heavy(mine := self.name[op]):
+            consumers = self.counted(mine, behind=True)
+            if len(consumers) != 1 or self.heavy(consumers[0]) or not self.fit(mine, *consumers):
+                return
+            self.join(mine, consumers[0])
+
+    def join_only(self, op: int, *, behind: bool) -> None:
+        mine = self.name[op]
+        others = self.counted(mine, behind=behind)
+        if len(others) == 1 and not self.heavy(mine) and self.fit(mine, others[0]):
+            self.join(mine, others[0])
+
+    def join_heaviest(self, op: int) -> None:
+        mine = self.name[op]
+        sides = [(other, mine, other) for other in self.counted(mine, behind=True)]
+        sides += [(other, other, mine) for other in self.counted(mine, behind=False)]
+        flops = self.graph.op_flops
+        for other, first, second in sorted(
+            sides, key=lambda side: (-flops[self.ops(side[0])].sum(), side[0])
+        ):
+            fits = self.heavy(other) and not self.heavy(mine) and self.fit(mine, other)
+            if fits and not self.has_other_path(first, second):
+                self.join(mine, other)
+                return
+
+    def grouping(self) -> Grouping:
+        order = self.graph.topological_order.tolist()
+        for op in np.flatnonzero(self.graph.op_phases == UPDATE).tolist():
+            for reader in self.graph.successors.row(op).tolist():
+                self.join(self.name[op], self.name[reader])
+        for op in reversed(order):
+            self.take_consumers(op)
+        for op in reversed(order):
+            self.join_only(op, behind=True)
+        for op in order:
+            self.join_only(op, behind=False)
+        for op in reversed(order):
+            self.join_heaviest(op)
+        return Grouping.from_labels(self.name)
+
+
+@given(training_graphs())
+@settings(max_examples=150, deadline=None)
+def test_the_groups_are_those_of_the_plain_rule(graph: ComputationGraph) -> None:
+    expected = PlainRule(graph).grouping().group_of.tolist()
+    assert light_ops_joined(graph).group_of.tolist() == expected
+
+
+@pytest.mark.parametrize("heavy", [None, 0], ids=["no op is heavy", "the first op is heavy"])
+def test_the_neighbours_looked_at_grow_with_a_chain_and_not_with_its_square(
+    heavy: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+    own_root = units._Joining.root
+
+    def counted(self: units._Joining, op: int) -> int:
+        looked_up.append(op)
+        return own_root(self, op)
+
+    monkeypatch.setattr(units._Joining, "root", counted)
+    builder, n_ops = GraphBuilder(), 1000
+    tensor = builder.add_input(8.0)
+    for number in range(n_ops):
+        flops = 1e6 if number == heavy else 1.0
+        op = builder.add_op(f"op{number}", "any", inputs=[tensor], flops=flops)
+        tensor = builder.add_tensor(op, 8.0)
+    assert light_ops_joined(builder.build()).n_groups == 1
+    assert len(looked_up) < 20 * n_ops
 
 
 def test_a_layer_by_hand() -> None:
@@ -121,6 +249,17 @@ def test_a_product_of_one_row_and_a_large_weight_are_heavy() -> None:
     builder.add_tensor(norm, 64.0, dtype="bf16")
     # In bf16 a norm does more than one operation per byte, and waits for memory all the same.
     assert is_heavy(builder.build()).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f64", 8), ("i64", 8), ("i16", 2), ("i4", 0.5)])
+def test_numbers_of_every_size_count_as_32_bits(dtype: str, size: float) -> None:
+    """64 numbers in and 64 out are 512 bytes in f32, whatever their type."""
+    builder = GraphBuilder()
+    for flops in (500.0, 520.0):
+        x = builder.add_input(64 * size, dtype=dtype)
+        op = builder.add_op(f"{flops} operations", "any", inputs=[x], flops=flops)
+        builder.add_tensor(op, 64 * size, dtype=dtype)
+    assert is_heavy(builder.build()).tolist() == [False, True]
 
 
 def test_layers_are_outermost_numbered_modules_with_modules_inside() -> None:

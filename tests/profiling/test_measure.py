@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from profiling.synthetic import SOURCE, SyntheticModel, SyntheticRuntime, chain
 
 from placewright.core.cluster import Cluster, Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
 from placewright.errors import OutOfTime
 from placewright.profiling import measure
 from placewright.profiling.hardware import Deadline, Stopwatch
@@ -51,6 +54,26 @@ def test_costs_of_every_unit_on_every_device(tmp_path: Path) -> None:
     assert "b" not in model.profiled  # equal devices are measured once
     assert seen[-1].fraction == 1.0
     assert {"a", "c"} == set(model.profiled)
+
+
+def test_light_ops_are_not_joined_where_units_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OpByOp(SyntheticRuntime):
+        def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
+            return False
+
+    def refused(graph: ComputationGraph) -> Grouping:
+        raise AssertionError("the units are given")
+
+    monkeypatch.setattr("placewright.profiling.profile.light_ops_joined", refused)
+    model, runtime = SyntheticModel(chain(3), SECONDS), OpByOp(CLUSTER.devices)
+    measuring = Measuring(CostStore(tmp_path / "store"), EFFORT)
+    units = Grouping.from_labels([0, 0, 1])
+    problem = profile(
+        model.graph, SOURCE, CLUSTER, runtime, model=model, measuring=measuring, units=units
+    )  # type: ignore[arg-type]  # fmt: skip
+    assert problem.n_units == 2
 
 
 def test_devices_take_turns(tmp_path: Path) -> None:

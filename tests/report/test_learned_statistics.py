@@ -16,8 +16,10 @@ from placewright.report.learned_statistics import (
     LearnedVerdict,
     controls_of,
     holm,
+    p_less,
     report_text,
     runs_by_problem,
+    sets,
     verdicts,
 )
 from placewright.suites.learned import parts_of, read_runs, with_controls, write_runs
@@ -132,6 +134,21 @@ def test_a_policy_that_samples_what_never_fits_has_not_learned() -> None:
     assert not verdict.learns
 
 
+def test_a_setting_whose_name_ends_in_updates_is_a_learner_s_own() -> None:
+    assert sets("hierarchical:noise_updates=3:updates=false", "updates")
+    assert not sets("hierarchical:noise_updates=3", "updates")
+    learner = "hierarchical:noise_updates=3"
+    assert f"{learner}:updates=false" in with_controls([learner], controls=True, starts=True)
+
+
+def test_with_ties_p_is_the_share_of_all_choices() -> None:
+    """Ranks are 2, 2, 2 and five times 6: five of 70 choices have all three ones, and one two."""
+    assert p_less([1, 1, 1, 2], [2, 2, 2, 2]) == pytest.approx(5 / 70)
+    assert p_less([1, 2], [1, 3]) == pytest.approx(3 / 6)  # 1.5 + 1.5, and 1.5 + 3 twice
+    plain = ([1.0, 2.0, 4.0], [3.0, 5.0, 6.0, 7.0])
+    assert p_less(*plain) == pytest.approx(mannwhitneyu(*plain, alternative="less").pvalue)
+
+
 def test_controls_are_run_once_and_for_learners_only() -> None:
     assert with_controls(["post", "random"], controls=True, starts=True) == [
         "post", "post:updates=false", "random-grouped:learner=post", "cooling", "heft",
@@ -181,10 +198,11 @@ def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert np.isnan(again.parts[0])
 
 
-def test_runs_of_a_problem_that_has_changed_since_count_once(tmp_path: Path) -> None:
-    """Seeds that ran again on the new problem counted twice, and made p too small."""
+def test_runs_of_a_problem_that_has_changed_since_do_not_count(tmp_path: Path) -> None:
+    """Two seeds ran again on the new problem; the third is not pooled with them."""
     path = tmp_path / "runs.json"
     before = [run("a", "post", seed, 2.0, 2.0) for seed in range(3)]
     after = [dataclasses.replace(one, key="new", value=1.0) for one in before[:2]]
-    write_runs(path, [*before, *after])
-    assert read_runs(path) == [*after, before[2]]
+    other = run("a", "heft", 0, 2.0, 2.0)
+    write_runs(path, [*before, other, *after])
+    assert read_runs(path) == [other, *after]

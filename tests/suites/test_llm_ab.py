@@ -24,11 +24,14 @@ from placewright.suites.llm_ab.costs import (
     Option,
     options_of,
     seconds_of,
+    ways_between,
 )
 from placewright.suites.llm_ab.documents import (
+    DeviceFields,
     Heads,
     Latent,
     Linear,
+    LinkFields,
     PublishedComparison,
     Shapes,
     language_model,
@@ -67,6 +70,37 @@ def test_parameters_are_those_that_publishers_state() -> None:
     )  # fmt: skip
     assert language_model(qwen).n_parameters == pytest.approx(235.1e9, rel=1e-3)
     assert language_model(qwen).n_active_parameters == pytest.approx(22.2e9, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "whole"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5, 6]),
+        ({"sliding_window": 64}, []),
+        ({"sliding_window": 64, "full_attention_every": 3}, [2, 5]),
+        ({"sliding_window": 64, "full_attention_layers": 3}, [2, 4, 6]),
+        ({"sliding_window": 64, "full_attention_layers": 9}, [0, 1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_layers_that_attend_to_the_whole_context(sizes: dict[str, Any], whole: list[int]) -> None:
+    model = language_model(Shapes.model_validate({**DENSE, "layers": 7, **sizes}))
+    assert [at for at, cache in enumerate(model.caches) if not cache.window] == whole
+
+
+def links_of(*kinds: tuple[str, float]) -> list[LinkFields]:
+    return [
+        LinkFields(a="gpu0", b="gpu1", GBps=1.0, latency_us=latency, kind=kind)
+        for kind, latency in kinds
+    ]
+
+
+def test_of_parallel_links_the_quickest_is_taken() -> None:
+    ends = [DeviceFields.model_validate(device(name)) for name in ("gpu0", "gpu1")]
+    links = links_of(("Ethernet", 100.0), ("NVLink", 5.0), ("NVLink", 2.0))
+    assert ways_between(links, ends, None)["gpu0", "gpu1"].latency == pytest.approx(2e-6)
+    assert ways_between(links, ends, "Eth")["gpu0", "gpu1"].latency == pytest.approx(1e-4)
+    with pytest.raises(NotExpressible, match="link_kind 'PCIe' is the kind of none"):
+        ways_between(links, ends, "PCIe")
 
 
 @pytest.mark.parametrize("shapes", [DENSE, SPARSE])
@@ -224,6 +258,7 @@ def test_results_hold_none_of_the_sources_figures() -> None:
     ("text", "message"),
     [
         ("{}", "must hold a JSON list"),
+        ('[1], "more": [2]', "is not valid JSON"),
         ("[1]", "0: expected an entry with fields"),
         ('[{"id": "a"}]', "0.source: Field required"),
         (json.dumps([comparison(SPLIT), comparison(SPLIT)]), "has comparison 'a' twice"),

@@ -13,7 +13,7 @@ from cli.runner import InProcess
 
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
-from placewright.errors import UnknownNameError
+from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun, controls_of
 from placewright.session.comparison import named_placer
@@ -30,10 +30,12 @@ from placewright.suites.papers.generalisation import (
     run_transfer,
 )
 from placewright.suites.papers.report import (
+    SINGLES,
     cells_of,
     draw_suite,
     draw_transfer,
     headline_rows,
+    published_marks,
     suite_report,
     transfer_report,
     unseen_rows,
@@ -228,6 +230,25 @@ def test_a_suite_resumes_and_its_report_says_what_was_run(
     assert (tmp_path / "toy.svg").read_text().count("<svg") == 1
 
 
+def test_no_seed_is_refused_before_a_bound_is_computed(tmp_path: Path) -> None:
+    with pytest.raises(FieldError, match="must be >= 1, got 0"):
+        run_suite(suite_of(small_problem()), tmp_path / "paper.json", seeds=0)
+    assert not (tmp_path / "paper.json").exists()
+
+
+@pytest.mark.parametrize("name", ["mirhoseini2017", "mirhoseini2018", "placeto", "hsdag"])
+def test_published_figures_have_crosses_in_the_picture(name: str) -> None:
+    suite = paper_suite(name)
+    placers = [placer for stage in suite.stages for placer in stage.placers]
+    problem = suite.headline.cases[0]
+    figures = {f.method: f.seconds for f in suite.published if f.problem == problem}
+    marks = published_marks(suite, problem)
+    assert len(marks) == len(figures)
+    single = min(figures[method] for method in SINGLES if method in figures)
+    own = figures[suite.headline.method] / single
+    assert (own, placers.index(suite.headline.rules)) in marks
+
+
 def test_what_never_fits_and_what_was_not_run_is_told_apart() -> None:
     suite = suite_of(small_problem())
     row = LearnedRun("nmt 2gpu", "k", 40, "post", 0, float("nan"), 1.0, 0.1, 9, [], [])
@@ -260,6 +281,26 @@ def test_the_transfer_trains_once_and_tests_on_other_graphs(
     # Ctrl-C came on the second graph: the report needs all methods, and has the first graph alone.
     assert unseen_rows(rows[:-1]) == rows[: len(LABELS)]
     assert unseen_rows(rows[:1]) == []
+
+
+def test_a_policy_in_a_folder_with_a_colon_is_refused_before_the_training(tmp_path: Path) -> None:
+    """It would end a setting of the placer in the middle of the path."""
+    with pytest.raises(InputError, match="has ':' in its path"):
+        run_transfer(TransferRuns(), tmp_path / "rows.json", tmp_path / "a:b")
+
+
+def test_no_policy_is_trained_for_runs_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generalisation, "BUDGET", 5)
+    monkeypatch.setattr(generalisation, "SETTINGS", {"groups": "4", "rounds": "1"})
+    transfer = TransferRuns(families=("nmt",), training=1, test=1, episodes=1)
+    results, policies = tmp_path / "rows.json", tmp_path / "policies"
+    rows = run_transfer(transfer, results, policies)
+    write_runs(results, rows[:-1])
+    (policies / transfer.file("nmt")).unlink()
+    assert run_transfer(transfer, results, policies)[-1].placer == LABELS[-1]
+    assert not list(policies.iterdir())
 
 
 def test_a_policy_of_another_version_is_trained_anew(

@@ -114,8 +114,6 @@ def test_profiles_by_hand() -> None:
     assert b.ratios == (1.0, 1.0, pytest.approx(1.1))
     assert [a.share_within(t) for t in (1.0, 1.99, 2.0)] == [1 / 3, 1 / 3, 2 / 3]
     assert [b.share_within(t) for t in (1.0, 1.2)] == [2 / 3, 1.0]
-    only_taken = profiles(rows, left_out=False)[0]
-    assert only_taken.ratios == (1.0, 2.0)
 
 
 def test_figures_of_auto_by_hand() -> None:

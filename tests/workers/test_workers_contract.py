@@ -78,9 +78,22 @@ def test_a_task_that_no_new_process_lives_to_take_is_lost(monkeypatch: pytest.Mo
         return "raise SystemExit(3)"
 
     monkeypatch.setattr(processes, "_program", program)
-    with Processes(1) as workers, pytest.raises(WorkerLost, match=r"3 times, .* ended with 3"):
+    with Processes(1) as workers, pytest.raises(WorkerLost, match=r"3 times, .* ended with 3$"):
         workers.results([Task(len, (bytes(4 << 20),))])
     assert len(started) == TRIES
+
+
+def test_a_killed_process_may_have_met_a_full_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(processes, "_program", lambda handle, threads: killed)
+    with Processes(1) as workers, pytest.raises(WorkerLost, match=r"ended with -9; .* no memory"):
+        workers.results([Task(len, (bytes(4 << 20),))])
+
+
+def test_a_task_that_stands_twice_in_a_list_has_two_results() -> None:
+    twice = Task(process_number)
+    with open_workers(None) as workers:
+        assert workers.results([twice, Task(len, ("a",)), twice]) == [os.getpid(), 1, os.getpid()]
 
 
 def test_threads_of_a_worker_are_said() -> None:

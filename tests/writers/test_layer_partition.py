@@ -99,6 +99,31 @@ def test_plans_that_ranks_cannot_express(tmp_path: Path) -> None:
     refused(plan_with(small, [0, 0, 0]), "a cache as q8_0")
 
 
+def with_options(plan: Plan, at: int, **changed: Any) -> Plan:
+    cluster = plan.problem.cluster
+    devices = list(cluster.devices)
+    devices[at] = replace(devices[at], **changed)
+    problem = replace(plan.problem, cluster=replace(cluster, devices=tuple(devices)))
+    return replace(plan, problem=problem)
+
+
+def test_a_rank_is_a_local_card_of_one_vendor(tmp_path: Path) -> None:
+    plan = plan_with(problem_of(tmp_path), [0, 0, 2])
+    named = with_options(plan, 2, options={"llama.cpp": "CUDA5"})
+    assert printed(named, "vllm").startswith("CUDA_VISIBLE_DEVICES=0,5 ")
+    remote = with_options(plan, 2, options={"llama.cpp": "RPC0[10.0.0.2:50052]"})
+    with pytest.raises(InexpressibleError, match=r"'rtx-3060' is 'RPC0.*needs a local CUDA"):
+        printed(remote, "vllm")
+    arc = with_options(plan, 2, fingerprint="catalogue:gpu-arc-a770")
+    with pytest.raises(InexpressibleError, match="'rtx-3060' is 'SYCL0', and a rank needs"):
+        printed(arc, "sglang")
+    unused = with_options(plan, 1, fingerprint="catalogue:gpu-arc-a770")
+    assert printed(unused, "vllm").startswith("CUDA_VISIBLE_DEVICES=0,1 ")
+    mixed = with_options(plan, 2, fingerprint="catalogue:gpu-mi300x")
+    with pytest.raises(InexpressibleError, match="on CUDA and ROCm cards"):
+        printed(mixed, "vllm")
+
+
 def test_weights_of_another_format_than_the_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**SMALL["dense"], "dtype": "bfloat16"}))
     said: dict[str, Any] = {"devices": "rtx-4090", "context": 256, "prompt": 20, "generate": 4}

@@ -10,6 +10,7 @@ import torch
 
 from placewright import zoo
 from placewright.errors import MissingExtraError, UnknownNameError
+from placewright.zoo.model import training_of
 
 # Parameters that the publications (or the reference implementations) state.
 PUBLISHED = {
@@ -71,7 +72,8 @@ def test_models_are_repeatable(name: str) -> None:
 @pytest.mark.parametrize("name", ["gnmt", "moe", "bert_base"])
 def test_the_loss_reaches_every_weight(name: str) -> None:
     model = zoo.build(name, variant="tiny")
-    loss = model.loss(model.module(*model.example_inputs))
+    step = training_of(model)
+    loss = step.module(*step.example_inputs)
     assert loss.shape == ()
     loss.backward()
     without = [key for key, value in model.module.named_parameters() if value.grad is None]

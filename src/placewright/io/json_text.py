@@ -39,6 +39,25 @@ def json_object(text: str, path: object) -> dict[str, Any]:
         FileFormatError: the text is not JSON or not an object, or contains an integer of more than
             64 bits or half of a surrogate pair.
     """
+    value = _value(text, path)
+    if not isinstance(value, dict):
+        raise FileFormatError(f"file '{shown_name(str(path))}' must hold a JSON object")
+    return value
+
+
+def json_list(text: str, path: object) -> list[Any]:
+    """The JSON list in a text.
+
+    Raises:
+        FileFormatError: see `json_object`, for a list.
+    """
+    value = _value(text, path)
+    if not isinstance(value, list):
+        raise FileFormatError(f"file '{shown_name(str(path))}' must hold a JSON list")
+    return value
+
+
+def _value(text: str, path: object) -> Any:
     name = shown_name(str(path))
     if text.lstrip()[:1] not in ("{", "[", '"', ""):  # do not parse gigabytes of another format
         raise FileFormatError(f"file '{name}' is not valid JSON: it starts with no object")
@@ -50,8 +69,6 @@ def json_object(text: str, path: object) -> dict[str, Any]:
         raise FileFormatError(f"file '{name}' holds half of a surrogate pair in a text") from None
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"file '{name}' is not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise FileFormatError(f"file '{name}' must hold a JSON object")
     return value
 
 

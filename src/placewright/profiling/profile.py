@@ -79,14 +79,15 @@ def profile(
     loaded = model or runtime.load(source, graph)
     context = f"{model_identity(graph, source)}|{runtime.version}"
     eager = runtime if isinstance(runtime, RunsOpByOp) else None
-    groups = []
-    for device in {d.fingerprint: d for d in cluster.devices}.values() if units is None else ():
-        if progress is not None:
-            progress(Progress(f"what {device.name} fuses", 0.0, None))
-        groups.append(_fused_groups(loaded, device, store, context))
-    if eager is not None:
-        groups.append(light_ops_joined(graph))
-    units = common_units(graph, groups) if units is None else units
+    if units is None:
+        groups = []
+        for device in {d.fingerprint: d for d in cluster.devices}.values():
+            if progress is not None:
+                progress(Progress(f"what {device.name} fuses", 0.0, None))
+            groups.append(_fused_groups(loaded, device, store, context))
+        if eager is not None:
+            groups.append(light_ops_joined(graph))
+        units = common_units(graph, groups)
     seconds = measure_costs(
         loaded,
         units,

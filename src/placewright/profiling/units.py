@@ -26,7 +26,10 @@ from placewright.errors import FieldError
 
 LARGE_WEIGHT_BYTES = 2.0**20
 _FLOPS_PER_BYTE = 1.0  # ops below it wait for memory: a softmax has 0.6, a matrix product more
-_BYTES_OF_A_NUMBER = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1, "boolean": 1}
+_BYTES_OF_A_NUMBER = {
+    "f64": 8, "i64": 8, "u64": 8, "f16": 2, "bf16": 2, "i16": 2, "u16": 2, "i8": 1, "u8": 1,
+    "boolean": 1, "i4": 0.5, "u4": 0.5,
+}  # fmt: skip
 _F32_BYTES = 4.0
 _MOST_LOOKED_AT = 200  # groups behind a light op that a search for another path visits
 
@@ -96,13 +99,10 @@ def light_ops_joined(graph: ComputationGraph) -> Grouping:
     for op in reversed(order):
         joining.take_consumers(op)
     # Against the order: consumers have joined before, so that chains end at one op.
-    for op in reversed(order):
-        joining.join_consumer(op)
-    for op in order:
-        joining.join_producer(op)
+    joining.each_light(reversed(order), joining.join_consumer)
+    joining.each_light(order, joining.join_producer)
     groups = joining.ordered()
-    for op in reversed(order):
-        joining.join_heaviest(op, groups)
+    joining.each_light(reversed(order), lambda group: joining.join_heaviest(group, groups))
     return joining.grouping()
 
 
@@ -155,13 +155,22 @@ def _sums(tensors: Csr, sizes: FloatArray, graph: ComputationGraph) -> FloatArra
     return sums.astype(np.float64)
 
 
+def _rows(edges: Csr) -> list[list[int]]:
+    return [edges.row(index).tolist() for index in range(edges.n_rows)]
+
+
 class _Joining:
     """Groups that are joined step by step, as a forest of ops with data at each root."""
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.graph = graph
         self.parent = list(range(graph.n_ops))
-        self.members = [[op] for op in range(graph.n_ops)]
+        self.joins = 0  # number of them until now
+        self.flops = graph.op_flops.tolist()
+        # Per root, ops of the groups around it. Those that have joined go when it is next read, so
+        # that no op of a large group is looked at again for each op that joins it.
+        self.behind = _rows(graph.successors)
+        self.before = _rows(graph.predecessors)
         heavy = is_heavy(graph)
         self.heavy = heavy.tolist()
         self.light_bytes = np.where(heavy, 0.0, graph.op_weight_bytes).tolist()
@@ -175,6 +184,15 @@ class _Joining:
             self.parent[op] = self.parent[self.parent[op]]
             op = self.parent[op]
         return op
+
+    def each_light(self, ops: Iterable[int], join: Callable[[int], None]) -> None:
+        """Call `join` with each light group of `ops`, and again only after something has joined."""
+        tried: dict[int, int] = {}
+        for op in ops:
+            group = self.root(op)
+            if not self.heavy[group] and tried.get(group) != self.joins:
+                tried[group] = self.joins
+                join(group)
 
     def join_updates(self) -> None:
         """Join updates that pass tensors to each other; nothing else reads from them."""
@@ -195,25 +213,19 @@ class _Joining:
             self._join(mine, consumers[0])
             mine = consumers[0]
 
-    def join_consumer(self, op: int) -> None:
-        """Join the group of `op` to the only group that consumes from it."""
-        mine = self.root(op)
+    def join_consumer(self, mine: int) -> None:
+        """Join a light group to the only group that consumes from it."""
         self._join_only(mine, self._consumers(mine))
 
-    def join_producer(self, op: int) -> None:
-        """Join the group of `op` to the only group from which it consumes."""
-        mine = self.root(op)
+    def join_producer(self, mine: int) -> None:
+        """Join a light group to the only group from which it consumes."""
         self._join_only(mine, self._producers(mine))
 
-    def join_heaviest(self, op: int, order: _Order) -> None:
-        """Join a group without a heavy op to the heaviest neighbour that it can join."""
-        mine = self.root(op)
-        if self.heavy[mine]:
-            return
+    def join_heaviest(self, mine: int, order: _Order) -> None:
+        """Join a light group to the heaviest neighbour that it can join."""
         sides = [(other, mine, other) for other in self._consumers(mine)]
         sides += [(other, other, mine) for other in self._producers(mine)]
-        flops = self.graph.op_flops
-        sides.sort(key=lambda side: (-float(flops[self.members[side[0]]].sum()), side[0]))
+        sides.sort(key=lambda side: (-self.flops[side[0]], side[0]))
         for other, first, second in sides:
             if self.heavy[other] and self._fit(mine, other) and order.contract(first, second):
                 self._join(mine, other)
@@ -223,8 +235,7 @@ class _Joining:
     def ordered(self) -> _Order:
         """The groups in an order in which producers come first."""
         groups = [op for op in range(self.graph.n_ops) if self.parent[op] == op]
-        edges = self.graph.successors
-        behind = {group: self._neighbours(group, edges) for group in groups}
+        behind = {group: self._neighbours(group, self.behind) for group in groups}
         left = Counter(other for others in behind.values() for other in others)
         ready, order = [group for group in groups if not left[group]], []
         while ready:
@@ -233,24 +244,24 @@ class _Joining:
                 left[other] -= 1
                 if not left[other]:
                     ready.append(other)
-        return _Order(lambda group: self._neighbours(group, edges), order)
+        return _Order(lambda group: self._neighbours(group, self.behind), order)
 
     def _consumers(self, mine: int) -> list[int]:
-        others = self._neighbours(mine, self.graph.successors)
+        others = self._neighbours(mine, self.behind)
         return [other for other in others if self.is_forward[other] or not self.is_forward[mine]]
 
     def _producers(self, mine: int) -> list[int]:
-        others = self._neighbours(mine, self.graph.predecessors)
+        others = self._neighbours(mine, self.before)
         return [other for other in others if self.is_forward[mine] or not self.is_forward[other]]
 
-    def _neighbours(self, mine: int, edges: Csr) -> list[int]:
-        ends = [end for op in self.members[mine] for end in edges.row(op).tolist()]
-        roots = dict.fromkeys(self.root(end) for end in ends)
+    def _neighbours(self, mine: int, around: list[list[int]]) -> list[int]:
+        roots = dict.fromkeys(self.root(end) for end in around[mine])
         roots.pop(mine, None)
-        return list(roots)
+        around[mine] = list(roots)
+        return around[mine]
 
     def _join_only(self, mine: int, others: list[int]) -> None:
-        if len(others) == 1 and not self.heavy[mine] and self._fit(mine, others[0]):
+        if len(others) == 1 and self._fit(mine, others[0]):
             self._join(mine, others[0])
 
     def _fit(self, mine: int, other: int) -> bool:
@@ -268,7 +279,11 @@ class _Joining:
         if mine == other:
             return
         self.parent[mine] = other
-        self.members[other] += self.members[mine]
+        self.joins += 1
+        self.flops[other] += self.flops[mine]
+        for around in (self.behind, self.before):
+            around[other] += around[mine]
+            around[mine] = []
         self.heavy[other] = self.heavy[other] or self.heavy[mine]
         self.light_bytes[other] += self.light_bytes[mine]
         self.colocation[other] = max(self.colocation[mine], self.colocation[other])
@@ -383,12 +398,16 @@ def modules_kept_whole(graph: ComputationGraph) -> IntArray:
     several children, which then move as one, unless it has weights of its own.
     """
     labels = [f"#{op}" for op in range(graph.n_ops)]
-    _open("", list(range(graph.n_ops)), graph, labels)
+    _open("", graph.topological_order.tolist(), graph, labels)
     return _numbered(labels)
 
 
 def _open(path: str, ops: list[int], graph: ComputationGraph, labels: list[str]) -> None:
-    """Label the ops of a module: as a whole, or those of its children."""
+    """Label the ops of a module: as a whole, or those of its children.
+
+    Args:
+        ops: of the module, producers first.
+    """
     depth = len(path.split(".")) if path else 0
     children: dict[str, list[int]] = {}
     own: list[int] = []
@@ -398,13 +417,12 @@ def _open(path: str, ops: list[int], graph: ComputationGraph, labels: list[str])
             own.append(op)
         else:
             children.setdefault(".".join(parts[: depth + 1]), []).append(op)
-    before = {op: labels[op] for op in ops}
     for child, inside in children.items():
         _open(child, inside, graph, labels)
     has_weights = any(len(graph.op_weights.row(op)) for op in own)
     if children and not has_weights and _joined(own, set(ops), graph, labels, is_root=not path):
         return
-    for op in before:
+    for op in ops:
         labels[op] = path or "the model"
 
 
@@ -415,8 +433,7 @@ def _joined(
 
     In the model itself two children that an op reads become one.
     """
-    position = {int(op): at for at, op in enumerate(graph.topological_order)}
-    for op in sorted(own, key=position.__getitem__):
+    for op in own:
         read: dict[str, None] = {}
         for tensor in graph.op_inputs.row(op).tolist():
             maker = int(graph.tensor_producers[tensor])

@@ -31,9 +31,6 @@ class Verdict:
 
     recommendation: str  # name of a contender, the simplest of those that are as fast as the best
     split: bool  # True if it is the searched placement, and no simpler contender is the same
-    # seconds of the best simpler contender / seconds of the searched placement, median over rounds
-    speedup: float
-    interval: tuple[float, float]  # 95 % interval of `speedup`
     text: str  # the recommendation in one sentence
     contenders: Mapping[str, Timing]  # name -> summary of its samples
 
@@ -71,10 +68,12 @@ def judge(
     True
     """
     contenders = {name: _summary(row) for name, row in samples.items()}
-    simplest_first = _without_equals(samples, simplest_first, searched, like_searched)
+    others = simplest_first
+    simplest_first = _without_equals(samples, others, searched, like_searched)
     if not simplest_first:
         text = "run the plan: nothing simpler keeps the constraints"
-        return Verdict(PLAN, True, np.inf, (np.inf, np.inf), text, contenders)
+        text += "".join(f", and '{name}' is not clearly faster" for name in others)
+        return Verdict(PLAN, True, text, contenders)
     fastest = min(simplest_first, key=lambda name: contenders[name].median)
     plan = np.asarray(samples[searched])
     intervals = {n: median_interval(np.asarray(samples[n]) / plan) for n in simplest_first}
@@ -88,7 +87,7 @@ def judge(
             f"run the plan: {speedup:.2f} times as fast as '{fastest}', the best {best_of} "
             f"(95 % interval {low:.2f} to {high:.2f})"
         )
-        return Verdict(PLAN, True, speedup, (low, high), text, contenders)
+        return Verdict(PLAN, True, text, contenders)
     best = np.asarray(samples[fastest])
     chosen = next(
         name
@@ -115,7 +114,7 @@ def judge(
             f"{DO_NOT_SPLIT}the search found '{chosen}' alone, and nothing measured is faster"
             f"{beyond}"
         )
-    return Verdict(chosen, False, speedup, (low, high), text, contenders)
+    return Verdict(chosen, False, text, contenders)
 
 
 def _without_equals(

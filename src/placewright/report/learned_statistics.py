@@ -19,15 +19,22 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
 
+import numpy as np
+
+from placewright.core.arrays import IntArray
 from placewright.report.tables import markdown_table
 
 LEVEL = 0.05  # of significance
 STARTS = "homogeneous_starts"
+UPDATES = "updates"
 GROUPS = ("groups",)  # settings of a learner that change its groups
 MEASURES = ("last", "best")
 COOLING = "cooling"
 COMMON = "random-grouped:learner=post"
+_MOST_CHOICES = 20_000  # of runs that may be the better ones, up to which each is counted
 _MOST_TIED = 13  # ratios, up to which SciPy's test with ties is exact
 BESIDE = ("heft", "local-search")  # placers without a policy, for comparison in every table
 
@@ -97,8 +104,13 @@ def controls_of(placer: str) -> tuple[str, str, str, str]:
     starts = [text for text in settings if text.partition("=")[0] == STARTS]
     shared = [text for text in settings if text.partition("=")[0] in (STARTS, *GROUPS)]
     uniform = ":".join([f"random-grouped:learner={name}", *shared])
-    off = ":".join([name, *settings, "updates=false"])
+    off = ":".join([name, *settings, f"{UPDATES}=false"])
     return off, uniform, COOLING, ":".join([COMMON, *starts])
+
+
+def sets(placer: str, setting: str) -> bool:
+    """True if a placer, ``NAME:key=value:...``, is given a setting."""
+    return any(text.partition("=")[0] == setting for text in placer.split(":")[1:])
 
 
 def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[LearnedRun]]:
@@ -193,11 +205,24 @@ def values_of(runs: Sequence[LearnedRun], of: str) -> list[float]:
 
 def p_less(first: Sequence[float], second: Sequence[float]) -> float:
     """p of the one-sided Mann-Whitney test that `first` is smaller than `second`."""
-    from scipy.stats import mannwhitneyu
+    from scipy.stats import mannwhitneyu, rankdata
 
-    if len(set(first) | set(second)) == 1:
+    every = [*first, *second]
+    if len(set(every)) == 1:
         return 1.0
+    is_tied = len(set(every)) < len(every)
+    if is_tied and math.comb(len(every), len(first)) <= _MOST_CHOICES:
+        # With ties SciPy takes the normal approximation, which is far off for so few values.
+        ranks = rankdata(every)
+        sums = ranks[_choices(len(every), len(first))].sum(axis=1)
+        return float((sums <= ranks[: len(first)].sum()).mean())
     return float(mannwhitneyu(first, second, alternative="less").pvalue)
+
+
+@cache
+def _choices(n: int, size: int) -> IntArray:
+    """Every choice of `size` of `n` numbers, one in a row."""
+    return np.array(list(combinations(range(n), size)), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -227,7 +252,7 @@ def changes(runs: Groups, learner: str) -> list[Change]:
         learner: registry name; runs with updates off are controls, not changes.
     """
     names = dict.fromkeys(
-        placer for _, placer in runs if "updates=" not in placer and _is_changed(placer, learner)
+        placer for _, placer in runs if not sets(placer, UPDATES) and _is_changed(placer, learner)
     )
     every: list[Change] = []
     for measure in MEASURES:

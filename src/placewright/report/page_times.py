@@ -3,7 +3,7 @@
 - The timeline is columns of numbers: units, hops, the reason why each unit waited, critical path.
 - An idle stretch ends with the start of a unit. Its cause is the state of that unit's last input
   meanwhile: another device computed it, it waited for a channel, or it was on its way.
-- Memory follows rule 7 of docs/reference/simulation.md.
+- Memory follows rule 8 of docs/reference/simulation.md.
 """
 
 from __future__ import annotations

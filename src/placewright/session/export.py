@@ -212,7 +212,7 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
         raise InputError(f"'{path}' is a device or a pipe, which holds no model; name a file")
     settings, file, target = assignment_settings(plan), _model_file(plan), written_place(path)
     with _written_beside(target) as scratch:
-        made, model = scratch / target.name, annotated_model(plan, file)
+        made, model = scratch / target.name, annotated_model(plan, file, settings)
         take_in_data(model, file)
         save_onnx(model, made)
         loaded = _loaded(plan, [made], {OPTION: settings}, path)

@@ -28,7 +28,14 @@ from placewright.placers.registry import (
     placers_that_learn,
 )
 from placewright.profiling.roofline import roofline_problem
-from placewright.report.learned_statistics import BESIDE, STARTS, LearnedRun, controls_of
+from placewright.report.learned_statistics import (
+    BESIDE,
+    STARTS,
+    UPDATES,
+    LearnedRun,
+    controls_of,
+    sets,
+)
 from placewright.report.time_left import Report
 from placewright.session.comparison import named_placer
 from placewright.session.models import load_model
@@ -115,7 +122,7 @@ def with_controls(placers: Sequence[str], *, controls: bool, starts: bool) -> li
         has_starts = hasattr(placer_class(name), STARTS)
         # Before the controls, which are named after it.
         own = f"{placer}:{STARTS}=false" if has_starts and not starts else placer
-        learns = name in placers_that_learn() and "updates=" not in placer
+        learns = name in placers_that_learn() and not sets(placer, UPDATES)
         wanted += [own, *((*controls_of(own), *BESIDE) if controls and learns else ())]
     return list(dict.fromkeys(wanted))
 
@@ -192,15 +199,16 @@ def _run_of_case(case: tuple[str, Problem, int], name: str, seed: int) -> Learne
 def read_runs(path: Path) -> list[LearnedRun]:
     """The runs in a results file, none if there is no file.
 
-    A problem that has changed since has another key, and is run again. Of its runs with one budget,
-    placer and seed the last counts, so that no statistic counts a seed twice.
+    A problem that has changed since has another key, and is run again. Its runs with one budget and
+    placer count if they have the key of the last of them, so that no statistic mixes two contents.
 
     Raises:
         FileFormatError: it is no results file of this benchmark.
     """
     runs = read_rows(path, FORMAT, _run_of)
-    last = {(run.problem, run.evaluations, run.placer, run.seed): run for run in runs}
-    return list(last.values())
+    last = {(run.problem, run.evaluations, run.placer): run.key for run in runs}
+    kept = [run for run in runs if run.key == last[run.problem, run.evaluations, run.placer]]
+    return list({run.identity: run for run in kept}.values())
 
 
 def write_runs(path: Path, runs: Sequence[LearnedRun]) -> None:

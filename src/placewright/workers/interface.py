@@ -41,10 +41,12 @@ class Workers(ABC):
     def results(self, tasks: Iterable[Task]) -> list[Any]:
         """Do tasks; return their results in the order of the tasks."""
         ordered = list(tasks)
-        index = {id(task): at for at, task in enumerate(ordered)}
+        places: dict[int, list[int]] = {}  # of each task, which may stand in the list twice
+        for at, task in enumerate(ordered):
+            places.setdefault(id(task), []).append(at)
         results: list[Any] = [None] * len(ordered)
         for done in self.run(ordered):
-            results[index[id(done.task)]] = done.result
+            results[places[id(done.task)].pop()] = done.result
         return results
 
     @abstractmethod
@@ -160,10 +162,7 @@ def _lost(ended: Ended) -> Done:
     if task.may_be_lost:
         return Done(task, None, "", ended.lost, ended.is_overdue)
     label = task.label or task.function.__name__
-    raise WorkerLost(
-        f"task '{label}' was lost {_times(task.tries)}, at last since {ended.lost}; "
-        "a system that has no memory left ends processes like this"
-    )
+    raise WorkerLost(f"task '{label}' was lost {_times(task.tries)}, at last since {ended.lost}")
 
 
 def _times(number: int) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOOKS_EVERY = 1.0  # seconds
 _FAR = 10.0**8  # seconds
+_KILLED = -9  # status of a process that a signal ended which it cannot catch
 
 
 class Processes(OtherWorkers):
@@ -158,7 +159,7 @@ class _Process:
                 self.connection.send_bytes(task.shared.content)
                 return None
         except (EOFError, OSError):
-            return Ended(self._attempt, lost=f"the process ended with {self._process.wait()}")
+            return Ended(self._attempt, lost=_why(self._process.wait()))
         return Ended(self._attempt, Done(task, result_of(outcome, self.name), self.name))
 
     def overdue(self) -> Ended:
@@ -173,6 +174,12 @@ class _Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
+
+
+def _why(status: int) -> str:
+    """The reason of a loss, by the status with which the process ended."""
+    hint = "; a system that has no memory left ends processes like this"
+    return f"the process ended with {status}{hint if status == _KILLED else ''}"
 
 
 def _program(handle: int, threads: int | None) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError
-from placewright.writers.card_numbers import card_numbers
+from placewright.writers.llama_cpp import NAME, engine_names
 
 _CACHES = {"f16": "auto", "bf16": "auto"}  # formats of caches that both take without a conversion
 
@@ -56,7 +58,7 @@ ENGINES = {
 class Ranks:
     """Pipeline ranks of a plan."""
 
-    devices: tuple[int, ...]  # number of each rank's card, see `card_numbers`
+    devices: tuple[int, ...]  # number of each rank's card in its driver
     layers: tuple[int, ...]  # of each rank
 
 
@@ -64,8 +66,8 @@ def pipeline_ranks(plan: Plan) -> Ranks:
     """The ranks of a plan.
 
     Raises:
-        InexpressibleError: it is no plan of a language model, uses a CPU, divides a layer, or its
-            layers do not lie in runs.
+        InexpressibleError: it is no plan of a language model, uses a device that is no local CUDA
+            or ROCm card, divides a layer, or its layers do not lie in runs.
     """
     problem = plan.problem
     graph, cluster = problem.graph, problem.cluster
@@ -98,10 +100,31 @@ def pipeline_ranks(plan: Plan) -> Ranks:
                 f"'{name}' is on '{cluster.device_names[at[graph.op_index[name]]]}', and the "
                 f"engine keeps it on '{cluster.device_names[own]}'; pin it there"
             )
-    cards = [device for device in cluster.devices if device.kind != "cpu"]
-    known = dict(zip([card.name for card in cards], card_numbers(cards), strict=True))
-    numbers = tuple(known[cluster.device_names[device]] for device in devices)
+    numbers = _driver_numbers(cluster, devices)
     return Ranks(numbers, tuple(order.count(device) for device in devices))
+
+
+def _driver_numbers(cluster: Cluster, used: Sequence[int]) -> tuple[int, ...]:
+    """Numbers of cards in their driver, by the names that llama.cpp gives them."""
+    cards = [card for card in cluster.devices if card.kind == "gpu" or NAME in card.options]
+    names = dict(zip([card.name for card in cards], engine_names(cards), strict=True))
+    numbers: dict[str, list[int]] = {}  # backend -> of its cards
+    for device in used:
+        card = cluster.devices[device]
+        engine = names.get(card.name, card.kind)
+        found = re.fullmatch(r"(CUDA|ROCm)(\d+)", engine)
+        if found is None:
+            raise InexpressibleError(
+                f"'{card.name}' is '{engine}', and a rank needs a local CUDA or ROCm card; leave "
+                "it out of argument `devices`"
+            )
+        numbers.setdefault(found[1], []).append(int(found[2]))
+    if len(numbers) > 1:
+        raise InexpressibleError(
+            "ranks are on CUDA and ROCm cards, and an engine runs on one of the two; leave the "
+            "others out of argument `devices`"
+        )
+    return tuple(number for own in numbers.values() for number in own)
 
 
 def _model_path(path: str) -> str:

@@ -161,7 +161,7 @@ class _Export:
         self._numbers = {name: _whole(source, name) for name in (*_NUMBERS, PREDICTING)}
         self._graph, devices = plan.problem.graph, plan.problem.cluster.devices
         self._cards = [device for device in devices if device.pool is None]
-        names = _engine_names(self._cards)
+        names = engine_names(self._cards)
         self.buffers = {
             at: _HOST if device.pool is not None else names[self._cards.index(device)]
             for at, device in enumerate(devices)
@@ -310,7 +310,7 @@ def _any_of(numbers: Iterable[int]) -> str:
     return texts[0] if len(texts) == 1 else f"({'|'.join(texts)})"
 
 
-def _engine_names(cards: Sequence[Device]) -> list[str]:
+def engine_names(cards: Sequence[Device]) -> list[str]:
     """Names of cards for the engine: those of their options, else numbered within a backend."""
     of_backend: dict[str, list[Device]] = {}
     for card in cards:

@@ -59,14 +59,15 @@ def require_nodes(source: ModelSource | None) -> None:
         )
 
 
-def annotated_model(plan: Plan, path: Path) -> Any:
+def annotated_model(plan: Plan, path: Path, settings: str) -> Any:
     """The plan's model as an ``onnx.ModelProto`` with the device of each node.
 
     Nodes that were added for state, to copy an input, are in no file and left out.
 
     Args:
-        plan: a plan with distinct designators, see `assignment_settings`.
-        path: of the ``.onnx`` file; its references to external data stay.
+        plan: of an ``.onnx`` file.
+        path: of that file; its references to external data stay.
+        settings: of the plan, see `assignment_settings`.
 
     Raises:
         StalePlanError: the file has no such node.
@@ -100,7 +101,7 @@ def annotated_model(plan: Plan, path: Path) -> Any:
     _follow(nodes, device_at)
     for at, device_name in device_at.items():
         _annotate(nodes[at], _ANNOTATION, device_name)
-    _annotate(model, OPTION, assignment_settings(plan))
+    _annotate(model, OPTION, settings)
     return model
 
 

@@ -23,16 +23,6 @@ class ZooModel:
     input_names: tuple[str, ...]  # one per example input
     description: str  # architecture, sizes and source in one line
 
-    def loss(self, outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Cross-entropy of every output's last axis against fixed targets, summed; a scalar.
-
-        The target of row r among n classes is ``7919 r mod n``. Without random state, tracing
-        makes it a constant of the training graph.
-        """
-        every = _all_of(outputs)
-        targets = [_target(output.shape).to(output.device) for output in every]
-        return torch.stack(_cross_entropies(every, targets)).sum()
-
 
 def seeded(construct: Callable[[], nn.Module]) -> nn.Module:
     """Construct a module with the zoo's seed; the caller's random state stays unchanged."""

@@ -541,6 +541,8 @@ def ways_between(
     names = list(named)
     host = max((bandwidth_of(each) for each in devices if each.kind == "cpu"), default=UNNAMED_CPU)
     found = {(name, name): DeviceWay(0.0, 0.0) for name in names}
+    if kind is not None and not any(link.kind.startswith(kind) for link in links):
+        raise NotExpressible(f"its link_kind '{kind}' is the kind of none of its links")
     pairs: dict[tuple[str, str], list[LinkFields]] = {}
     for link in links:
         if unknown := {link.a, link.b} - named.keys():
@@ -548,8 +550,8 @@ def ways_between(
         pairs.setdefault((min(link.a, link.b), max(link.a, link.b)), []).append(link)
     for (a, b), parallel in pairs.items():
         wanted = [link for link in parallel if kind is not None and link.kind.startswith(kind)]
-        chosen = (wanted or parallel)[0]
-        latency = _PCIE_LATENCY if chosen.latency_us is None else chosen.latency_us * 1e-6
+        chosen = min(wanted or parallel, key=lambda link: (_latency(link), -link.GBps))
+        latency = _latency(chosen)
         # each byte is written to the host's memory, and read there
         staged = 2.0 / host if _is_staged(chosen, [named[a], named[b]]) else 0.0
         found[a, b] = found[b, a] = DeviceWay(latency, 1e-9 / chosen.GBps, staged)
@@ -569,6 +571,10 @@ def ways_between(
                     if (a, b) not in found or through.latency < found[a, b].latency:
                         found[a, b] = through
     return found
+
+
+def _latency(link: LinkFields) -> float:
+    return _PCIE_LATENCY if link.latency_us is None else link.latency_us * 1e-6
 
 
 def _is_staged(link: LinkFields, ends: Sequence[DeviceFields]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import ValidationError as Invalid
 from placewright.errors import FileFormatError
 from placewright.files.schema import fault_text
 from placewright.frameworks.language.modules import Cache, LanguageModel, Part, Weight
-from placewright.io.json_text import json_object, read_text
+from placewright.io.json_text import json_list, read_text
 from placewright.io.opened import shown_name
 
 _TEXT = 200  # characters of an error
@@ -168,7 +169,6 @@ class PublishedComparison(_Read):
     phase: str
     context_tokens: PositiveInt | None = None
     batch: int | str | None = None
-    unit: str
     higher_is_better: bool
     options: list[OptionFields]
     better_looking_option_lost: bool = False
@@ -190,10 +190,7 @@ def read_comparisons(path: Path) -> list[PublishedComparison]:
     """
     text = read_text(path)
     name = shown_name(path)
-    if not text.lstrip().startswith("["):
-        raise FileFormatError(f"file '{name}' must hold a JSON list of comparisons")
-    rows: Any = json_object(f'{{"rows": {text}}}', path)["rows"]
-    cleaned = [_cleaned(row) for row in rows]
+    cleaned = [_cleaned(row) for row in json_list(text, path)]
     try:
         found = TypeAdapter(list[PublishedComparison]).validate_python(cleaned)
     except Invalid as error:
@@ -201,9 +198,9 @@ def read_comparisons(path: Path) -> list[PublishedComparison]:
         field = shown_name(".".join(str(part) for part in first["loc"]))
         fault = f"file '{name}': {field}: {fault_text(first)}"
         raise FileFormatError(fault[:_TEXT]) from None
-    repeated = {row.id for row in found if sum(other.id == row.id for other in found) > 1}
-    if repeated:
-        raise FileFormatError(f"file '{name}' has comparison '{sorted(repeated)[0]}' twice")
+    most = Counter(row.id for row in found).most_common(1)
+    if most and most[0][1] > 1:
+        raise FileFormatError(f"file '{name}' has comparison '{shown_name(most[0][0])}' twice")
     return found
 
 
@@ -290,10 +287,12 @@ class _Maker:
     def _looks_at_all(self, number: int) -> bool:
         """True if a layer attends to the whole context; those that do lie evenly."""
         s = self._s
-        every = s.full_attention_every
-        if every is None:
-            every = s.layers // s.full_attention_layers if s.full_attention_layers else 1
-        return (number + 1) % max(1, every) == 0
+        if s.full_attention_every is not None:
+            return (number + 1) % s.full_attention_every == 0
+        if s.full_attention_layers is None:
+            return not (s.sliding_window or s.linear_attention)
+        full = min(s.full_attention_layers, s.layers)
+        return (number + 1) * full // s.layers > number * full // s.layers
 
     def _linear(self) -> tuple[tuple[Weight, ...], Cache]:
         linear, hidden = self._s.linear_attention, self._s.hidden

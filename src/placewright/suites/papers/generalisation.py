@@ -8,7 +8,8 @@ draws over its groups, local search, and the best single device. All in Placeto'
 The authors' 3 x 32 graphs are not available. The families here are in their spirit: one
 architecture with a random cell for each graph (ENAS, Pham et al. 2018: two inputs and an operation
 for each node of the cell), or translation models of random layers and steps. Costs are the
-roofline's, the forward pass with its outputs.
+roofline's, the forward pass with its outputs. Each step of the recurrent cell has a softmax weight
+of its own, where the paper's has one for all.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.execution_models import Placeto
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
-from placewright.errors import FileFormatError
+from placewright.errors import FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
+from placewright.io.opened import shown_name
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun
 from placewright.report.time_left import Report, no_report
@@ -80,7 +82,15 @@ def run_transfer(
         policies: folder of the trained policies. An interrupted training continues, and a policy
             of another training, as earlier versions have left it, is trained anew.
         progress: called with the fraction done, and with the training or the graph that is done.
+
+    Raises:
+        InputError: the path of `policies` cannot stand in a placer's settings.
     """
+    if ":" in str(policies):
+        raise InputError(
+            f"the folder of policies '{shown_name(policies)}' has ':' in its path, which divides "
+            "the settings of a placer; take another folder"
+        )
     rows: list[LearnedRun] = []
     numbers = range(transfer.training, transfer.training + transfer.test)
     report = progress or no_report
@@ -88,7 +98,7 @@ def run_transfer(
     for at, family in enumerate(transfer.families):
         problems = {index: family_problem(family, index) for index in numbers}
         names = _names(str(policies / transfer.file(family)))
-        if any(identity not in kept for identity in _wanted(problems, names)):
+        if any(identity not in kept for identity in _with_policy(problems, names)):
             _train(transfer, family, policies, _part(report, at, len(transfer.families)))
         for index, problem in problems.items():
             for label, (placer, evaluations) in names.items():
@@ -117,13 +127,14 @@ def _names(policy: str) -> dict[str, tuple[str, int]]:
     }
 
 
-def _wanted(
+def _with_policy(
     problems: dict[int, Problem], names: dict[str, tuple[str, int]]
 ) -> Iterator[tuple[str, int, str, int]]:
+    """Identities of the runs that need the trained policy."""
     for problem in problems.values():
         key = content_sha256(problem)
-        for label, (_, evaluations) in names.items():
-            yield key, evaluations, label, 0
+        for label in (TRANSFERRED, FINE_TUNED):
+            yield key, names[label][1], label, 0
 
 
 def _part(report: Report, at: int, families: int) -> Report:

@@ -19,7 +19,7 @@ from placewright.suites.suite.pictures import write_picture
 Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
 PUBLISHED, MOST = "published", "bound"
 _MOST_COLUMNS = 4  # of a figure: more are too small to read on a page
-SINGLES = ("CPU-only", "GPU-only", "CPU only", "single GPU")
+SINGLES = ("CPU-only", "GPU-only", "CPU only", "single GPU", "1 CPU", "1 GPU")
 
 
 def cells_of(rows: Sequence[LearnedRun]) -> Cells:
@@ -304,11 +304,7 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
     """
     cells = cells_of(rows)
     problems = _with_rows(suite, rows)[0] or [suite.cases[0].name]
-    lines = [
-        (placer, stage.evaluations, stage.placers[placer] or placer)
-        for stage in suite.stages
-        for placer in stage.placers
-    ]
+    lines = _lines(suite)
 
     def draw(module: Any) -> Any:
         columns = min(_MOST_COLUMNS, len(problems))
@@ -324,7 +320,8 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
                 runs = cells.get((problem, placer, evaluations))
                 if runs and math.isfinite(ratio(runs)):
                     axes.plot(min(ratio(runs), 3.0), at, marker="o", color="C0", markersize=4)
-            _mark_published(axes, suite, problem, [label for _, _, label in lines])
+            for over, at in published_marks(suite, problem):
+                axes.plot(min(over, 3.0), at, marker="x", color="C3", markersize=5)
             axes.axvline(1.0, color="gray", linewidth=1)
             if not math.isnan(bound := bound_of(cells, problem)):
                 axes.axvline(bound, color="C2", linewidth=1, linestyle="--")
@@ -341,16 +338,33 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
     write_picture(draw, path)
 
 
-def _mark_published(axes: Any, suite: PaperSuite, problem: str, labels: Sequence[str]) -> None:
-    """Mark the paper's figures over its own best single device, if both are known."""
+def _lines(suite: PaperSuite) -> list[tuple[str, int, str]]:
+    """Placer, evaluations and label of each line of the picture."""
+    return [
+        (placer, stage.evaluations, stage.placers[placer] or placer)
+        for stage in suite.stages
+        for placer in stage.placers
+    ]
+
+
+def published_marks(suite: PaperSuite, problem: str) -> list[tuple[float, int]]:
+    """The paper's figures over its own best single device, with their lines in the picture.
+
+    The figure of the paper's own method is on the line of its headline, which may have two forms.
+    """
     figures = {f.method: f.seconds for f in suite.published if f.problem == problem}
     singles = [figures[name] for name in SINGLES if name in figures]
     if not singles:
-        return
-    for method, seconds in figures.items():
-        at = next((i for i, text in enumerate(labels) if text.startswith(method)), None)
-        if at is not None:
-            axes.plot(min(seconds / min(singles), 3.0), at, marker="x", color="C3", markersize=5)
+        return []
+    line_of = {label: at for at, (_, _, label) in reversed(list(enumerate(_lines(suite))))}
+    for at, (placer, _, _) in enumerate(_lines(suite)):
+        if placer == suite.headline.rules:
+            line_of[suite.headline.method] = at
+    return [
+        (seconds / min(singles), line_of[method])
+        for method, seconds in figures.items()
+        if method in line_of
+    ]
 
 
 def draw_transfer(rows: Sequence[LearnedRun], path: Path) -> None:

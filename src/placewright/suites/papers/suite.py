@@ -19,7 +19,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
-from placewright.errors import UnknownNameError
+from placewright.errors import FieldError, UnknownNameError
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun, controls_of
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from placewright.zoo.model import ZooModel
 
 
-Certainty = Literal["stated", "recalled", "uncertain"]
+Certainty = Literal["recalled", "uncertain"]
 CERTAINTIES: dict[Certainty, str] = {
-    "stated": "read in the abstract, in a review or in a summary of the paper",
     "recalled": "recalled from the table and consistent with figures that were read",
     "uncertain": "recalled only; do not cite it",
 }
@@ -119,7 +118,7 @@ class Headline:
 class PaperSuite:
     """A paper's experiment as far as it can be run here."""
 
-    name: str  # of the experiment, see `catalogue.PAPERS`
+    name: str  # of the experiment, see `PAPERS`
     title: str  # of the paper
     stand_ins: str  # what is not the paper's in models and machines; the first line of its page
     rules: Sequence[str]  # its experiment, sentence by sentence
@@ -154,7 +153,12 @@ def run_suite(
 
     Returns:
         The rows of this suite.
+
+    Raises:
+        FieldError: `seeds` is less than 1.
     """
+    if seeds < 1:
+        raise FieldError("seeds", f"must be >= 1, got {seeds}")
     rows: list[LearnedRun] = []
     for number, case in enumerate(suite.cases):
         problem = case.build()

@@ -4,7 +4,7 @@ Performance profiles: E. D. Dolan, J. J. More, "Benchmarking optimization softwa
 profiles", Mathematical Programming 91, 2002. The measure here is the value of the placement (theirs
 was time): r = value / least value of any placer on the problem; rho(t) is the share of the problems
 with r <= t. A problem without a placement counts as r = inf. Problems that a placer does not take
-count as r = inf, too, unless `left_out` is False.
+count as r = inf, too.
 """
 
 from __future__ import annotations
@@ -47,18 +47,17 @@ def best_values(rows: Sequence[SuiteRow]) -> dict[str, float]:
     return best
 
 
-def profiles(rows: Sequence[SuiteRow], *, left_out: bool = True) -> list[Profile]:
+def profiles(rows: Sequence[SuiteRow]) -> list[Profile]:
     """A profile of each placer, in the order of first appearance.
 
     Args:
         rows: of one budget. Seeds of one placer on one problem count as runs of their own.
-        left_out: count problems that a placer does not take as unsolved.
     """
     best = best_values(rows)
     ratios_of: dict[str, list[float]] = {}
     ran: dict[str, list[SuiteRow]] = {}
     for row in rows:
-        if row.problem in best and (left_out or row.status != "left out"):
+        if row.problem in best:
             ratios_of.setdefault(row.placer, []).append(ratio(row, best[row.problem]))
         if row.evaluations:
             ran.setdefault(row.placer, []).append(row)
