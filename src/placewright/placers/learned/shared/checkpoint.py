@@ -108,15 +108,25 @@ class Checkpoint:
                 )
 
 
+def require_folder(path: str | Path) -> Path:
+    """The path of a policy file that can be written.
+
+    Raises:
+        InputError: the folder does not exist.
+    """
+    target = usable_name(path)
+    if not target.resolve().parent.is_dir():
+        raise InputError(f"folder '{target.parent}' of '{target.name}' does not exist")
+    return target
+
+
 def save_checkpoint(checkpoint: Checkpoint) -> None:
     """Write a policy file to its path; an interrupted write leaves the old one.
 
     Raises:
         InputError: the folder does not exist.
     """
-    target = usable_name(checkpoint.path)
-    if not target.resolve().parent.is_dir():
-        raise InputError(f"folder '{target.parent}' of '{target.name}' does not exist")
+    target = require_folder(checkpoint.path)
     header = {
         "format": FORMAT,
         "placer": checkpoint.placer,
@@ -140,7 +150,7 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
     Raises:
         InputError: it is missing or no regular file.
         FileFormatError: it is damaged, of another format, of another placer, or a parameter in it
-            is not finite.
+            is not finite, or of a type in which no policy is written.
     """
     require_regular(path)
     try:
@@ -161,6 +171,13 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
         metadata = dict(json.loads(header.get("metadata", "")))
     except (ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"policy '{path}': its metadata is damaged ({error})") from error
+    for name, value in tensors.items():
+        is_exact = value.dtype in (torch.float32, torch.float64)
+        if (value.is_floating_point() or value.is_complex()) and not is_exact:
+            raise FileFormatError(
+                f"policy '{path}': '{name}' must be float32 or float64, got "
+                f"{str(value.dtype).removeprefix('torch.')}; train it again"
+            )
     checkpoint = Checkpoint(str(path), trained_for, metadata, tensors)
     for name, value in checkpoint.under("policy").items():
         if not torch.isfinite(value).all():
