@@ -22,6 +22,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Link
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
+from placewright.io.written import require_folder
 from placewright.placers.learned.shared.searching import (
     EarlyStop,
     SearchSettings,
@@ -132,11 +133,12 @@ def train(
     require_packages("torch", "torch_geometric")
     import torch
 
-    from placewright.placers.learned.shared.checkpoint import require_folder, save_checkpoint
+    from placewright.placers.learned.shared.checkpoint import save_checkpoint
     from placewright.placers.learned.shared.learning_scope import torch_scope
 
-    require_folder(output)
-    target, job = Path(output), Job(placer, settings, tuple(problems))
+    target = Path(output)
+    require_folder(target)
+    job = Job(placer, settings, tuple(problems))
     rng = np.random.default_rng(options.seed)
     with torch_scope(rng) as generator, scalars_to(options.tensorboard) as scalars:
         policy = job.trainee.policy

@@ -108,25 +108,15 @@ class Checkpoint:
                 )
 
 
-def require_folder(path: str | Path) -> Path:
-    """The path of a policy file that can be written.
-
-    Raises:
-        InputError: the folder does not exist.
-    """
-    target = usable_name(path)
-    if not target.resolve().parent.is_dir():
-        raise InputError(f"folder '{target.parent}' of '{target.name}' does not exist")
-    return target
-
-
 def save_checkpoint(checkpoint: Checkpoint) -> None:
     """Write a policy file to its path; an interrupted write leaves the old one.
 
     Raises:
         InputError: the folder does not exist.
     """
-    target = require_folder(checkpoint.path)
+    target = usable_name(checkpoint.path)
+    if not target.resolve().parent.is_dir():
+        raise InputError(f"folder '{target.parent}' of '{target.name}' does not exist")
     header = {
         "format": FORMAT,
         "placer": checkpoint.placer,
