@@ -156,22 +156,26 @@ def _unseen_graph(name: str) -> ComputationGraph:
 
 def _row(name: str, problem: Problem, policy: str, seeds: int) -> ZeroShotRow:
     from placewright.placers.learned.zero_shot.placer import ZeroShot
-    from placewright.placers.learned.zero_shot.policy import candidate_placements
+    from placewright.placers.learned.zero_shot.policy import (
+        candidate_placements,
+        one_device_placements,
+    )
 
     settings, evaluator = ZeroShot(policy=policy), Evaluator(problem)
     start = time.process_time()
-    # As `ZeroShot.place` evaluates them: greedy first, then earliest finish.
+    # As `ZeroShot.place` evaluates them: single devices first, then earliest finish, then greedy.
     candidates = candidate_placements(
         problem, policy, settings.candidates, settings.temperature, np.random.default_rng(0)
     )
     values = [evaluator.evaluate(device_of) for device_of in candidates]
     seconds = time.process_time() - start
+    single = len(one_device_placements(problem)[: settings.candidates - 2])
     return ZeroShotRow(
         name,
         min(values),
         len(values),
-        values[0],
-        values[1],
+        values[single + 1],
+        values[single],
         local_search(problem, len(values), seeds),
         seconds,
     )

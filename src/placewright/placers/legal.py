@@ -44,9 +44,11 @@ def with_fewer_segments(
         for device, spec in enumerate(problem.cluster.devices):
             mine = [segment for segment in segments if segment.device == device]
             excess = len(mine) - (spec.max_segments or len(mine))
+            if excess <= 0:
+                continue
             moves = [_cheapest_move(problem, segment, may_run) for segment in mine]
             cheapest = sorted((cost, at, target) for at, (cost, target) in enumerate(moves))
-            for cost, at, target in cheapest[: max(0, excess)]:
+            for cost, at, target in cheapest[:excess]:
                 if math.isinf(cost):
                     break
                 classes = np.unique(problem.colocation.group_of[list(mine[at].units)])

@@ -54,6 +54,7 @@ def test_our_own_form(tmp_path: Path) -> None:
         ('{"7": "acc:0"}', "no op '7'"),
         ('{"0": "gpu"}', "unknown device 'gpu'"),
         ('{"fpgas": [{}]}', "lists of 'nodes'"),
+        ('{"fpgas": 3}', "'fpgas' must be a list of devices"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, content: str, message: str) -> None:
@@ -120,3 +121,19 @@ def test_parts_that_do_not_fit_move_unless_the_published_placement_is_asked_for(
     assert free.placement is not None
     assert not free.message
     assert free.placement.device_of.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_file_and_a_rule_are_refused_together() -> None:
+    with pytest.raises(InputError, match=r"give file or rule, not both, got 'a.json' and 'layers'"):
+        Expert(file="a.json", rule="layers")
+
+
+def test_layers_follow_the_speeds_of_devices() -> None:
+    """Four equal layers; gpu:0 takes a third of the seconds of gpu:1, so three of four."""
+    builder = GraphBuilder()
+    tensors: list[int] = []
+    for name in ("a", "b", "c", "d"):
+        tensors.append(builder.add_tensor(builder.add_op(name, "Op", inputs=tensors[-1:]), 1))
+    cluster = Cluster((Device("gpu:0", "gpu"), Device("gpu:1", "gpu")))
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(np.tile([1.0, 3.0], (4, 1))))
+    assert by_layers(problem).tolist() == [0, 0, 0, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.placers.baselines.expert.families import contiguous
+from placewright.placers.baselines.expert.forward import ForwardGraph
 from placewright.placers.baselines.expert.placer import FAMILIES, Expert, by_rule, family_of
 from placewright.session.models import load_model
 
@@ -350,3 +352,30 @@ def test_runs_of_many_layers_are_cut_in_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert np.bincount(device_of).tolist() == [2000, 2000]
+
+
+def test_gated_layers_with_weights_of_their_own_are_not_recurrent() -> None:
+    """Each layer adds a product of x times sigmoid(x): an LSTM reads one weight at every step."""
+    net = Net(x=(3,))
+    x = net.product("first", "x")
+    for layer in range(4):
+        gate = net.op(f"{layer}.gate", "Sigmoid", x)
+        silu = net.op(f"{layer}.silu", "Mul", x, gate)
+        x = net.op(f"{layer}.sum", "Add", x, net.product(f"{layer}.product", silu))
+    assert family_of(net.build(x)) == "layers"
+    assert family_of(unrolled()) == "recurrent"
+
+
+def test_families_are_found_without_a_walk_from_each_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    plain = ForwardGraph.before_through
+
+    def noted(view: ForwardGraph, op: int, passes: Callable[[int], bool]) -> list[int]:
+        asked.append(op)
+        return plain(view, op, passes)
+
+    monkeypatch.setattr(ForwardGraph, "before_through", noted)
+    monkeypatch.setattr(ForwardGraph, "after_through", noted)
+    assert family_of(unrolled(6)) == "recurrent"
+    assert family_of(mixture(4, gated=False)) == "layers"
+    assert not asked

@@ -169,3 +169,19 @@ def test_a_wide_graph_is_refused() -> None:
     problem = Problem(builder.build(), cluster, costs, units, execution_model=Sequential())
     with pytest.raises(InputError, match="hang together too much"):
         Chain(problem, [], [0, 1, 2])
+
+
+def test_a_bound_ends_with_the_budget_and_holds() -> None:
+    """Prices of memory need several rounds; the first one has a bound without them."""
+    problem = drawn(1)
+    chain = Chain(problem, [], [0] * problem.n_devices)
+    asked: list[None] = []
+
+    def is_over() -> bool:
+        asked.append(None)
+        return True
+
+    first, prices = chain.bound(is_over)
+    assert len(asked) == 1
+    assert not prices.any()
+    assert -math.inf < first <= chain.bound()[0]

@@ -12,7 +12,7 @@ from scipy.stats import mannwhitneyu
 from support import toys
 from support.small_problems import graph_of, problem_of
 
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
@@ -400,3 +400,17 @@ def test_a_terminal_reward_pays_every_step_the_fall_over_the_episode() -> None:
         loss, _ = episode_loss(settings, policy, graph, episode, baseline, 0.5)
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1])
+
+
+def test_post_keeps_no_more_samples_than_a_step_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    plain = Distribution.cross_entropy
+
+    def noted(self: Distribution, samples: IntArray, times: FloatArray, settings: Post) -> None:
+        sizes.append(len(samples))
+        plain(self, samples, times, settings)
+
+    monkeypatch.setattr(Distribution, "cross_entropy", noted)
+    toys.run(Post(ppo_every=10, ce_every=20), toys.separable_problem(4), 120)
+    assert sizes
+    assert set(sizes) == {20}

@@ -253,7 +253,7 @@ def test_what_no_training_reads_may_change_and_older_files_do_not_continue(tmp_p
 
     path, problems = tmp_path / "p.safetensors", [toys.two_cluster_problem(2)]
     train("placeto", problems, path, episodes=1)
-    train("placeto", problems, path, episodes=2, settings={"homogeneous_starts": "false"})
+    train("placeto", problems, path, episodes=2, settings={"horizon": "7"})
     good = load_checkpoint(path, "placeto")
     assert good.setting("episodes") == 2
     told = {name: value for name, value in good.metadata.items() if name != "training"}
@@ -301,6 +301,14 @@ def test_a_problem_has_one_hash_in_any_folder(tmp_path: Path) -> None:
     assert sha256_of(read_problem(tmp_path / "a.json")) == sha256_of(problem)
     assert sha256_of(toys.two_cluster_problem(3)) != sha256_of(problem)
     assert sha256_of(replace(problem, objective="training")) != sha256_of(problem)
+    cluster = problem.cluster
+    links = {(one.source, one.destination): one for one in cluster.links}
+    from_device, from_host = (
+        replace(cluster, links=(links[end, "gpu:1"],)) for end in ("gpu:0", "host")
+    )
+    assert from_device.links[0] == replace(from_host.links[0], source="gpu:0")
+    ways = (from_device, from_host)
+    assert len({sha256_of(replace(problem, cluster=each)) for each in ways}) == 2
 
 
 @pytest.mark.parametrize(
@@ -316,6 +324,126 @@ def test_options_out_of_range_are_refused(
     problems = [toys.two_cluster_problem(2)]
     with pytest.raises(InputError, match=message):
         train("zero-shot", problems, tmp_path / "p.safetensors", options=options)
+
+
+@pytest.mark.parametrize(
+    ("setting", "instead"),
+    [
+        ("policy", "argument `output`"),
+        ("patience", "`patience` of argument `options`"),
+        ("tensorboard", "`tensorboard` of argument `options`"),
+        ("updates", "leave it out"),
+        ("homogeneous_starts", "leave it out"),
+    ],
+)
+def test_settings_that_no_training_reads_are_refused(
+    setting: str, instead: str, tmp_path: Path
+) -> None:
+    path, problems = tmp_path / "p.safetensors", [toys.two_cluster_problem(2)]
+    with pytest.raises(InputError, match=f"does not read setting '{setting}': .*{instead}"):
+        train("placeto", problems, path, episodes=1, settings={setting: "1"})
+
+
+def test_a_missing_folder_is_noticed_before_the_first_episode(tmp_path: Path) -> None:
+    path, done = tmp_path / "absent" / "p.safetensors", list[str]()
+    with pytest.raises(InputError, match=r"absent' of 'p.safetensors' does not exist"):
+        train("placeto", [toys.two_cluster_problem(2)], path, episodes=1,
+              progress=lambda _, what: done.append(what))  # fmt: skip
+    assert not done
+
+
+def test_each_episode_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placewright.placers.learned import training
+
+    built: list[int] = []
+    plain = training.Episode
+
+    def noted(number: int, of: int, seed: int) -> Any:
+        built.append(number)
+        return plain(number, of, seed)
+
+    monkeypatch.setattr(training, "Episode", noted)
+    train("placeto", [toys.two_cluster_problem(2)], tmp_path / "p.safetensors", episodes=4)
+    assert built == [0, 1, 2, 3]
+
+
+def test_the_best_mean_time_is_kept_as_it_is(tmp_path: Path) -> None:
+    """After one episode of one graph, it is the mean time of this episode."""
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
+
+    path = tmp_path / "p.safetensors"
+    train("placeto", [toys.two_cluster_problem(2)], path, episodes=1)
+    course = load_checkpoint(path, "placeto").under("course")
+    assert course["stop"][0].item() == course["last"][0].item()
+
+
+@pytest.mark.parametrize("is_package", [False, True])
+def test_a_placer_of_another_package_without_a_trainee_is_refused(
+    is_package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from placewright.placers.learned.shared.training_episodes import Job
+
+    module = f"without_trainee_{int(is_package)}"
+    text = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Mine:
+    name = paper = "mine"
+    objectives, needs_training = ("latency",), True
+    policy: str = ""
+
+    def why_not(self, problem): ...
+    def place(self, problem, evaluator, rng): ...
+"""
+    (tmp_path / module).mkdir()
+    inside = tmp_path / module / "mine.py"
+    (inside if is_package else tmp_path / f"{module}.py").write_text(text)
+    if is_package:
+        (tmp_path / module / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"{module}.mine:Mine" if is_package else f"{module}:Mine"
+    with pytest.raises(InputError, match=f"'{name}' .* no module `algorithm` with .* `trainee`"):
+        _ = Job(name, None, ()).trainee
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("optimiser.0.exp_avg", "narrow", r"'optimiser.0.exp_avg' must have shape"),
+        ("optimiser.0.exp_avg_sq", "nan", "finite values"),
+        ("optimiser.0.exp_avg", None, "has no 'optimiser.0.exp_avg'"),
+        ("optimiser.9999.step", "new", "an unknown tensor 'optimiser.9999.step'"),
+        ("optimiser.0.other", "new", "an unknown tensor 'optimiser.0.other'"),
+        ("course.stop", "nan", "'course.stop' must be a time and a number"),
+        ("course.last", "half", "'course.last' must be float32 or float64, got bfloat16"),
+    ],
+)
+def test_an_edited_state_of_a_training_is_refused(
+    name: str, value: str | None, message: str, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    import torch
+
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint, save_checkpoint
+
+    path, problems = tmp_path / "policy.safetensors", [toys.two_cluster_problem(2)]
+    train("placeto", problems, path, episodes=1)
+    good = load_checkpoint(path, "placeto")
+    tensors = dict(good.tensors)
+    old = tensors.pop(name, torch.zeros(()))
+    edits = {
+        "narrow": torch.zeros(1, 1, 1),
+        "nan": torch.full_like(old, torch.nan),
+        "half": old.bfloat16(),
+        "new": old,
+    }
+    if value is not None:
+        tensors[name] = edits[value]
+    save_checkpoint(replace(good, tensors=tensors))
+    with pytest.raises(FileFormatError, match=message):
+        train("placeto", problems, path, episodes=2)
 
 
 @pytest.mark.parametrize(
@@ -396,11 +524,13 @@ def test_learning_leaves_the_random_states_of_the_user(monkeypatch: pytest.Monke
     import torch
 
     from placewright.placers.learned.shared.learning_scope import torch_scope
+    from placewright.placers.learned.shared.training_episodes import Episode
 
     monkeypatch.setattr(torch.cuda, "manual_seed_all", None)
     before = torch.get_rng_state()
-    with torch_scope(np.random.default_rng(0)):
+    with torch_scope(np.random.default_rng(0)) as generator:
         first = torch.rand(3)
+        Episode(0, 1, 0).draw_from(generator)
     assert torch.equal(torch.get_rng_state(), before)
     with torch_scope(np.random.default_rng(0)):
         assert torch.equal(torch.rand(3), first)

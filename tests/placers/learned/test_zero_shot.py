@@ -1,15 +1,20 @@
-"""Placer `zero-shot`: the placements on one device that it tries first."""
+"""Placer `zero-shot`: the placements that it tries, those on one device first."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
-from placewright.placers.learned.zero_shot.policy import one_device_placements
+from placewright.errors import BudgetSpent
+from placewright.placers.learned.zero_shot.policy import (
+    candidate_placements,
+    one_device_placements,
+)
 from placewright.testing.problems import random_problem
 
 
@@ -40,3 +45,12 @@ def test_the_larger_memory_of_two_equal_devices() -> None:
 
 def test_no_device_takes_all() -> None:
     assert devices_tried(replace(problem_with_twins(), pins={0: 1, 1: 2})) == []
+
+
+def test_single_devices_are_tried_before_anything_is_decoded() -> None:
+    """A budget that ends while units are decoded leaves a placement."""
+    problem, rng = problem_with_twins(), np.random.default_rng(0)
+    rows = candidate_placements(problem, "", 10, 0.5, rng, is_over=lambda: True)
+    assert [sorted(set(next(rows).tolist())) for _ in range(2)] == [[1], [0]]
+    with pytest.raises(BudgetSpent):
+        next(rows)

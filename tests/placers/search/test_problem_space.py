@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest import mock
 
@@ -17,6 +18,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.registry import make_placer
+from placewright.placers.search import problem_space
 from placewright.placers.search.problem_space import ProblemSpace
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.suite.runs import random_layered_problem
@@ -96,3 +98,18 @@ def test_settings_are_checked() -> None:
         ProblemSpace(step=0.0)
     with pytest.raises(InputError, match="problem-space"):
         ProblemSpace(children=0)
+
+
+def test_a_step_above_its_longest_is_refused_and_many_children_share_threads() -> None:
+    with pytest.raises(InputError, match=r"step in \(0, 1\], got .*, 1000.0"):
+        ProblemSpace(step=1000.0)
+    problem, made = fan(2), []
+
+    def noted(n_threads: int) -> ThreadPoolExecutor:
+        made.append(n_threads)
+        return ThreadPoolExecutor(n_threads)
+
+    with mock.patch.object(problem_space, "ThreadPoolExecutor", noted):
+        evaluator = Evaluator(problem, Budget(evaluations=8))
+        ProblemSpace(children=1000).place(problem, evaluator, np.random.default_rng(0))
+    assert made == [64]

@@ -81,8 +81,12 @@ class Chain:
             found.append(with_rest.min(axis=-1, initial=np.inf))
         return found[::-1]
 
-    def bound(self) -> tuple[float, FloatArray]:
-        """The largest lower bound, in seconds, and its prices; inf if the rules exclude all."""
+    def bound(self, is_over: Callable[[], bool] = lambda: False) -> tuple[float, FloatArray]:
+        """The largest lower bound, in seconds, and its prices; inf if the rules exclude all.
+
+        Args:
+            is_over: True ends the search with the largest so far, after one at least.
+        """
         from scipy.optimize import linprog
 
         best, prices = -math.inf, np.zeros(len(self.limits))
@@ -96,6 +100,8 @@ class Chain:
                 return math.inf, prices
             if value > best:
                 best, best_prices = value, prices
+            if is_over():
+                break
             slopes.append(self._used(prices, rest) - self.limits)
             constants.append(value - float(prices @ slopes[-1]))
             rows = np.column_stack([np.ones(len(slopes)), -np.array(slopes)])
@@ -143,11 +149,14 @@ class Chain:
         used = np.zeros(len(self.limits))
         at: tuple[int, ...] = ()
         for number, step in enumerate(self.steps):
-            with_rest = self._priced(step, prices) + _on_axes(step, rest[number + 1])
-            chosen = int(with_rest[at].argmin())
+            size, later = (
+                np.broadcast_to(each, step.seconds.shape)[at]  # of the devices of this item
+                for each in (step.size, _on_axes(step, rest[number + 1]))
+            )
+            rates = (prices @ self.shares)[step.devices]
+            chosen = int((step.seconds[at] + size * rates + later).argmin())
             where = (*at, chosen)
-            size = float(np.broadcast_to(step.size, step.seconds.shape)[where])
-            used += size * self.shares[:, step.devices[chosen]]
+            used += float(size[chosen]) * self.shares[:, step.devices[chosen]]
             at = tuple(where[axis] for axis in step.kept)
         return used
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Link
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
+from placewright.io.written import require_folder
 from placewright.placers.learned.shared.searching import (
     EarlyStop,
     SearchSettings,
@@ -45,9 +48,14 @@ if TYPE_CHECKING:
     from placewright.placers.learned.shared.checkpoint import Checkpoint
 
 Report = Callable[[float, str], None]
-# Settings that no training reads: those of a search, and of placing with a policy.
-_UNREAD = {item.name for item in fields(SearchSettings)}
-_UNREAD |= {"policy", "horizon", "candidates", "temperature"}
+# Settings that no training reads: those of a search, with the argument that serves instead, and
+# those of placing with a policy, which may come with the settings that a training reads.
+_REFUSED = dict.fromkeys((item.name for item in fields(SearchSettings)), "leave it out")
+_REFUSED["policy"] = "give the file as argument `output`, and its training continues"
+_REFUSED["patience"] = "give `patience` of argument `options`"
+_REFUSED["tensorboard"] = "give `tensorboard` of argument `options`"
+_UNREAD = {*_REFUSED, "horizon", "candidates", "temperature"}
+_ADAM = ("step", "exp_avg", "exp_avg_sq")  # state of a parameter
 
 
 @dataclass(frozen=True)
@@ -113,18 +121,24 @@ def train(
 
     Raises:
         UnknownNameError: there is no such placer.
-        InputError: the placer cannot be trained, there are no problems, or they do not fit.
+        InputError: the placer cannot be trained, a setting is one that no training reads, there are
+            no problems, they do not fit, or the folder of `output` does not exist.
         FileFormatError: `output` exists and is unusable, or of another training.
         MissingExtraError: PyTorch is absent.
     """
     _check_trainable(placer, len(problems), episodes, options)
+    for name in settings or {}:
+        if name in _REFUSED:
+            raise InputError(f"training does not read setting '{name}': {_REFUSED[name]}")
     require_packages("torch", "torch_geometric")
     import torch
 
     from placewright.placers.learned.shared.checkpoint import save_checkpoint
     from placewright.placers.learned.shared.learning_scope import torch_scope
 
-    target, job = Path(output), Job(placer, settings, tuple(problems))
+    target = Path(output)
+    require_folder(target)
+    job = Job(placer, settings, tuple(problems))
     rng = np.random.default_rng(options.seed)
     with torch_scope(rng) as generator, scalars_to(options.tensorboard) as scalars:
         policy = job.trainee.policy
@@ -137,8 +151,8 @@ def train(
             while course.done < episodes and not course.is_over:
                 done = course.done
                 end = done + 1 if options.rollouts is None else done - done % ROUND + ROUND
-                ahead = [Episode(at, episodes, options.seed) for at in range(done, episodes)]
-                turn = ahead[: end - done]
+                numbers = range(done, min(end, episodes))
+                turn = [Episode(number, episodes, options.seed) for number in numbers]
                 results = _descended(job, optimiser, turn, generator, options.rollouts)
                 means = [
                     course.take_in(episode, mean_time)
@@ -241,7 +255,9 @@ class _Course:
         for index, state in self.optimiser.state_dict()["state"].items():
             tensors.update({f"optimiser.{index}.{key}": value for key, value in state.items()})
         tensors["course.last"] = torch.tensor(self.last)
-        tensors["course.stop"] = torch.tensor([self.stop.best, self.stop.since]).double()
+        tensors["course.stop"] = torch.tensor(
+            [self.stop.best, self.stop.since], dtype=torch.float64
+        )
         copies = {name: value.detach().clone() for name, value in tensors.items()}
         metadata = {**trainee.metadata, "training": self.facts, "episodes": self.done}
         return Checkpoint(str(target), family_of(self.job.placer), metadata, copies)
@@ -268,19 +284,16 @@ class _Course:
                 f"policy '{target}' has no '{missing[0]}', so that its training cannot continue; "
                 "give another file"
             )
+        best, since = course["stop"].tolist()
+        if math.isnan(best) or not 0 <= since < math.inf:
+            raise FileFormatError(
+                f"policy '{target}': 'course.stop' must be a time and a number of episodes, got "
+                f"{best} and {since}; give another file"
+            )
         trainee.restore(kept)
         self.last[:] = course["last"].numpy()
-        best, since = course["stop"].tolist()
         self.stop.best, self.stop.since = best, int(since)
-        state: dict[int, dict[str, Any]] = {}
-        for name, value in checkpoint.under("optimiser").items():
-            index, _, key = name.partition(".")
-            if not index.isdecimal() or not key:
-                raise FileFormatError(
-                    f"policy '{target}' has an unknown tensor 'optimiser.{name}'; give another file"
-                )
-            state.setdefault(int(index), {})[key] = value
-        if state:
+        if state := _adam_states(checkpoint, trainee.policy):
             self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
         self.done = checkpoint.count("episodes", least=0, most=2**62)
 
@@ -307,6 +320,33 @@ class _Course:
             )
 
 
+def _adam_states(checkpoint: Checkpoint, policy: Any) -> dict[int, dict[str, Any]]:
+    """States of the optimiser, by the number of their parameter; those without gradient have none.
+
+    Raises:
+        FileFormatError: a tensor is missing, unknown, of another shape or not finite.
+    """
+    path, found = checkpoint.path, checkpoint.under("optimiser")
+    shapes = [parameter.shape for parameter in policy.parameters()]
+    states: dict[int, dict[str, Any]] = {}
+    for name, value in found.items():
+        index, _, key = name.partition(".")
+        if index not in map(str, range(len(shapes))) or key not in _ADAM:
+            raise FileFormatError(
+                f"policy '{path}' has an unknown tensor 'optimiser.{name}'; give another file"
+            )
+        shape = () if key == "step" else tuple(shapes[int(index)])
+        if value.shape != shape or not value.isfinite().all():
+            raise FileFormatError(
+                f"policy '{path}': 'optimiser.{name}' must have shape {shape} and finite values; "
+                "give another file"
+            )
+        states.setdefault(int(index), {})[key] = value
+    if absent := [f"{at}.{key}" for at in states for key in _ADAM if key not in states[at]]:
+        raise FileFormatError(f"policy '{path}' has no 'optimiser.{absent[0]}'; give another file")
+    return states
+
+
 def _facts(job: Job, options: TrainingOptions) -> dict[str, Any]:
     """All that decides the episodes of a training, by names for people; JSON values."""
     settings: Any = make_placer(job.placer, job.settings)
@@ -331,7 +371,8 @@ def sha256_of(problem: Problem) -> str:
             digest.update(np.ascontiguousarray(value).tobytes())
         elif is_dataclass(value):
             for item in fields(value):
-                if item.name != "source":
+                # of the problem, the model's file and the costs' origin; of a link, its sending end
+                if item.name != "source" or isinstance(value, Link):
                     digest.update(f"{item.name} ".encode())
                     feed(getattr(value, item.name))
         elif isinstance(value, Mapping):

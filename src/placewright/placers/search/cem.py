@@ -17,6 +17,8 @@ from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
+_LARGEST_BATCH = 100_000
+
 
 @dataclass(frozen=True)
 class Cem(ForEveryProblem):
@@ -28,7 +30,7 @@ class Cem(ForEveryProblem):
     short, units that share a weight stay together (`shared_weights`).
 
     Attributes:
-        batch: placements per iteration.
+        batch: placements per iteration, 2 to 100,000.
         elite: share of the batch that updates the distribution, in (0, 1].
         smoothing: weight of the new frequencies, in (0, 1].
         floor: weight of the uniform distribution, so that no device is ruled out, in [0, 1).
@@ -51,8 +53,8 @@ class Cem(ForEveryProblem):
     def __post_init__(self) -> None:
         if self.iterations < 1:
             raise InputError(f"cem: iterations must be >= 1, got {self.iterations}")
-        if self.batch < 2:
-            raise InputError(f"cem: batch must be >= 2, got {self.batch}")
+        if not 2 <= self.batch <= _LARGEST_BATCH:
+            raise InputError(f"cem: batch must be from 2 to {_LARGEST_BATCH}, got {self.batch}")
         if not (0 < self.elite <= 1 and 0 < self.smoothing <= 1 and 0 <= self.floor < 1):
             raise InputError(
                 "cem: elite and smoothing must be in (0, 1] and floor in [0, 1), got "
@@ -68,7 +70,8 @@ class Cem(ForEveryProblem):
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Iterate until the budget ends, or `iterations` times without a budget.
 
-        Every batch is one call to the evaluator.
+        A proven optimum ends it, too, unless evaluations are limited: then it draws them all, so
+        that runs have equally many samples. Every batch is one call to the evaluator.
         """
         problem = with_shared_weights_tied(problem)
         classes, allowed = problem.colocation, problem.allowed_by_class
@@ -79,6 +82,8 @@ class Cem(ForEveryProblem):
             evaluate_homogeneous(problem, evaluator)
         done, has_limit = 0, evaluator.budget.is_limited
         while (has_limit or done < self.iterations) and not evaluator.is_spent:
+            if evaluator.is_closed and evaluator.budget.evaluations is None:
+                break
             done += 1
             chosen = sampled_devices(probability, self.batch, rng)
             values = evaluator.sample_many(chosen[:, classes.group_of])

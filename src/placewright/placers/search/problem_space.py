@@ -56,6 +56,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
 _LONGEST_STEP = 1.0  # of logarithms
+_MOST_THREADS = 64
 _PREFERENCES_UP_TO = 2e7  # units times devices: groups of larger problems have no preferences
 
 
@@ -66,7 +67,7 @@ class ProblemSpace(ForLatency):
     Attributes:
         groups: runs of units with preferences of their own, >= 1.
         children: proposals from one parent at a time, >= 1.
-        step: the first standard deviation of a change, in logarithms, > 0.
+        step: the first standard deviation of a change, in logarithms, in (0, 1].
         rounds: of proposals if the budget has no limit, >= 1.
     """
 
@@ -80,9 +81,9 @@ class ProblemSpace(ForLatency):
 
     def __post_init__(self) -> None:
         counts = (self.groups, self.children, self.rounds)
-        if min(counts) < 1 or not self.step > 0:
+        if min(counts) < 1 or not 0 < self.step <= _LONGEST_STEP:
             raise InputError(
-                "problem-space: groups, children and rounds must be >= 1 and step > 0, "
+                "problem-space: groups, children and rounds must be >= 1 and step in (0, 1], "
                 f"got {counts}, {self.step}"
             )
 
@@ -98,7 +99,8 @@ class ProblemSpace(ForLatency):
         search.prepare(problem)
         has_limit = evaluator.budget.is_limited
         done = 0
-        with ThreadPoolExecutor(self.children) as pool, closing(_Workers(pool, evaluator)) as work:
+        threads = ThreadPoolExecutor(min(self.children, _MOST_THREADS))
+        with threads as pool, closing(_Workers(pool, evaluator)) as work:
             while (has_limit or done < self.rounds) and not evaluator.is_closed:
                 search.advance(work, rng)
                 done += 1

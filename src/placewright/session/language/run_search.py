@@ -175,7 +175,8 @@ class LayersInRuns:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bound all placements in runs, then search those of each mode of the host."""
-        modes = sorted(_modes(problem), key=lambda mode: mode.bound)
+        modes = _modes(problem, lambda: evaluator.is_spent)
+        modes.sort(key=lambda mode: mode.bound)
         if not modes or math.isinf(modes[0].bound):
             return evaluator.solution(message="the engine cannot express any that keeps all pins")
         for mode in modes[1:]:
@@ -206,12 +207,12 @@ def least_in_runs(problem: Problem) -> float:
     return min((mode.bound for mode in _modes(problem)), default=math.inf)
 
 
-def _modes(problem: Problem) -> list[_Mode]:
+def _modes(problem: Problem, is_over: Callable[[], bool] = lambda: False) -> list[_Mode]:
     """Modes that the pins allow; a pinned embedding allows all, because it is only looked up."""
     host, embedding = host_columns(problem), problem.graph.op_index["embedding"]
     pinned = {at for op, at in problem.pins.items() if op != embedding} & host
-    return [_Mode(problem, at) for at in sorted(host) if pinned <= {at}] or (
-        [] if host else [_Mode(problem, None)]
+    return [_Mode(problem, at, is_over) for at in sorted(host) if pinned <= {at}] or (
+        [] if host else [_Mode(problem, None, is_over)]
     )
 
 
@@ -220,9 +221,10 @@ class _Mode:
 
     Args:
         host: column of these weights; None without a processor.
+        is_over: True ends the search for the bound.
     """
 
-    def __init__(self, problem: Problem, host: int | None) -> None:
+    def __init__(self, problem: Problem, host: int | None, is_over: Callable[[], bool]) -> None:
         self._runs, self._host = layer_runs(problem), host
         self._closed = sorted(host_columns(problem) - {host})
         self._problem = _pinned(problem, {}, self._closed, ())
@@ -230,7 +232,7 @@ class _Mode:
         self._rank = [self._runs.order.index(at) for at in range(problem.n_devices)]
         self._run = [*self._runs.ops, *head]
         self._chain = Chain(self._problem, self._run, self._rank)
-        self.bound, self._prices = self._chain.bound()
+        self.bound, self._prices = self._chain.bound(is_over)
         self._divisions: Iterator[Problem] | None = None  # that are left; None before the first
 
     def leave_out_common(self) -> None:

@@ -125,7 +125,7 @@ def _pieces(view: ForwardGraph, n_devices: int) -> list[int]:
     """Cut forward ops into pieces; numbers never fall along an edge, and each piece has a layer."""
     passed, cells = _block_ends(view)
     blocks = _numbered(view, view.first_end(sorted({*passed, *cells}, key=view.rank.__getitem__)))
-    if not cells and any(_is_residual_sum(view, op) for op in passed):
+    if not cells and any(view.kinds[op] in SUMS and len(view.before[op]) > 1 for op in passed):
         stages = _stages(view, blocks)
         if max(stages[op] for op in view.order) + 1 >= n_devices:
             return stages
@@ -143,10 +143,6 @@ def _block_ends(view: ForwardGraph) -> tuple[list[int], list[int]]:
         op for op in view.order if view.kinds[op] in CONCATENATIONS and len(view.before[op]) >= 3
     ]
     return passed, cells
-
-
-def _is_residual_sum(view: ForwardGraph, op: int) -> bool:
-    return view.kinds[op] in SUMS and len(view.before[op]) >= 2
 
 
 def _numbered(view: ForwardGraph, number: list[int]) -> list[int]:
@@ -206,6 +202,8 @@ def place_mixture(view: ForwardGraph, shares: Sequence[float]) -> list[int] | No
 def experts(view: ForwardGraph) -> list[list[list[int]]]:
     """Ops of each expert of each layer; layers and their experts in topological order."""
     gated = _gated_tensors(view)
+    if not gated:
+        return []
     alike: dict[tuple[int, float], list[list[int]]] = {}
     for last in view.products:
         if view.kinds[last] not in PRODUCTS:
@@ -229,13 +227,13 @@ def _gated_tensors(view: ForwardGraph) -> set[int]:
     def passes(op: int) -> bool:
         return view.kinds[op] in MOVES or view.kinds[op] in ELEMENTWISE
 
-    gated: set[int] = set()
-    for op in view.products:
-        fed = view.after_through(op, passes)
-        leads = [to for to in fed if view.kinds[to] in SOFTMAXES or view.kinds[to] == "topk"]
-        if view.kinds[op] in PRODUCTS and leads:
-            gated.add(_source(view, op))
-    return gated
+    def is_gate(op: int) -> bool:
+        return view.kinds[op] in SOFTMAXES or view.kinds[op] == "topk"
+
+    leads = [False] * view.graph.n_ops  # to a gate, through ops that pass
+    for op in reversed(view.order):
+        leads[op] = any(is_gate(to) or (passes(to) and leads[to]) for to in view.after[op])
+    return {_source(view, op) for op in view.products if view.kinds[op] in PRODUCTS and leads[op]}
 
 
 def _source(view: ForwardGraph, op: int) -> int:

@@ -102,26 +102,47 @@ def place_recurrent(view: ForwardGraph, shares: Sequence[float]) -> list[int] | 
 
 
 def _groups(view: ForwardGraph) -> dict[int, int]:
-    """Op that makes a step -> group that shares its weight or its gates, if recurrent."""
-    n_ops = view.graph.n_ops
-    sets = DisjointSets(n_ops + len(view.graph.weight_bytes))  # ops, then weights
-    steps: set[int] = set()
+    """Op that makes a step -> group that shares its weight or its gates, if recurrent.
+
+    A recurrent group depends on itself, and two of its steps read the same weight: gated layers of
+    a feed-forward net, one after the other, have weights of their own.
+    """
     fused = [op for op in view.order if view.kinds[op] in FUSED_RECURRENCE]
-    for gate in [op for op in view.order if view.kinds[op] in GATES]:
-        made_by = [op for op in view.before_through(gate, lambda op: _is_inner(view, op))
-                   if view.is_layer(op) and view.kinds[op] in PRODUCTS]  # fmt: skip
-        for op in made_by:
-            largest = max(view.weights[op], key=lambda w: (view.graph.weight_bytes[w], -w))
-            sets.join(op, made_by[0])
-            sets.join(op, n_ops + largest)
-            steps.add(op)
-    members = {op: sets.root(op) for op in view.order if op in steps}
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(members.values()))}
-    groups = {op: numbers[key] for op, key in members.items()}
+    gated = _gated_groups(view)
+    read: dict[int, list[int]] = {}
+    for op, number in gated.items():
+        read.setdefault(number, []).extend(view.weights[op])
+    groups = {op: g for op, g in gated.items() if len(set(read[g])) < len(read[g])}
     above = _ancestors(view, groups)
     recurrent = sorted({number for op, number in groups.items() if above[op] >> number & 1})
-    unrolled = {op: recurrent.index(g) for op, g in groups.items() if g in recurrent}
+    number_of = {group: number for number, group in enumerate(recurrent)}
+    unrolled = {op: number_of[g] for op, g in groups.items() if g in number_of}
     return unrolled | {op: len(recurrent) + at for at, op in enumerate(fused)}
+
+
+def _gated_groups(view: ForwardGraph) -> dict[int, int]:
+    """Product that feeds a gate -> group that shares its largest weight or a gate."""
+    n_ops, kinds = view.graph.n_ops, view.kinds
+    sets = DisjointSets(n_ops + len(view.graph.weight_bytes))  # ops, then weights
+    inner = [_is_inner(view, op) for op in range(n_ops)]
+    leads = [False] * n_ops  # to a gate, through inner ops
+    for op in reversed(view.order):
+        leads[op] = any(kinds[s] in GATES or (inner[s] and leads[s]) for s in view.after[op])
+    carries = [False] * n_ops  # a product's values towards a gate
+    members: list[int] = []
+    for op in view.order:
+        if leads[op] and view.is_layer(op) and kinds[op] in PRODUCTS:
+            members.append(op)
+            carries[op] = True
+            largest = max(view.weights[op], key=lambda w: (view.graph.weight_bytes[w], -w))
+            sets.join(op, n_ops + largest)
+        elif kinds[op] in GATES or (leads[op] and inner[op]):
+            made_by = [p for p in view.before[op] if carries[p]]
+            for p in made_by:
+                sets.join(op, p)
+            carries[op] = inner[op] and bool(made_by)
+    numbers: dict[int, int] = {}
+    return {op: numbers.setdefault(sets.root(op), len(numbers)) for op in members}
 
 
 def _is_inner(view: ForwardGraph, op: int) -> bool:
@@ -300,6 +321,10 @@ class Expert(ForEveryProblem):
         known = ("auto", *FAMILIES, "layers")
         if self.rule not in known:
             raise UnknownNameError("rule of the expert", self.rule, known)
+        if self.file and self.rule != "auto":
+            raise InputError(
+                f"expert: give file or rule, not both, got '{self.file}' and '{self.rule}'"
+            )
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -350,7 +375,10 @@ def _split(path: str, document: Mapping[str, Any], problem: Problem) -> dict[str
         names = [
             device.name for device in problem.cluster.devices if (device.kind == "cpu") == is_cpu
         ]
-        for number, share in enumerate(document.get(key, [])):
+        shares = document.get(key, [])
+        if not isinstance(shares, list):
+            raise FileFormatError(f"expert placement '{path}': '{key}' must be a list of devices")
+        for number, share in enumerate(shares):
             nodes = share.get("nodes") if isinstance(share, dict) else None
             if not isinstance(nodes, list):
                 raise FileFormatError(f"expert placement '{path}': '{key}' needs lists of 'nodes'")
@@ -424,7 +452,7 @@ def _by_class(problem: Problem, device_of_op: IntArray) -> IntArray:
 
 
 def by_layers(problem: Problem) -> IntArray:
-    """Whole layers in topological order, in contiguous runs of equal time; shape (n_units,).
+    """Whole layers in topological order, in runs by the speeds of devices; shape (n_units,).
 
     For graphs of no known family. The order of devices is that of `by_rule`.
     """
@@ -440,8 +468,9 @@ def by_layers(problem: Problem) -> IntArray:
     np.minimum.at(position, layers.group_of, rank)
     order = np.argsort(position, kind="stable")
     middle = np.cumsum(layer_work[order]) - layer_work[order] / 2
-    share = middle / max(float(layer_work.sum()), 1e-300) * len(devices)
-    turn = np.clip(share.astype(np.int64), 0, len(devices) - 1)
+    ends = np.cumsum(_speeds(problem, devices))
+    share = middle / max(float(layer_work.sum()), 1e-300) * ends[-1]
+    turn = np.clip(np.searchsorted(ends, share, side="right"), 0, len(devices) - 1)
     device_of_layer = np.empty(layers.n_groups, dtype=np.int64)
     device_of_layer[order] = np.array(devices, dtype=np.int64)[turn]
     return _legal(problem, layers.expand(device_of_layer))

@@ -112,18 +112,19 @@ def learn(
     reference = reference_value(space.problem)
     horizon = evaluator.budget.evaluations or settings.horizon
     mean_time, stop = RunningMean(), EarlyStop(settings.patience)
+    read = slice(-max(settings.ppo_every, settings.ce_every), None)  # of the last samples, by steps
     samples = np.empty((0, space.n_groups), dtype=np.int64)
-    times = np.empty(0)
+    times, n = np.empty(0), 0  # n samples so far
     with reporting(settings.tensorboard, evaluator) as report:
         while not stop(evaluator.best_value, evaluator.evaluations):
             # Between two steps the distribution does not change: time those samples together.
-            batch = f.sample(until_next_step(settings, len(samples)), rng)
+            batch = f.sample(until_next_step(settings, n), rng)
             values = evaluator.sample_many(space.expand(batch))
             new = relative_times(values, reference)
-            samples = np.concatenate([samples, batch[: len(new)]])
-            times = np.concatenate([times, new])
+            samples = np.concatenate([samples, batch[: len(new)]])[read]
+            times, n = np.concatenate([times, new])[read], n + len(new)
             mean_time.update(new)
-            step, measured = settings.step_after(len(samples)), {}
+            step, measured = settings.step_after(n), {}
             if step == "ppo":
                 # If N is no multiple of K, some of the last K are older than the last cross-entropy
                 # step; the ratio takes them for draws of the present distribution.
@@ -131,7 +132,7 @@ def learn(
                 measured["kl"] = f.ppo(samples[-k:], mean_time.value - times[-k:], settings)
             elif step == "ce":
                 f.cross_entropy(samples, times, settings)
-                f.mix(settings.epsilon * max(0.0, 1.0 - len(samples) / horizon))
+                f.mix(settings.epsilon * max(0.0, 1.0 - n / horizon))
             report(mean_time=float(new.mean()) * reference, entropy=f.entropy(), **measured)
     return f
 

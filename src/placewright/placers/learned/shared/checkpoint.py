@@ -140,7 +140,7 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
     Raises:
         InputError: it is missing or no regular file.
         FileFormatError: it is damaged, of another format, of another placer, or a parameter in it
-            is not finite.
+            is not finite, or of a type in which no policy is written.
     """
     require_regular(path)
     try:
@@ -161,6 +161,13 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
         metadata = dict(json.loads(header.get("metadata", "")))
     except (ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"policy '{path}': its metadata is damaged ({error})") from error
+    for name, value in tensors.items():
+        is_exact = value.dtype in (torch.float32, torch.float64)
+        if (value.is_floating_point() or value.is_complex()) and not is_exact:
+            raise FileFormatError(
+                f"policy '{path}': '{name}' must be float32 or float64, got "
+                f"{str(value.dtype).removeprefix('torch.')}; train it again"
+            )
     checkpoint = Checkpoint(str(path), trained_for, metadata, tensors)
     for name, value in checkpoint.under("policy").items():
         if not torch.isfinite(value).all():

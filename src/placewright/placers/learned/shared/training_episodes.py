@@ -7,6 +7,7 @@ results are applied in the order of their numbers. So the result does not depend
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,7 +122,8 @@ class Episode:
 
         key = (self.seed, self.number)
         generator.manual_seed(int(np.random.default_rng(key).integers(2**62)))
-        torch.manual_seed(int(np.random.default_rng((*key, 1)).integers(2**62)))
+        seed = int(np.random.default_rng((*key, 1)).integers(2**62))
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` seeds accelerators, too
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,21 @@ class Job:
 
     @cached_property
     def trainee(self) -> Trainee:
-        """A trainee with untrained parameters."""
+        """A trainee with untrained parameters.
+
+        Raises:
+            InputError: there is no function that makes one.
+        """
         package = placer_class(self.placer).__module__.rpartition(".")[0]
-        module = importlib.import_module(f"{package}.algorithm")
-        made: Trainee = module.trainee(make_placer(self.placer, self.settings), self.problems)
+        name = f"{package}.algorithm"
+        is_there = bool(package) and importlib.util.find_spec(name) is not None
+        make = getattr(importlib.import_module(name), "trainee", None) if is_there else None
+        if make is None:
+            raise InputError(
+                f"placer '{self.placer}' cannot be trained over graphs: its package has no module "
+                "`algorithm` with a function `trainee`"
+            )
+        made: Trainee = make(make_placer(self.placer, self.settings), self.problems)
         return made
 
     def __getstate__(self) -> dict[str, Any]:

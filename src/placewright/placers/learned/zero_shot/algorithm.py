@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.problem import Problem
 from placewright.placers.learned.shared.learning_scope import chosen, masked_log_softmax
 from placewright.placers.learned.shared.returns import reference_value, relative_times
@@ -31,15 +32,24 @@ def trainee(settings: ZeroShot, problems: Sequence[Problem]) -> Trainee:
         del progress
         problem, evaluator = graphs[graph]
         rng = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
-        decoded = decode(policy, problem, np.full(settings.samples, 1.0), rng)
-        values = evaluator.evaluate_many(decoded.placements)
+        steps: list[tuple[FloatArray, BoolArray]] = []
+        placements = decode(
+            policy,
+            problem,
+            np.full(settings.samples, 1.0),
+            rng,
+            seen=lambda pairs, allowed: steps.append((pairs, allowed)),
+        )
+        values = evaluator.evaluate_many(placements)
         times = relative_times(values, reference_value(problem.problem))
         advantage = (times.mean() - times) / (times.std() + 1e-3 * times.mean())
-        embedding = policy.embed(*policy_inputs(problem))[torch.tensor(decoded.order)]
-        pairs = torch.tensor(decoded.pairs).float()  # (steps, k, D, features)
+        embedding = policy.embed(*policy_inputs(problem))[torch.tensor(problem.order)]
+        # (steps, k, D, features)
+        pairs = torch.tensor(np.stack([of_step for of_step, _ in steps])).float()
+        allowed = torch.tensor(np.stack([of_step for _, of_step in steps]))  # (steps, k, D)
         wide = embedding.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # (steps, k, hidden)
-        log_p = masked_log_softmax(policy.scores(wide, pairs), torch.tensor(decoded.allowed))
-        actions = torch.tensor(decoded.placements[:, decoded.order].T.copy())  # (steps, k)
+        log_p = masked_log_softmax(policy.scores(wide, pairs), allowed)
+        actions = torch.tensor(placements[:, problem.order].T.copy())  # (steps, k)
         total = chosen(log_p, actions).sum(dim=0)  # (k,)
         loss = -(torch.tensor(advantage, dtype=torch.float32) * total).mean() / len(actions)
         return EpisodeResult(loss, float(times.mean()))

@@ -32,8 +32,8 @@ class ZeroShot:
     A negative result, kept for research: on unseen graphs it does not beat local search with as
     many evaluations (docs/results). Use `auto` to place a model.
 
-    Evaluated are the greedy placement, the one by earliest finish alone (a trained policy is not
-    better on every graph), the homogeneous placement on each device kind, and samples, `candidates`
+    Evaluated are the homogeneous placement on each device kind, the placement by earliest finish
+    alone (a trained policy is not better on every graph), the greedy one, and samples, `candidates`
     in all. Nothing is learned while placing.
 
     Attributes:
@@ -80,7 +80,12 @@ class ZeroShot:
         from placewright.placers.learned.zero_shot.policy import candidate_placements
 
         for device_of in candidate_placements(
-            problem, self.policy, self.candidates, self.temperature, rng
+            problem,
+            self.policy,
+            self.candidates,
+            self.temperature,
+            rng,
+            is_over=lambda: evaluator.is_spent,
         ):
             evaluator.evaluate(device_of)
         return evaluator.solution()

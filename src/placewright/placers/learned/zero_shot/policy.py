@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch_geometric.nn import SAGEConv
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.errors import BudgetSpent
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
 from placewright.placers.learned.shared.encoders import perceptron
 from placewright.placers.learned.shared.group_inputs import group_edges, levels
@@ -59,16 +60,6 @@ class ZeroShotPolicy(nn.Module):
         return learned - FINISH_WEIGHT * pairs[..., 0]
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """k placements with the data to score them again."""
-
-    placements: IntArray  # shape (k, n_units)
-    pairs: FloatArray  # features at each step, shape (n_units, k, D, PAIR_FEATURES)
-    allowed: BoolArray  # shape (n_units, k, D)
-    order: IntArray  # unit of each step, shape (n_units,)
-
-
 def policy_inputs(problem: ListProblem) -> tuple[Tensor, Tensor]:
     """Node features and edges as tensors."""
     from placewright.core.grouping import Grouping
@@ -82,9 +73,24 @@ def decode(
     problem: ListProblem,
     temperatures: FloatArray,
     rng: np.random.Generator,
-) -> Decoded:
-    """Place unit by unit, k = len(temperatures) placements at once; temperature 0 is greedy."""
-    k = len(temperatures)
+    *,
+    seen: Callable[[FloatArray, BoolArray], None] = lambda pairs, allowed: None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> IntArray:
+    """Place unit by unit, k = len(temperatures) placements at once; temperature 0 is greedy.
+
+    Args:
+        rng: of samples; greedy placements alone draw nothing.
+        seen: called at each step of `ListProblem.order` with the features of its pairs, shape
+            (k, D, PAIR_FEATURES), and the allowed devices, shape (k, D).
+        is_over: called at each step; True ends the work.
+
+    Returns:
+        Placements, shape (k, n_units).
+
+    Raises:
+        BudgetSpent: `is_over` said so.
+    """
     with torch.no_grad():
         embedding = policy.embed(*policy_inputs(problem)).numpy()
     layers = [
@@ -92,11 +98,10 @@ def decode(
         for layer in policy.score
         if isinstance(layer, nn.Linear)
     ]
-    state = ListState(problem, k)
-    order = problem.order
-    shape = (len(order), k, problem.problem.n_devices)
-    features, masks = np.empty((*shape, PAIR_FEATURES)), np.empty(shape, np.bool_)
-    for step, unit in enumerate(order.tolist()):
+    state, draws = ListState(problem, len(temperatures)), temperatures.any()
+    for unit in problem.order.tolist():
+        if is_over():
+            raise BudgetSpent
         pairs, finish = state.features(unit)
         wide = np.broadcast_to(embedding[unit], (*pairs.shape[:-1], embedding.shape[1]))
         x = np.concatenate([wide, pairs], axis=-1)
@@ -106,10 +111,11 @@ def decode(
                 x = np.maximum(x, 0.0)
         allowed = state.allowed(unit)
         score = np.where(allowed, x[..., 0] - FINISH_WEIGHT * pairs[..., 0], -np.inf)
-        noisy = score + temperatures[:, None] * rng.gumbel(size=score.shape)
-        state.place(unit, noisy.argmax(axis=1), finish)
-        features[step], masks[step] = pairs, allowed
-    return Decoded(state.devices, features, masks, order)
+        if draws:
+            score = score + temperatures[:, None] * rng.gumbel(size=score.shape)
+        state.place(unit, score.argmax(axis=1), finish)
+        seen(pairs, allowed)
+    return state.devices
 
 
 def candidate_placements(
@@ -118,20 +124,30 @@ def candidate_placements(
     n_candidates: int,
     temperature: float,
     rng: np.random.Generator,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[IntArray]:
-    """Greedy, earliest finish, one device of each kind of cost column, then samples."""
+    """One device of each kind of cost column, earliest finish, greedy, then samples.
+
+    In the order of the time that they take: each is decoded when the ones before it are in use. The
+    greedy placement and the one by earliest finish are always among them, if there are two.
+
+    Args:
+        is_over: see `decode`.
+    """
     problem = with_shared_weights_tied(problem)
-    listed = ListProblem(problem)
     with torch_scope(rng):
         policy = load_policy(policy_file)
-        temperatures = np.full(n_candidates, temperature)
-        temperatures[0] = 0.0
-        placements = decode(policy, listed, temperatures, rng).placements
-        untrained = ZeroShotPolicy(policy.hidden)  # takes the earliest finish
-        earliest = decode(untrained, listed, np.zeros(1), rng).placements
-    homogeneous = one_device_placements(problem)
-    candidates = [placements[0], *earliest, *homogeneous, *placements[1:]]
-    yield from candidates[:n_candidates]
+        untrained = ZeroShotPolicy(1)  # takes the earliest finish
+    homogeneous = one_device_placements(problem)[: max(0, n_candidates - 2)]
+    yield from homogeneous
+    temperatures = np.full(n_candidates, temperature)
+    temperatures[0] = 0.0
+    left, listed = n_candidates - len(homogeneous), ListProblem(problem)
+    for network, of_rows in ((untrained, np.zeros(min(1, left - 1))), (policy, temperatures)):
+        with torch_scope(np.random.default_rng(0)):  # of which decoding draws nothing
+            placements = decode(network, listed, of_rows, rng, is_over=is_over)
+        yield from placements[:left]
+        left -= len(placements)
 
 
 def one_device_placements(problem: Problem) -> list[IntArray]:
