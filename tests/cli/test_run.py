@@ -161,7 +161,8 @@ def test_given_inputs_are_what_is_compared_and_measured(
     assert session.trace(plan, inputs=given)
     with pytest.raises(InputError):
         session.trace(plan, inputs=given[:-1])
-    for (seen,) in (compared, measured, traced):
+    assert all((compared, measured, traced))
+    for seen in (*compared, *measured, *traced):
         for value, right in zip(seen, given, strict=True):
             np.testing.assert_array_equal(value, right)
 

@@ -25,6 +25,7 @@ def test_every_segment_is_a_row_without_a_pass_over_all_units_for_each(
     if not feasible:
         pytest.skip("no placement of these fits")
     timeline = simulator.timeline(Placement.of(feasible[0]))
+    assert len(timeline.waits) == problem.n_units  # computed once, before the table is
     segments: dict[int, list[int]] = {}
     for unit, segment in enumerate(timeline.segment_of.tolist()):
         segments.setdefault(segment, []).append(unit)
