@@ -272,12 +272,14 @@ def _has_default(plan: Plan) -> bool:
 def _default_lines(plan: Plan) -> list[str]:
     source, objective = plan.problem.source, plan.problem.objective
     runtime = "" if plan.runtime == default_runtime_name(objective) else plan.runtime
-    call = None
+    call, is_found = None, True
     if source is not None and Path(source.path).exists() and objective != "training":
         whole = whole_processor(plan)
         if whole is not None:
-            call = runtime_named(plan.runtime).unsplit_call(source.path, whole)
-    return default_text(plan, runtime, call)
+            chosen = runtime_named(plan.runtime)
+            call = chosen.unsplit_call(source.path, whole)
+            is_found = whole in chosen.discover()  # else the plan has another precision
+    return default_text(plan, runtime, call, has_command=is_found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import ALL_CORES, PLAN, UNSPLIT_STREAMS, Plan, device_of
 from placewright.core.source import Port
 from placewright.errors import (
+    InfeasibleError,
     InputError,
     PlacewrightError,
     RuntimeFailure,
