@@ -41,7 +41,9 @@ def test_memory_and_idle_add_up_to_what_the_simulator_says(seed: int) -> None:
             continue
         timeline = simulator.timeline(placement)
         curves = memory_curves(problem, timeline)
-        assert [max(curve.bytes) for curve in curves] == pytest.approx(timeline.memory_peaks.tolist())
+        assert [max(curve.bytes) for curve in curves] == pytest.approx(
+            timeline.memory_peaks.tolist()
+        )
         few = [max(thinned(curve, timeline.value, 5).bytes) for curve in curves]
         assert few == pytest.approx(timeline.memory_peaks.tolist())
         for one in device_times(problem, timeline):
