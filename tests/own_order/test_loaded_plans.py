@@ -380,4 +380,4 @@ def test_a_plan_of_split_phases_is_called(split: Plan) -> None:
     )
     found = Solution(Placement.of(split.placement.device_of), 1.0, "feasible", 0.0)
     with pw.load(plan_of(problem, found, split.placer, split.runtime)) as model:
-        require_right(model(values()), values(), names_of(split))
+        require_right(model(values()), values(), names_of(split)[1])
