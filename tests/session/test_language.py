@@ -221,6 +221,10 @@ def test_the_largest_context_fits_and_the_next_does_not(tmp_path: Path) -> None:
     close = cluster.with_limit(CARD, float(reserve) + mask + kept)
     assert largest_context(model.works, request, close, 8192) == 2048
     assert largest_context(model.works, request, cluster.with_limit(CARD, 1.0), 8192) == 0
+    long = replace(request, prompt=5_000_000, context=5_000_000 + request.generate)
+    roomy = cluster.with_limit(CARD, 1e15)
+    assert largest_context(model.works, long, roomy, 0) == long.context
+    assert largest_context(model.works, long, close, 0) == 0
 
 
 def test_the_largest_context_keeps_pins(tmp_path: Path) -> None:
