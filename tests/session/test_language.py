@@ -23,7 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
-from placewright.execution.token_work import Pass, TokenRequest
+from placewright.execution.token_work import Pass, RequestedWork, TokenRequest
 from placewright.profiling.catalogue import engine_rates
 from placewright.session.language import problem as problem_of_request
 from placewright.session.language.answer import (
