@@ -45,7 +45,7 @@ class InputError(PlacewrightError, ValueError):
 
     >>> pw.Budget(evaluations=0)
     Traceback (most recent call last):
-    placewright.errors.InputError: a budget needs evaluations >= 1, got 0
+    placewright.errors.InputError: a budget needs a whole number of evaluations >= 1, got 0
     """
 
 

@@ -13,7 +13,7 @@ from cli.runner import InProcess, the_line
 from typer.main import get_command
 
 from placewright.cli.app import all_commands
-from placewright.cli.help import EXAMPLES, OPTIONS, OTHER, default_of, panels_of
+from placewright.cli.help import EXAMPLES, OPTIONS, OTHER, default_of, panels_of, shown_of
 from placewright.cli.output import error_line
 from placewright.errors import UnknownNameError
 
@@ -38,6 +38,11 @@ def test_each_option_of_a_tool_is_in_a_panel() -> None:
     assert [(name, *o.opts) for name, panel, o in options() if panel == OTHER] == []
     flags = {flag for _, _, option in options() for flag in option.opts}
     assert set(OPTIONS) <= flags, "the table names options that no command has"
+
+
+def test_each_option_that_takes_a_value_shows_one() -> None:
+    without = [(name, *o.opts) for name, _, o in options() if not (o.is_flag or shown_of(o).value)]
+    assert without == []
 
 
 def test_each_value_that_can_be_left_out_shows_what_is_taken() -> None:

@@ -154,6 +154,8 @@ def test_a_device_as_output_gets_the_plan_alone(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["null", "w.json"]
     assert (tmp_path / "null").is_symlink()
     assert "wrote null\n" in done.stderr
+    told = json.loads(placewright(*words, "--json", cwd=tmp_path).stdout)
+    assert told["problem"].keys() == {"sha256"}, "no path of a file that is not there"
 
 
 @pytest.mark.parametrize("words", [["placers"], ["graph", "m.onnx"]], ids=["placers", "graph"])

@@ -136,6 +136,14 @@ def test_the_command_for_the_default_gives_inputs_as_they_were() -> None:
     assert line.endswith("place m.onnx --devices cpu --shape 'x y=1,3' --value sr=16000")
 
 
+def test_a_command_that_would_choose_another_precision_is_left_out() -> None:
+    plan = plan_with(chain("a"), [Device("cpu:0"), Device("cpu:1")], lambda op: 0)
+    source = ModelSource("m.onnx", "0" * 64, "onnx", {})
+    plan = replace(plan, problem=replace(plan.problem, source=source))
+    lines = default_text(plan, "", "open(m)", has_command=False)
+    assert lines == ["'all cores' in Python: open(m)"]
+
+
 def test_one_sample_of_one_segment_is_singular() -> None:
     plan = plan_with(chain("a"), [Device("x"), Device("y")], lambda op: 0)
     stream = Simulator(plan.problem).stream(plan.placement, samples=1, in_flight=1)

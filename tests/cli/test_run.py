@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from support.branching_model import branching_model
 import placewright as pw
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
+from placewright.errors import InputError
 from placewright.profiling.hardware import measure_interleaved
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running
@@ -144,7 +147,22 @@ def test_given_inputs_are_what_is_compared_and_measured(
     monkeypatch.setattr(running, "compare_outputs", noted_compare)
     monkeypatch.setattr(running, "measure_interleaved", noted_measure)
     assert session.measure(plan, runs=1, inputs=given).equal
-    for (seen,) in (compared, measured):
+    traced: list[Any] = []
+    call_runner = running.call_runner
+
+    @contextmanager
+    def noted_runner(*words: Any) -> Iterator[Any]:
+        with call_runner(*words) as runner:
+            run = runner.run
+            monkeypatch.setattr(runner, "run", lambda values: traced.append(values) or run(values))
+            yield runner
+
+    monkeypatch.setattr(running, "call_runner", noted_runner)
+    assert session.trace(plan, inputs=given)
+    with pytest.raises(InputError):
+        session.trace(plan, inputs=given[:-1])
+    assert all((compared, measured, traced))
+    for seen in (*compared, *measured, *traced):
         for value, right in zip(seen, given, strict=True):
             np.testing.assert_array_equal(value, right)
 

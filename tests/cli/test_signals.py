@@ -102,7 +102,7 @@ def test_a_timeout_that_is_none(tmp_path: Path) -> None:
 
     plan = Path(__file__).parents[1] / "data" / "plans" / "lost.json"
     line = the_line(placewright("run", plan, "--timeout", "0s", cwd=tmp_path), 2)
-    assert "--timeout must be above 0 s" in line
+    assert "--timeout needs seconds > 0, such as 60s, got '0s'" in line
 
 
 # Python marks an interrupt that leaves a text in exec(), and `python -m` then ends by the signal.

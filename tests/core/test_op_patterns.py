@@ -49,6 +49,29 @@ def test_a_name_a_module_and_a_pattern_stand_for_ops(
     assert matching(graph, pattern) == ops
 
 
+@pytest.mark.parametrize(
+    ("pattern", "ops"),
+    [
+        ("layers.0-1.*", [1, 2, 3, 4]),  # all below, as layers.0.* and layers.1.* have them
+        ("layers.0-1.*y", [1, 4]),
+        ("lay*.0-1.*.query", [1, 4]),
+        ("*.2-10.attention", [5]),
+        ("layers.0-1", [1, 2, 3, 4, 7]),
+    ],
+)
+def test_a_star_crosses_dots_beside_a_range_as_in_any_pattern(
+    graph: ComputationGraph, pattern: str, ops: list[int]
+) -> None:
+    assert matching(graph, pattern) == ops
+
+
+def test_a_range_below_a_star_counts_the_numbers_of_all_depths() -> None:
+    builder = GraphBuilder()
+    for expert in range(4):
+        builder.add_op(f"layers.0.experts.{expert}.up", "MatMul")
+    assert matching(builder.build(), "*.2-3.up") == [2, 3]
+
+
 def test_later_modules_win_and_names_of_ops_over_all(graph: ComputationGraph) -> None:
     said = by_op(graph, {"mm": "a", "layers": "b", "layers.0.attention": "c"})
     assert said == {1: "a", 2: "c", 3: "b", 4: "b", 5: "b"}

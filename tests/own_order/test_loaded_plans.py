@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,8 @@ from placewright.core.plan import Measurement, Plan
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.execution.placements import whole_model_runner
+from placewright.session.loaded import plans
 from placewright.session.loaded.plans import unsplit_devices
 from placewright.session.models import loaded_model
 from placewright.session.plans import plan_of, searched_plan
@@ -332,3 +336,48 @@ def test_searched_runs_the_placement_where_another_way_was_recommended(
     plan = searched_plan(recommended(split, way))
     assert unsplit_devices(plan, loaded_model(plan.problem, plan.runtime)) == ()
     assert plan.placement is split.placement
+
+
+def test_a_server_that_is_made_while_the_plan_closes_ends_with_it(
+    split: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ended = pw.load(PLANS["split"](split)), list[str]()
+    closing = threading.Thread(target=model.close)
+
+    def made(plan: Plan, loaded: Any, stack: ExitStack, **_: Any) -> None:
+        stack.callback(ended.append, "server")
+        closing.start()
+        while model.is_open:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(plans, "recommended_server", made)
+    with pytest.raises(RuntimeFailure, match="was closed; load it again"):
+        next(model.stream([values()]))
+    closing.join()
+    assert ended == ["server"]
+
+
+def test_streams_run_on_the_recommended_device_of_a_split(
+    split: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As calls do; plans of version 1 hold the split beside which the device was faster."""
+    opened = []
+
+    def noted(model: Any, device: Any, **options: Any) -> Any:
+        opened.append(device.name)
+        return whole_model_runner(model, device, **options)
+
+    monkeypatch.setattr(plans, "whole_model_runner", noted)
+    with pw.load(PLANS["one device"](split)) as model:
+        assert len(list(model.stream([values()] * 3))) == 3
+    assert opened == [split.problem.cluster.device_names[0]]
+
+
+def test_a_plan_of_split_phases_is_called(split: Plan) -> None:
+    """Nothing plays its stream, so that calls come one after the other."""
+    problem = replace(
+        split.problem, objective="throughput", execution_model=MaxLoad(split_phases=True)
+    )
+    found = Solution(Placement.of(split.placement.device_of), 1.0, "feasible", 0.0)
+    with pw.load(plan_of(problem, found, split.placer, split.runtime)) as model:
+        require_right(model(values()), values(), names_of(split)[1])

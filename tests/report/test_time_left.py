@@ -149,3 +149,10 @@ def test_before_anything_is_known_no_time_is_made_up() -> None:
     told: list[tuple[float, str]] = []
     Steps(lambda fraction, what: told.append((fraction, what))).tell("", "reading m.onnx")
     assert told == [(0.0, "reading m.onnx")]
+
+
+def test_a_search_without_an_end_has_no_known_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    steps = Steps(search_seconds=math.inf, clock=lambda: 0.0)
+    with caplog.at_level(logging.INFO, logger="placewright"):
+        steps.expect({MEASURING: 10.0, SEARCHING: steps.search_seconds}, "5 units")
+    assert caplog.messages == ["5 units: about 10 s without search (measuring 10 s)"]

@@ -152,6 +152,22 @@ def test_the_default_is_a_name_and_the_plan_the_best_placement(
     assert eval(call, {"openvino": __import__("openvino")}).outputs  # what is told works
 
 
+def test_the_default_of_another_precision_has_no_command(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--devices cpu` would compute in the device's own, and was not what was measured."""
+    found, _ = checked(searched_for(problem), monkeypatch, {"plan": 0.5, "all cores": 0.2})
+    cluster = found.problem.cluster
+    own = [
+        replace(each, options={**each.options, "INFERENCE_PRECISION_HINT": "bf16"})
+        for each in cluster.devices
+    ]
+    other = replace(found.problem, cluster=replace(cluster, devices=tuple(own)))
+    text = "\n".join(recommendation_lines(replace(found, problem=other)))
+    assert "--devices cpu" not in text
+    assert "'INFERENCE_PRECISION_HINT': 'bf16'" in text
+
+
 def test_an_even_split_may_be_recommended(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

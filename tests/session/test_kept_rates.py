@@ -13,6 +13,8 @@ import pytest
 from placewright.core.cluster import Cluster
 from placewright.execution.engine.probe import Probe
 from placewright.execution.engine.programs import Finished, Programs
+from placewright.execution.processor import processor_text
+from placewright.profiling.store import CostStore
 from placewright.session.language import engine_profile
 from placewright.session.language.engine_profile import profile_engine
 from placewright.session.language.kept_rates import kept_engine_cluster
@@ -98,3 +100,16 @@ def test_rates_of_fewer_cores_are_kept_apart(monkeypatch: pytest.MonkeyPatch) ->
     assert formats(profiled("A card (81079 MiB, 80552 MiB free)", "f16")) == {"f16"}
     monkeypatch.setattr("placewright.execution.processor.usable_cores", lambda: (0,))
     assert kept_engine_cluster() is None
+
+
+@pytest.mark.usefixtures("_no_probes")
+def test_a_damaged_measurement_is_measured_again(caplog: pytest.LogCaptureFixture) -> None:
+    card, store = "A card (81079 MiB, 80552 MiB free)", CostStore()
+    profiled(card, "f16")
+    key = store.fact(f"token rates of random weights {processor_text()}")
+    assert key is not None
+    store.put_fact(key, '{"devices": 3}')
+    assert kept_engine_cluster() is None
+    assert "the kept measurement of an engine is damaged" in caplog.messages[0]
+    assert formats(profiled(card, "q8_0")) == {"q8_0"}
+    assert kept_engine_cluster() is not None

@@ -23,7 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
-from placewright.execution.token_work import Pass, TokenRequest
+from placewright.execution.token_work import Pass, RequestedWork, TokenRequest
 from placewright.profiling.catalogue import engine_rates
 from placewright.session.language import problem as problem_of_request
 from placewright.session.language.answer import (
@@ -221,6 +221,23 @@ def test_the_largest_context_fits_and_the_next_does_not(tmp_path: Path) -> None:
     close = cluster.with_limit(CARD, float(reserve) + mask + kept)
     assert largest_context(model.works, request, close, 8192) == 2048
     assert largest_context(model.works, request, cluster.with_limit(CARD, 1.0), 8192) == 0
+
+
+def test_a_prompt_beyond_the_usual_contexts_has_its_own_as_the_largest(tmp_path: Path) -> None:
+    """Of a model that states no longest context."""
+    path = written(tmp_path)
+    given, problem = load_model(path).works, problem_of(path)
+    assert given is not None
+    asked = []
+
+    def works(request: TokenRequest) -> RequestedWork:
+        asked.append(request.context)
+        return given(tokens_of(problem))
+
+    request = tokens_of(problem)
+    long = replace(request, prompt=5_000_000, context=5_000_000 + request.generate)
+    assert largest_context(works, long, physical_cluster(problem), 0) == long.context
+    assert asked == [long.context]
 
 
 def test_the_largest_context_keeps_pins(tmp_path: Path) -> None:

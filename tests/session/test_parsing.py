@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli.runner import placewright
 
@@ -13,6 +14,7 @@ import placewright as pw
 from placewright.core.source import Call
 from placewright.errors import FieldError
 from placewright.execution.processor import processor_text
+from placewright.session.parsing import parse_tokens
 
 
 @pytest.mark.parametrize("field", ["budget", "total", "profiling", "latency_limit"])
@@ -53,6 +55,16 @@ def test_an_amount_without_a_unit(
 ) -> None:
     pw.Request("m.onnx", **said)  # type: ignore[arg-type]
     assert [record.getMessage() for record in caplog.records] == [told]
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    request = pw.Request("m.onnx", evaluations=np.int64(9), seed=np.uint8(3))
+    assert (request.evaluations, request.seed) == (9, 3)
+    assert (type(request.evaluations), type(request.seed)) == (int, int)
+    assert parse_tokens(np.int32(2000), "context") == 2000
+    for wrong in ({"evaluations": np.int64(0)}, {"seed": np.True_}, {"seed": np.float32(3)}):
+        with pytest.raises(FieldError, match="expects a whole number"):
+            pw.Request("m.onnx", **wrong)  # type: ignore[arg-type]
 
 
 def test_the_command_names_its_option(tmp_path: Path) -> None:

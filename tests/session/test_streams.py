@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cli.runner import InProcess
 
 import placewright as pw
 from placewright.core.arrays import frozen_floats
@@ -30,7 +32,13 @@ from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
 from placewright.session import checking, streams
 from placewright.session.checking import StreamRounds, recommended_stream, repeated
-from placewright.session.plans import plan_of, recommendation_lines, searched_plan, with_placement
+from placewright.session.plans import (
+    plan_of,
+    recommendation_lines,
+    searched_plan,
+    simulated,
+    with_placement,
+)
 from placewright.session.request import Request
 from placewright.session.running import why_no_run
 from placewright.session.session import Session
@@ -88,8 +96,24 @@ def test_the_best_device_is_kept_as_a_placement() -> None:
 def test_a_plan_with_another_placement_keeps_its_limit_and_what_was_left_out() -> None:
     plan = replace(two_stages(), in_flight=2, left_out=("x was skipped",))
     alone = with_placement(plan, Placement.on_one_device(2, 0))
-    for one in (alone, searched_plan(alone)):
+    moved = simulated(plan, {"first": "b"}).plan
+    for one in (alone, searched_plan(alone), moved):
         assert (one.in_flight, one.left_out) == (2, ("x was skipped",))
+
+
+def test_a_simulated_stream_keeps_the_number_in_flight_of_the_plan(
+    tmp_path: Any, cli: InProcess
+) -> None:
+    plan = replace(two_stages(), in_flight=1)
+    for changes in ({}, {"first": "b"}):
+        answer = simulated(plan, changes)
+        assert answer.stream(20).in_flight == 1
+        assert answer.stream(20, 2).in_flight == 2
+    write_plan(tmp_path / "plan.json", plan)
+    words = ("simulate", "plan.json", "--samples", 20, "--json")
+    assert json.loads(cli(*words, cwd=tmp_path).stdout)["in_flight"] == 1
+    more = cli(*words, "--in-flight", 2, cwd=tmp_path)
+    assert json.loads(more.stdout)["in_flight"] == 2
 
 
 def test_what_breaks_the_latency_limit_is_not_recommended() -> None:

@@ -136,7 +136,6 @@ _MORE_HELP = [
     ("placewright COMMAND --help", "Show the options, defaults and examples of a command."),
     ("placewright COMMAND --help-all", "Show its rarely used options, too."),
 ]
-_PLACEHOLDERS = {"int": "N", "float": "NUMBER", "Path": "FILE"}
 
 EXAMPLES = {
     "placewright": (
@@ -270,7 +269,7 @@ def names_of(option: Any) -> str:
     names = ", ".join(option.opts)
     if option.is_flag:
         return " / ".join([names, *option.secondary_opts])
-    return f"{names} {shown_of(option).value or _placeholder(option)}"
+    return f"{names} {shown_of(option).value}"
 
 
 def default_of(option: Any) -> str:
@@ -337,8 +336,3 @@ def _arguments(command: Any) -> list[Any]:
 
 def _flag(option: Any) -> str:
     return next((str(name) for name in option.opts if name.startswith("--")), str(option.opts[0]))
-
-
-def _placeholder(option: Any) -> str:
-    kind = getattr(option.type_descriptor, "annotation", str)
-    return _PLACEHOLDERS.get(getattr(kind, "__name__", ""), "TEXT")

@@ -94,7 +94,8 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
 
     if as_json:
         text = problem_text(written_in(plan.problem, problem_path_of(target)))
-        entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
+        paths = list(map(str, _beside(target)))  # none beside a device
+        entry = dict(zip(["path"], paths, strict=False)) | {"sha256": text_sha256(text)}
         answer = token_answer(plan, orders=True)
         tokens = {} if answer is None else {"tokens": answer.data()}
         taken = {"exports": list(formats_that_take(plan))}

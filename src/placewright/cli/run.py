@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from placewright.session.running import RunResult
     from placewright.session.streams import StreamResult
     from placewright.simulation.model import Simulator
+    from placewright.simulation.stream.play import Stream
     from placewright.simulation.timeline import Timeline
 
 _MOST_ROWS = 50  # of the timeline, so that the verdict above it stays on the screen
@@ -89,7 +90,7 @@ def simulate(
     if pairs and not as_json:
         print_line(f"before the change: {value_text(answer.before, plan.problem.value_unit)}")
     if samples is not None:
-        _print_stream(plan, simulator, (samples, in_flight), as_json)
+        _print_stream(plan, answer.stream(samples, in_flight), as_json)
     elif timeline is not None:
         _print_timeline(plan, timeline, trace, as_json)
     else:
@@ -105,12 +106,9 @@ def _check_stream(samples: int | None, in_flight: int | None, trace: Path | None
         raise InputError("--trace applies to a single sample; leave out --samples")
 
 
-def _print_stream(
-    plan: Plan, simulator: Simulator, numbers: tuple[int, int | None], as_json: bool
-) -> None:
+def _print_stream(plan: Plan, stream: Stream, as_json: bool) -> None:
     from placewright.report.stream_text import stream_data, stream_lines, stream_rows
 
-    stream = simulator.stream(plan.placement, samples=numbers[0], in_flight=numbers[1])
     if as_json:
         print_json(stream_data(plan.problem, stream))
         return
@@ -195,10 +193,9 @@ def run(
     With --engine, the engine runs a plan of a language model, and its own print of tensors, its
     tokens and its speed are compared.
     """
-    from placewright.core.quantities import parse_seconds
     from placewright.errors import InputError
     from placewright.io.array_file import read_arrays
-    from placewright.session.parsing import warn_of_bare_number
+    from placewright.session.parsing import parse_duration
     from placewright.session.plans import read_plan
     from placewright.session.session import Session
 
@@ -218,8 +215,7 @@ def run(
         raise InputError(f"{option} applies to single runs; leave out --samples and --seconds")
     if not is_stream and (option := opt.first_given(of_stream)) is not None:
         raise InputError(f"{option} applies to streams; give --samples or --seconds too")
-    warn_of_bare_number(timeout, "timeout")
-    allowed = None if timeout is None else parse_seconds(timeout)
+    allowed = parse_duration(timeout, "timeout")
     values = None if inputs is None else read_arrays(inputs)
     plan = read_plan(plan_file, searched=searched, model=model_file)
     number = {} if runs is None else {"runs": runs}
@@ -233,7 +229,7 @@ def run(
             result = session.measure(
                 plan, **number, boundaries=boundaries, inputs=values, timeout=allowed
             )
-            write_noted(trace, lambda: session.trace(plan, allowed))
+            write_noted(trace, lambda: session.trace(plan, allowed, values))
     if is_stream:
         _tell(streamed, as_json, table=streamed.table())
         return

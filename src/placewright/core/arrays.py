@@ -17,21 +17,21 @@ T = TypeVar("T", bound=np.generic)
 
 def frozen_floats(values: ArrayLike) -> FloatArray:
     """Copy `values` into a read-only C-ordered float64 array."""
-    array = np.array(values, dtype=np.float64, order="C")
-    array.setflags(write=False)
-    return array
+    return _frozen(values, np.float64)
 
 
 def frozen_ints(values: ArrayLike) -> IntArray:
     """Copy `values` into a read-only C-ordered int64 array."""
-    array = np.array(values, dtype=np.int64, order="C")
-    array.setflags(write=False)
-    return array
+    return _frozen(values, np.int64)
 
 
 def frozen_bools(values: ArrayLike) -> BoolArray:
     """Copy `values` into a read-only C-ordered bool array."""
-    array = np.array(values, dtype=np.bool_, order="C")
+    return _frozen(values, np.bool_)
+
+
+def _frozen(values: ArrayLike, dtype: type[T]) -> NDArray[T]:
+    array = np.array(values, dtype=dtype, order="C")
     array.setflags(write=False)
     return array
 

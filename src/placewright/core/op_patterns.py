@@ -16,7 +16,8 @@ from placewright.errors import GraphError
 
 Value = TypeVar("Value")
 _MARKS = "*?["
-_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
+_RANGE = re.compile(r"(?<![^.])(\d{1,9})-(\d{1,9})(?![^.])")
+_PART = re.compile(r"[^.]+")
 _ALL_NAMES = "`placewright graph MODEL --ops` lists all names"
 
 
@@ -61,16 +62,16 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
             in no name; the message has those that are.
     """
     if pattern in graph.op_index:
-        return [op_named(graph, pattern)]
+        return [graph.op_index[pattern]]
     inside = {path: _is_inside(path, pattern) for path in dict.fromkeys(graph.op_modules)}
     if pattern not in inside:
         _require_numbers(graph, pattern)
     pairs = zip(graph.op_names, graph.op_modules, strict=True)
     ops = [op for op, (name, path) in enumerate(pairs) if inside[path] or _matches(name, pattern)]
-    if not ops and not any(mark in pattern for mark in _MARKS):
-        return [op_named(graph, pattern)]
     if ops:
         return ops
+    if not any(mark in pattern for mark in _MARKS):
+        return ops_named(graph, pattern)
     near = _near(graph, pattern.translate({ord(mark): None for mark in "*?[]"}))
     raise GraphError(
         f"no op fits the pattern '{pattern}'; " + (f"near names are {near}" if near else _ALL_NAMES)
@@ -79,22 +80,18 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
 
 def _require_numbers(graph: ComputationGraph, pattern: str) -> None:
     """Refuse a range that goes beyond the numbers of ops and modules at its place in names."""
-    parts = pattern.split(".")
-    names = [name.split(".") for name in dict.fromkeys([*graph.op_names, *graph.op_modules])]
-    for at, part in enumerate(parts):
-        if (found := _RANGE.fullmatch(part)) is None:
-            continue
+    names = dict.fromkeys([*graph.op_names, *graph.op_modules])
+    for found in _RANGE.finditer(pattern):
+        before = pattern[: found.start()]
         numbers = [
-            int(name[at])
+            int(part[0])
             for name in names
-            if len(name) > at
-            and _is_number(name[at])
-            and all(map(_part_matches, name[:at], parts[:at]))
+            for part in _PART.finditer(name)
+            if _is_number(part[0]) and _matches(name[: part.start()], before)
         ]
         if numbers and not min(numbers) <= int(found[1]) <= int(found[2]) <= max(numbers):
-            before = ".".join([*parts[:at], ""])
             valid = f"{before}{min(numbers)} to {before}{max(numbers)}"
-            raise GraphError(f"'{part}' of '{pattern}' is no range of {valid}")
+            raise GraphError(f"'{found[0]}' of '{pattern}' is no range of {valid}")
 
 
 def _is_inside(path: str, pattern: str) -> bool:
@@ -108,16 +105,21 @@ def _matches(name: str, pattern: str) -> bool:
     """True if a name matches a pattern; a range matches a whole part of the name."""
     if fnmatchcase(name, pattern):
         return True
-    if _RANGE.search(pattern) is None:
+    if (found := _RANGE.search(pattern)) is None:
         return False
-    parts, wanted = name.split("."), pattern.split(".")
-    return len(parts) == len(wanted) and all(map(_part_matches, parts, wanted))
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    return any(
+        _is_within(part[0], found)
+        and fnmatchcase(name[: part.start()], before)
+        and _matches(name[part.end() :], after)
+        for part in _PART.finditer(name)
+    )
 
 
-def _part_matches(part: str, wanted: str) -> bool:
-    found = _RANGE.fullmatch(wanted)
-    if found is None or not _is_number(part):
-        return fnmatchcase(part, wanted)
+def _is_within(part: str, found: re.Match[str]) -> bool:
+    """True if a part of a name is a number of a range, or the text of the range itself."""
+    if not _is_number(part):
+        return part == found[0]
     return int(found[1]) <= int(part) <= int(found[2])
 
 

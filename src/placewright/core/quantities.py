@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from numbers import Real
 
 from placewright.errors import InputError
 
 
 def format_bytes(value: float) -> str:
-    """Bytes with a binary unit and three digits: ``"1.50 GiB"``."""
+    """Bytes with a binary unit and two decimals: ``"1.50 GiB"``."""
     if not math.isfinite(value):
         return "no limit"
+    value = round(value)
     for unit, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
-        if value >= size:
+        if round(value / (size / 1024.0), 2) >= 1024.0:  # of the unit below, "1024.00"
             return f"{value / size:.2f} {unit}"
     return f"{value:.0f} B"
 
@@ -66,7 +68,7 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-zµ/]*)\s*")
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-z\u00b5\u03bc/]*)\s*")
 _BYTES = {
     "": 1.0,
     "B": 1.0,
@@ -82,7 +84,8 @@ _SECONDS = {
     "": 1.0,
     "ms": 1e-3,
     "us": 1e-6,
-    "µs": 1e-6,
+    "\u00b5s": 1e-6,  # micro sign
+    "\u03bcs": 1e-6,  # Greek letter, which looks the same
     "ns": 1e-9,
     "m": 60.0,
     "min": 60.0,
@@ -125,18 +128,18 @@ parse_amount = _parser({"": 1.0}, "a number such as 1e-6")
 
 
 def _parse(text: str | float, units: dict[str, float], expected: str) -> float:
-    if isinstance(text, bool) or not isinstance(text, int | float | str):
-        raise InputError(f"expected {expected}, got {text}")
-    if isinstance(text, int | float):
+    if isinstance(text, str):
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise InputError(f"expected {expected}, got '{text}'")
+        value, unit = float(match[1]), match[2]
+    elif isinstance(text, Real) and not isinstance(text, bool):  # also a number of NumPy
         try:
             value, unit = float(text), ""
         except OverflowError:
             raise InputError(f"expected {expected}, got an integer of too many digits") from None
     else:
-        match = _NUMBER.fullmatch(text)
-        if match is None:
-            raise InputError(f"expected {expected}, got '{text}'")
-        value, unit = float(match[1]), match[2]
+        raise InputError(f"expected {expected}, got {text}")
     if unit not in units or not value >= 0:
         raise InputError(f"expected {expected}, got '{text}'")
     return value * units[unit]

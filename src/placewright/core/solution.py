@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Integral, Real
 from typing import Literal
 
 from placewright.core.placement import Placement
@@ -47,12 +48,14 @@ class Budget:
     core_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.seconds is not None and not self.seconds > 0:
-            raise InputError(f"a budget needs seconds > 0, got {self.seconds}")
-        if self.evaluations is not None and self.evaluations < 1:
-            raise InputError(f"a budget needs evaluations >= 1, got {self.evaluations}")
-        if self.core_seconds is not None and not self.core_seconds > 0:
-            raise InputError(f"a budget needs core_seconds > 0, got {self.core_seconds}")
+        for name in ("seconds", "core_seconds"):
+            limit = getattr(self, name)
+            if limit is not None and not (isinstance(limit, Real) and float(limit) > 0):
+                raise InputError(f"a budget needs a number of {name} > 0, got {limit!r}")
+        most = self.evaluations
+        is_whole = isinstance(most, Integral) and not isinstance(most, bool)
+        if most is not None and not (is_whole and most >= 1):
+            raise InputError(f"a budget needs a whole number of evaluations >= 1, got {most!r}")
 
     @property
     def is_limited(self) -> bool:

@@ -78,7 +78,7 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
                 if None in known:
                     counted.append(f"'{stated.name}' {_text(stated)}")
         shapes.append(wanted)
-    _require_all(inputs, shapes, batches)
+    _require_all(inputs, shapes, batches, sizes)
     if counted:
         _LOG.warning(
             "the open batch dimension of %s counts as 1 (argument `shapes` chooses another)",
@@ -243,9 +243,15 @@ def _require_fit(stated: StatedInput, wanted: Shape) -> None:
 
 
 def _require_all(
-    inputs: Sequence[StatedInput], shapes: Sequence[Shape | None], batches: Mapping[str, None]
+    inputs: Sequence[StatedInput],
+    shapes: Sequence[Shape | None],
+    batches: Mapping[str, None],
+    known: Mapping[str, int],
 ) -> None:
     """Require dimensions of all inputs.
+
+    Args:
+        known: sizes of symbols, which the examples of the message keep.
 
     Raises:
         InputError: an input has no dimensions; the message shows how to give them.
@@ -263,7 +269,7 @@ def _require_all(
     more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
     sizes = {s: _SIDE if len(x.dimensions or ()) >= _IMAGE_RANK else _LENGTH
              for x in lacking for s in _symbols_of(x)}  # fmt: skip
-    sizes |= dict.fromkeys(batches, 1)
+    sizes |= {**dict.fromkeys(batches, 1), **known}
     examples = " ".join(
         f"argument `shapes` {shlex.quote(f'{x.name}={_example(x, sizes)}')}"
         for x in lacking[:_SHOWN]
@@ -271,7 +277,7 @@ def _require_all(
     symbols = " ".join(
         f"argument `shapes` {shlex.quote(f'{symbol}={size}')}"
         for symbol, size in sizes.items()
-        if symbol not in batches
+        if symbol not in batches and symbol not in known
     )
     by_symbol = f", or, wherever they occur, {symbols}" if symbols else ""
     raise InputError(

@@ -96,7 +96,9 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
         for name, made_paths in places.items()
         for made, target in zip(made_paths, command.outputs[name], strict=True)
     }
-    with _relayed(process, shown) as stop_relaying:
+    in_json = {_in_json(made): _in_json(place) for made, place in shown.items()}
+    printed = in_json if "--json" in command.words else shown
+    with _relayed(process, printed, shown) as (stop_relaying, is_cut):
         try:
             code = process.wait()
         except BaseException:
@@ -108,7 +110,16 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
     if code < 0:
         raise InputError(_ended_by(-code, command))
     _take_outputs(places, command.outputs)
+    if is_cut.is_set():
+        raise InputError(
+            f"the isolated process printed more than {_MAX_PRINTED} characters; the rest is missing"
+        )
     return code
+
+
+def _in_json(text: str) -> str:
+    """A text as it stands within the strings of a JSON document."""
+    return json.dumps(text)[1:-1]
 
 
 def _prepared(folder: Path, model: str) -> Path:
@@ -197,12 +208,12 @@ def _ended_by(number: int, command: IsolatedCommand) -> str:
     if number == signal.SIGXCPU:
         return (
             f"'{name}' was stopped after {command.limits.cpu:.0f} s of CPU time; "
-            "argument `isolation_limits` cpu=2h allows more"
+            f"argument `isolation_limits` cpu={2 * command.limits.cpu:.0f}s allows more"
         )
     if number == signal.SIGXFSZ:
         return (
             f"'{name}' was stopped when a file grew beyond {command.limits.files:.0f} bytes; "
-            "argument `isolation_limits` files=16GiB allows more"
+            f"argument `isolation_limits` files={2 * command.limits.files:.0f}B allows more"
         )
     cause = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return (
@@ -214,20 +225,30 @@ def _ended_by(number: int, command: IsolatedCommand) -> str:
 
 @contextlib.contextmanager
 def _relayed(
-    process: subprocess.Popen[bytes], shown: Mapping[str, str]
-) -> Iterator[threading.Event]:
-    """Pass on what the process prints until its end; the event drops the rest."""
-    dropped = threading.Event()
+    process: subprocess.Popen[bytes], printed: Mapping[str, str], said: Mapping[str, str]
+) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Pass on the output of a process until its end.
+
+    Args:
+        printed, said: texts of standard output, and of standard error -> their replacements.
+
+    Yields:
+        Two events: one that drops the rest, and one that is set if output was too long.
+    """
+    dropped, is_cut = threading.Event(), threading.Event()
     assert process.stdout is not None
     assert process.stderr is not None
     threads = [
-        threading.Thread(target=_relay, args=(source, target, shown, dropped), daemon=True)
-        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+        threading.Thread(target=_relay, args=(*streams, dropped, is_cut), daemon=True)
+        for streams in (
+            (process.stdout, sys.stdout, printed),
+            (process.stderr, sys.stderr, said),
+        )
     ]
     for thread in threads:
         thread.start()
     try:
-        yield dropped
+        yield dropped, is_cut
     finally:
         for thread in threads:
             thread.join()
@@ -236,7 +257,11 @@ def _relayed(
 
 
 def _relay(
-    source: IO[bytes], target: TextIO, shown: Mapping[str, str], dropped: threading.Event
+    source: IO[bytes],
+    target: TextIO,
+    shown: Mapping[str, str],
+    dropped: threading.Event,
+    is_cut: threading.Event,
 ) -> None:
     left = _MAX_PRINTED
     while line := source.readline(1 << 16):
@@ -244,6 +269,8 @@ def _relay(
         for made, place in shown.items():
             text = text.replace(made, place)
         left -= len(text)
+        if left < 0:
+            is_cut.set()
         if left < 0 or dropped.is_set():
             continue
         with contextlib.suppress(OSError, ValueError):  # the stream is closed

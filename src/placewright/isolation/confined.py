@@ -60,6 +60,7 @@ class Limits:
         seconds = max(1, int(self.cpu))  # SIGXCPU follows, then SIGKILL
         _lower(resource.RLIMIT_CPU, seconds, seconds + _CPU_GRACE_SECONDS)
         _lower(resource.RLIMIT_FSIZE, int(self.files))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it; the parent tells it
         _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
         _lower(resource.RLIMIT_CORE, 0)
 

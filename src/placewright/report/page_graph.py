@@ -160,7 +160,6 @@ class Layout:
     # x, y, width and height of each node, in one common scale
     boxes: list[tuple[float, float, float, float]]
     edges: list[list[tuple[int, int]]]  # for each node, pairs of positions in its list of children
-    children: list[list[int]]  # for each node, the numbers of its children
 
 
 def layout_of(graph: ComputationGraph, root: Node) -> Layout:
@@ -178,9 +177,7 @@ def layout_of(graph: ComputationGraph, root: Node) -> Layout:
             placed = _inside([sizes[child] for child in children[number]], edges[number])
             for child, box in zip(children[number], _scaled(placed, boxes[number]), strict=True):
                 boxes[child] = box
-    return Layout(
-        [node.name for node in nodes], parent, [n.unit for n in nodes], boxes, edges, children
-    )
+    return Layout([node.name for node in nodes], parent, [n.unit for n in nodes], boxes, edges)
 
 
 def _numbered(root: Node) -> tuple[list[Node], list[int]]:

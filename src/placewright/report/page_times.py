@@ -220,11 +220,6 @@ class MemoryCurve:
     times: tuple[float, ...]
     bytes: tuple[float, ...]
 
-    @property
-    def peak(self) -> float:
-        """The largest number of bytes at one time."""
-        return max(self.bytes)
-
 
 def memory_curves(problem: Problem, timeline: Timeline) -> tuple[MemoryCurve, ...]:
     """Exact curves, one per device."""

@@ -210,23 +210,28 @@ def recommendation_text(
     return [f"{_faster(measured)}; place again for a plan that holds it"]
 
 
-def default_text(plan: Plan, runtime: str, call: str | None) -> list[str]:
+def default_text(
+    plan: Plan, runtime: str, call: str | None, *, has_command: bool = True
+) -> list[str]:
     """Lines about running the model with the runtime's default, which no placement expresses.
 
     Args:
         runtime: its name if a command must name it; "" if it is the default one.
         call: expression that makes the model with the default in Python; None without one.
+        has_command: False if a command would choose another precision than the plan's.
     """
     problem, source = plan.problem, plan.problem.source
     if source is None or source.path.startswith("module:"):
         return [f"to run '{ALL_CORES}', call the unsplit model itself"]
+    in_python = [] if call is None else [f"'{ALL_CORES}' in Python: {call}"]
+    if not has_command:
+        return in_python
     words = [f"placewright place {shlex.quote(source.path)} --devices cpu", *_inputs(source)]
     if problem.objective == "training":
         words.append("--objective training")
     if runtime:
         words.append(f"--runtime {runtime}")
-    lines = [f"a plan for '{ALL_CORES}': {' '.join(words)}"]
-    return lines if call is None else [*lines, f"'{ALL_CORES}' in Python: {call}"]
+    return [f"a plan for '{ALL_CORES}': {' '.join(words)}", *in_python]
 
 
 def _inputs(source: ModelSource) -> list[str]:

@@ -96,9 +96,11 @@ class Replay:
 
     def decisions(self, rule: str) -> tuple[Decision, ...]:
         """Split or not, in each case that has both kinds of plans."""
+        cases: dict[str, list[ReplayedPlan]] = {}
+        for plan in self.plans:
+            cases.setdefault(plan.case, []).append(plan)
         found = []
-        for name in dict.fromkeys(plan.case for plan in self.plans):
-            own = [plan for plan in self.plans if plan.case == name]
+        for name, own in cases.items():
             split = [plan for plan in own if plan.is_split]
             single = [plan for plan in own if not plan.is_split]
             best = min((plan.predicted[rule] for plan in single), default=math.inf)

@@ -89,7 +89,7 @@ class Steps:
     Args:
         report: is called with the fraction that is done, and the step with the time left.
         search_seconds: largest number, of the search that comes after measuring; 0 without one,
-            nan if nobody knows.
+            nan or inf if nobody knows.
         search: in a few words, if nobody knows its seconds.
         check: step that measures the placement beside other contenders after the search; None if
             none does.
@@ -105,7 +105,8 @@ class Steps:
         check: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.search_seconds, self.check = search_seconds, check
+        self.search_seconds = search_seconds if math.isfinite(search_seconds) else math.nan
+        self.check = check
         self._search = search
         self._report, self._clock, self._start = report, clock, clock()
         self._seconds: dict[str, float] = {}

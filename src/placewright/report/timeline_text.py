@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
+from placewright.core.arrays import Csr, FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import value_text
@@ -20,10 +20,11 @@ from placewright.simulation.timeline import Timeline
 
 def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
     """A row per segment, in order of start: times, first unit, and the reason for its wait."""
-    names = problem.cluster.device_names
+    names, segment_of = problem.cluster.device_names, timeline.segment_of
+    units_of = Csr.from_pairs(segment_of, np.arange(len(segment_of)), int(segment_of.max()) + 1)
     rows = []
-    for segment in range(int(timeline.segment_of.max()) + 1):
-        units = np.flatnonzero(timeline.segment_of == segment)
+    for segment in range(units_of.n_rows):
+        units = units_of.row(segment)
         first = int(units[np.argmin(timeline.start[units])])
         rows.append(
             [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappush, heapreplace
 from typing import Any
 
 from placewright.core.problem import Problem
@@ -113,19 +114,19 @@ def _hops(problem: Problem, timeline: Timeline, scale: float, pid: int) -> list[
 
 
 class _Tracks:
-    """Finds the first free track of a row."""
+    """Finds the track of a row that has been free for the longest time."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, list[float]] = {}
+        self._ends: dict[int, list[tuple[float, int]]] = {}  # heaps of ends with their tracks
 
     def free(self, row: int, start: float, end: float) -> int:
         ends = self._ends.setdefault(row, [])
-        for track, until in enumerate(ends):
-            if until <= start:
-                ends[track] = end
-                return track
-        ends.append(end)
-        return len(ends) - 1
+        if not ends or ends[0][0] > start:
+            heappush(ends, (end, len(ends)))
+            return len(ends) - 1
+        track = ends[0][1]
+        heapreplace(ends, (end, track))
+        return track
 
 
 def _process_names(names: Sequence[str], first: int) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ def discover_on_hosts(
     with _Hosts.opened(ray) as hosts:
         wanted = hosts.devices(names, runtime)
         report(0.1, "links within hosts")
-        arguments = {host: (_text(of_host), runtime) for host, of_host in wanted.items()}
+        arguments = {host: (",".join(of_host), runtime) for host, of_host in wanted.items()}
         clusters = hosts.values(_discovered, arguments, report, "links of")
         ways, left = hosts.ways(list(clusters), report)
         return joined_cluster({host: clusters[host] for host in left}, ways)
@@ -112,7 +112,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
     with _Hosts.opened(request.ray) as hosts:
         wanted = hosts.devices(request.devices, here.runtime)
         arguments = {
-            host: (replace(here, devices=_text(of_host)),) for host, of_host in wanted.items()
+            host: (replace(here, devices=",".join(of_host)),) for host, of_host in wanted.items()
         }
         results = hosts.values(_profiled, arguments, report, "measuring on")
         ways, left = hosts.ways(list(results), report)
@@ -262,10 +262,6 @@ def _usable(answered: Mapping[str, Answer]) -> dict[str, Any]:
     if not values:
         raise AnswerError(_ALL_LOST)
     return values
-
-
-def _text(names: Sequence[str]) -> str:
-    return ",".join(names)
 
 
 def _known(runtime: str | None) -> tuple[tuple[str, ...], str]:

@@ -9,6 +9,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, cast
 
@@ -347,9 +348,9 @@ def parse_count(raw: Any, field: str) -> int | None:
     """
     if raw is None:
         return None
-    if isinstance(raw, bool) or not isinstance(raw, int) or raw < 1:
+    if isinstance(raw, bool) or not isinstance(raw, Integral) or int(raw) < 1:
         raise FieldError(field, f"expects a whole number >= 1, got {raw!r}")
-    return raw
+    return int(raw)
 
 
 SWEPT = ("context", "prompt", "generate", "micro_batch", "sequences")  # fields of `--sweep`
@@ -379,8 +380,10 @@ def parse_tokens(raw: Any, field: str) -> int | None:
     Raises:
         FieldError: it is something else.
     """
-    if raw is None or (isinstance(raw, int) and not isinstance(raw, bool)):
-        return raw
+    if raw is None:
+        return None
+    if isinstance(raw, Integral) and not isinstance(raw, bool):
+        return int(raw)
     found = (
         re.fullmatch(r"(\d{1,9})(k?)", raw.strip(), re.IGNORECASE) if isinstance(raw, str) else None
     )
@@ -395,9 +398,9 @@ def parse_seed(raw: Any) -> int:
     Raises:
         FieldError: it is something else.
     """
-    if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**63:
+    if isinstance(raw, bool) or not isinstance(raw, Integral) or not 0 <= int(raw) < 2**63:
         raise FieldError("seed", f"expects a whole number from 0 to 2^63 - 1, got {raw!r}")
-    return raw
+    return int(raw)
 
 
 def parse_ray(raw: Any) -> str | None:

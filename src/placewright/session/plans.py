@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placewright.core.arrays import frozen_floats
+from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Event
 from placewright.core.op_patterns import by_op
 from placewright.core.placement import Placement
@@ -132,6 +133,8 @@ def read_plan(
         source = replace(require_model(plan.problem), path=name)
         runnable_source(source, plan.problem.graph)  # refuses another content
         plan = replace(plan, problem=replace(plan.problem, source=source))
+    if plan.problem.objective in CHARGED:  # a file may leave out its seconds, which runs need
+        plan = replace(plan, amounts=Simulator(plan.problem).amounts(plan.placement))
     return searched_plan(plan) if searched else plan
 
 
@@ -276,12 +279,14 @@ def _has_default(plan: Plan) -> bool:
 def _default_lines(plan: Plan) -> list[str]:
     source, objective = plan.problem.source, plan.problem.objective
     runtime = "" if plan.runtime == default_runtime_name(objective) else plan.runtime
-    call = None
+    call, is_found = None, True
     if source is not None and objective != "training" and _is_own_file(source):
         whole = whole_processor(plan)
         if whole is not None:
-            call = runtime_named(plan.runtime).unsplit_call(source.path, whole)
-    return default_text(plan, runtime, call)
+            chosen = runtime_named(plan.runtime)
+            call = chosen.unsplit_call(source.path, whole)
+            is_found = whole in chosen.discover()  # else the plan has another precision
+    return default_text(plan, runtime, call, has_command=is_found)
 
 
 def _is_own_file(source: ModelSource) -> bool:
@@ -310,12 +315,13 @@ class Simulated:
         return self.simulator.timeline(self.plan.placement)
 
     def stream(self, samples: int, in_flight: int | None = None) -> Stream:
-        """Play a stream of samples; None in flight is as many as pay.
+        """Play a stream of samples; None in flight is the plan's number, or as many as pay.
 
         Raises:
             InputError: a number is below 1.
         """
-        return self.simulator.stream(self.plan.placement, samples=samples, in_flight=in_flight)
+        most = self.plan.in_flight if in_flight is None else in_flight
+        return self.simulator.stream(self.plan.placement, samples=samples, in_flight=most)
 
 
 def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
@@ -346,8 +352,9 @@ def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
     solution = Solution(
         placement, value, "feasible", plan.lower_bound, bound_method=plan.bound_method
     )
-    changed = replace(plan_of(problem, solution, plan.placer, plan.runtime), measured=None)
-    return Simulated(changed, plan.value, simulator)
+    changed = plan_of(problem, solution, plan.placer, plan.runtime)
+    kept = replace(changed, left_out=plan.left_out, in_flight=plan.in_flight)
+    return Simulated(kept, plan.value, simulator)
 
 
 def _refuse_two_ways(problem: Problem, changes: Mapping[str, str]) -> None:

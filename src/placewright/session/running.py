@@ -364,10 +364,16 @@ def _measurement(
     return Measurement(median, high - low, len(samples[PLAN]), others, recommendation)
 
 
-def run_trace(plan: Plan, model: LoadedModel) -> str:
-    """A Chrome trace of the run of median length, beside the predicted timeline."""
+def run_trace(plan: Plan, model: LoadedModel, given: GivenInputs | None = None) -> str:
+    """A Chrome trace of the run of median length, beside the predicted timeline.
+
+    Args:
+        plan, model: as `execute` takes them.
+        given: inputs, as `execute` takes them.
+    """
     problem = plan.problem
-    inputs = model.random_inputs(np.random.default_rng(0))
+    random = model.random_inputs(np.random.default_rng(0))
+    inputs = random if given is None else checked_inputs(model, given)
     runs = []
     with call_runner(problem, plan.placement, model) as runner:
         segments = runner.segments

@@ -283,16 +283,13 @@ class Session:
                 report=self._report,
             )
 
-    def trace(self, plan: Plan, timeout: float | None = None) -> str:
-        """A Chrome trace of a measured run beside the predicted timeline.
-
-        Raises:
-            InputError: the plan cannot be executed.
-            StalePlanError: the model or the devices have changed.
-        """
+    def trace(
+        self, plan: Plan, timeout: float | None = None, inputs: GivenInputs | None = None
+    ) -> str:
+        """A Chrome trace of a measured run beside the predicted timeline; see `measure`."""
         with running.limited(plan, timeout):
             running.require_executable(plan)
-            return running.run_trace(plan, self._model.loaded(plan.runtime))
+            return running.run_trace(plan, self._model.loaded(plan.runtime), inputs)
 
     def _built(self, steps: Steps, deadline: Deadline) -> Measured:
         if self._measured is None:

@@ -79,6 +79,15 @@ class TestRefusals:
         told = refusal(StatedInput(("x",), (first, 3, "?", "?")))
         assert told.endswith("for example argument `shapes` x=1,3,224,224")
 
+    @pytest.mark.parametrize("asked", [{"a": (1, 7)}, {"s": (7,)}])
+    def test_an_example_keeps_the_sizes_that_are_known(
+        self, asked: dict[str, tuple[int, ...]]
+    ) -> None:
+        inputs = [StatedInput(("a",), (1, "s")), StatedInput(("b",), (1, "s", "t"))]
+        told = refusal(*inputs, **asked)
+        assert told.endswith("shapes` b=1,7,128, or, wherever they occur, argument `shapes` t=128")
+        assert fixed_shapes(inputs, asked | {"b": (1, 7, 128)}) == [(1, 7), (1, 7, 128)]
+
     def test_an_input_of_unknown_rank_gets_an_example(self) -> None:
         told = refusal(StatedInput(("x",), None))
         assert told.endswith("give its dimensions, for example argument `shapes` x=1,3,224,224")

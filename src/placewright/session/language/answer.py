@@ -253,7 +253,10 @@ def memory_advice(problem: Problem) -> str | None:
 
 
 def _smaller_weights(problem: Problem, request: TokenRequest, cluster: Cluster) -> str:
-    """The largest format of weights for which modules fit; empty if none does or it is given."""
+    """The largest format of weights for which modules fit; empty if none does.
+
+    Empty, too, for a file whose weights have their format already.
+    """
     assert problem.source is not None
     reader = reader_of_file(problem.source.path)
     assert reader is not None
@@ -289,13 +292,13 @@ def largest_context(
 ) -> int:
     """The largest context for which modules fit into the memories, packed largest first.
 
-    A multiple of 256, or the model's own; 0 if the tokens of the request alone do not fit.
+    A multiple of 256, the model's own, or the tokens of the request; 0 if these alone do not fit.
 
     Args:
         pins: op -> device whose memory holds it.
     """
-    most = min(trained_context or _MOST_CONTEXT, MOST_TOKENS)
     least = request.prompt + request.generate
+    most = max(least, min(trained_context or _MOST_CONTEXT, MOST_TOKENS))
 
     def fits(context: int) -> bool:
         return _packs(works(replace(request, context=context)), cluster, pins)

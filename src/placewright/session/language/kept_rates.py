@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 
 from placewright.core.cluster import Cluster
-from placewright.errors import InputError
 from placewright.execution.processor import processor_text
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.profiling.store import CostStore
 
+_LOG = logging.getLogger(__name__)
 _KEY = "token rates of random weights"  # of the store
 
 
@@ -28,11 +29,13 @@ def keep_engine_cluster(cluster: Cluster, how: str) -> Cluster:
     key = f"{_KEY} {processor_text()} {how} {names}"
 
     def merged(before: str | None) -> str:
-        new = cluster if before is None else _with_formats(cluster, _stored(before))
+        earlier = None if before is None else _stored(before)
+        new = cluster if earlier is None else _with_formats(cluster, earlier)
         return json.dumps(cluster_data(new))
 
     kept = _stored(store.change_fact(key, merged))
     store.put_fact(f"{_KEY} {processor_text()}", key)
+    assert kept is not None  # it was just written
     return kept
 
 
@@ -50,15 +53,21 @@ def _with_formats(cluster: Cluster, before: Cluster) -> Cluster:
 
 
 def kept_engine_cluster() -> Cluster | None:
-    """The devices that an engine measured last on this processor; None without any."""
+    """The devices that an engine measured last on this processor; None without readable ones."""
     store = CostStore()
     key = store.fact(f"{_KEY} {processor_text()}")
     kept = None if key is None else store.fact(key)
     return None if kept is None else _stored(kept)
 
 
-def _stored(text: str) -> Cluster:
+def _stored(text: str) -> Cluster | None:
+    """The devices of a kept text; None, with a warning, if it is damaged."""
     try:
         return cluster_of(ClusterDocument.model_validate(json.loads(text)))
     except ValueError as error:
-        raise InputError(f"the kept measurement of an engine is damaged: {error}") from None
+        _LOG.warning(
+            "the kept measurement of an engine is damaged and is left out (%s); "
+            "`placewright profile` with --engine measures again",
+            str(error).partition("\n")[0],
+        )
+        return None

@@ -390,14 +390,17 @@ class LoadedPlan:
             if idle:
                 self._busy.append(idle.pop())
                 return self._busy[-1], model
-        stack = ExitStack()
-        with limited(self.plan), numbered(self._numbers):
-            server = _Server(
-                recommended_server(self.plan, model, stack, in_flight=in_flight), stack
-            )
-        with self._changed:
-            self._busy.append(server)
-        return server, model
+        with (
+            self.in_use() as model,
+            ExitStack() as stack,
+            limited(self.plan),
+            numbered(self._numbers),
+        ):
+            made = recommended_server(self.plan, model, stack, in_flight=in_flight)
+            with self._changed:
+                self._require_open()  # `close` would not end a server that it does not know
+                self._busy.append(_Server(made, stack.pop_all()))
+                return self._busy[-1], model
 
     def _given_back(self, server: _Server, in_flight: int | None) -> None:
         """Keep a server for the next stream if its stream came to its end without a failure."""
@@ -500,12 +503,12 @@ def split_runner(
 
 
 def _in_flight(plan: Plan) -> int:
-    """Number of samples in flight that is worthwhile; 1 if no more fit into memory."""
+    """Number of samples in flight that is worthwhile; 1 if no more fit, or no stream is played."""
     if plan.in_flight is not None:
         return plan.in_flight
     try:
         return Simulator(plan.problem).stream(plan.placement, samples=LEAST_SAMPLES).in_flight
-    except InfeasibleError:
+    except (InfeasibleError, InputError):
         return 1
 
 
@@ -524,7 +527,7 @@ def recommended_server(
         if name in whole.devices:
             return whole.contender(name, plan.problem, model).open(stack, in_flight)
     elsewhere = [] if name != PLAN else unsplit_devices(plan, model)
-    if len(elsewhere) == 1 and elsewhere[0] not in _devices_used(plan):
+    if len(elsewhere) == 1 and _devices_used(plan) != elsewhere:
         runner = whole_model_runner(model, elsewhere[0], in_flight=allowed or 2)
         return stack.enter_context(runner)
     if allowed is None:

@@ -1,0 +1,50 @@
+"""The output of an isolated process: its length, and the paths in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cli.runner import InProcess
+from support.model_files import make_onnx
+
+from placewright.isolation import command
+from placewright.isolation.confined import lacks_call_filter, lacks_file_rules
+
+LACKS = lacks_file_rules() or lacks_call_filter()
+needs_isolation = pytest.mark.skipif(LACKS is not None, reason=str(LACKS))
+
+
+@needs_isolation
+def test_output_that_is_cut_is_told(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_onnx(tmp_path)
+    monkeypatch.setattr(command, "_MAX_PRINTED", 10)
+    result = cli("graph", "m.onnx", "--isolate", "-o", "g.json", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "the isolated process printed more than 10 characters" in result.stderr
+    assert (tmp_path / "g.json").exists(), "its files are whole"
+
+
+@needs_isolation
+def test_a_folder_with_a_quotation_mark_leaves_json_whole(tmp_path: Path, cli: InProcess) -> None:
+    make_onnx(tmp_path)
+    (tmp_path / 'a"b').mkdir()
+    target = 'a"b/plan.json'
+    words = ("--devices", "catalogue:2gpu", "--evaluations", 9, "--json", "-o", target)
+    result = cli("place", "m.onnx", *words, "--isolate", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["problem"]["path"] == f'a"b{os.sep}plan.problem.json'
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"), [(signal.SIGXCPU, "cpu=40000s"), (signal.SIGXFSZ, "files=34359738368B")]
+)
+def test_the_advice_is_twice_the_limit_that_was_hit(number: int, advice: str) -> None:
+    limits = command.Limits(memory=1e9, cpu=20_000.0, files=float(16 << 30))
+    asked = command.IsolatedCommand([], {}, [], "m.onnx", limits)
+    assert advice in command._ended_by(number, asked)
