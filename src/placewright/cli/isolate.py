@@ -97,6 +97,7 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
             readable=list(dict.fromkeys(_readable(read))),
             model=str(given.get("model", given.get("plan_file"))),
             limits=_limits(limits),
+            prints_json=bool(given.get("as_json")),
         )
     )
 

@@ -51,6 +51,7 @@ class IsolatedCommand:
     readable: Sequence[Path]  # files and folders that the command reads
     model: str  # identifies stored samples
     limits: Limits  # of the process
+    prints_json: bool = False  # its standard output is a JSON document
 
 
 def run_isolated(command: IsolatedCommand) -> int:
@@ -97,7 +98,7 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
         for made, target in zip(made_paths, command.outputs[name], strict=True)
     }
     in_json = {_in_json(made): _in_json(place) for made, place in shown.items()}
-    printed = in_json if "--json" in command.words else shown
+    printed = in_json if command.prints_json else shown
     with _relayed(process, printed, shown) as (stop_relaying, is_cut):
         try:
             code = process.wait()

@@ -67,7 +67,7 @@ def _stored(text: str) -> Cluster | None:
     except ValueError as error:
         _LOG.warning(
             "the kept measurement of an engine is damaged and is left out (%s); "
-            "`placewright profile` with --engine measures again",
+            "`placewright profile MODEL --engine llama.cpp` measures again",
             str(error).partition("\n")[0],
         )
         return None
