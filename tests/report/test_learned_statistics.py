@@ -11,6 +11,7 @@ from scipy.stats import mannwhitneyu
 
 from placewright.core.solution import Solution
 from placewright.errors import InputError
+from placewright.files.results import write_rows
 from placewright.report.learned_statistics import (
     LearnedRun,
     LearnedVerdict,
@@ -22,7 +23,7 @@ from placewright.report.learned_statistics import (
     sets,
     verdicts,
 )
-from placewright.suites.learned import parts_of, read_runs, with_controls, write_runs
+from placewright.suites.learned import FORMAT, parts_of, read_runs, with_controls
 
 
 def run(problem: str, placer: str, seed: int, last: float, best: float) -> LearnedRun:
@@ -189,10 +190,10 @@ def test_parts_are_medians_of_successive_tenths() -> None:
 def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     rows = runs_of("a", "post", 1.0, 1.0)
-    write_runs(path, rows)
+    write_rows(path, FORMAT, rows)
     assert read_runs(path) == rows
     infinite = dataclasses.replace(rows[0], value=float("inf"), parts=[float("inf")])
-    write_runs(path, [infinite])
+    write_rows(path, FORMAT, [infinite])
     (again,) = read_runs(path)
     assert np.isnan(again.value)
     assert np.isnan(again.parts[0])
@@ -204,5 +205,5 @@ def test_runs_of_a_problem_that_has_changed_since_do_not_count(tmp_path: Path) -
     before = [run("a", "post", seed, 2.0, 2.0) for seed in range(3)]
     after = [dataclasses.replace(one, key="new", value=1.0) for one in before[:2]]
     other = run("a", "heft", 0, 2.0, 2.0)
-    write_runs(path, [*before, other, *after])
+    write_rows(path, FORMAT, [*before, other, *after])
     assert read_runs(path) == [other, *after]

@@ -297,6 +297,7 @@ def test_time_that_ends_within_a_batch_keeps_the_answers_so_far(
 ) -> None:
     """Each answer takes a second: a measured one alone, simulated ones in blocks of 64."""
     clock, rows = Clock(), np.zeros((200, 2), dtype=np.int64)
+    monkeypatch.setattr(module, "_UNITS_BETWEEN_LOOKS", 1)
 
     def passes(placement: Placement) -> float:
         clock.now += 1.0

@@ -14,11 +14,12 @@ from cli.runner import InProcess
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, UnknownNameError
+from placewright.files.results import write_rows
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun, controls_of
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.learned import Case, read_runs, write_runs
+from placewright.suites.learned import FORMAT, Case, read_runs
 from placewright.suites.papers import generalisation
 from placewright.suites.papers.generalisation import (
     FAMILIES,
@@ -297,7 +298,7 @@ def test_no_policy_is_trained_for_runs_without_one(
     transfer = TransferRuns(families=("nmt",), training=1, test=1, episodes=1)
     results, policies = tmp_path / "rows.json", tmp_path / "policies"
     rows = run_transfer(transfer, results, policies)
-    write_runs(results, rows[:-1])
+    write_rows(results, FORMAT, rows[:-1])
     (policies / transfer.file("nmt")).unlink()
     assert run_transfer(transfer, results, policies)[-1].placer == LABELS[-1]
     assert not list(policies.iterdir())
@@ -339,7 +340,7 @@ def test_the_command_runs_a_paper_and_the_graphs_that_its_policy_never_saw(
     again = cli("bench", "paper", "placeto", "--seeds", 1, cwd=tmp_path)
     assert again.stdout == done.stdout
     assert read_runs(tmp_path / "paper.json") == rows
-    write_runs(tmp_path / "paper.json", rows[:-1])  # as Ctrl-C leaves it
+    write_rows(tmp_path / "paper.json", FORMAT, rows[:-1])  # as Ctrl-C leaves it
     part = cli("bench", "paper", "placeto", "--no-run", cwd=tmp_path)
     assert part.returncode == 0, part.stderr
     assert "never saw" not in part.stdout

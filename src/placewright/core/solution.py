@@ -50,7 +50,8 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("seconds", "core_seconds"):
             limit = getattr(self, name)
-            if limit is not None and not (isinstance(limit, Real) and float(limit) > 0):
+            is_number = isinstance(limit, Real)
+            if limit is not None and not (is_number and limit > 0):
                 raise InputError(f"a budget needs a number of {name} > 0, got {limit!r}")
         most = self.evaluations
         is_whole = isinstance(most, Integral) and not isinstance(most, bool)

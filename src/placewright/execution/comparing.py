@@ -11,6 +11,7 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.quantities import counted
 from placewright.core.source import NO_TENSOR
 from placewright.execution.output_check import JudgedOutput, OutputCheck, relative_error
 from placewright.execution.placements import served_segments
@@ -44,6 +45,7 @@ class Comparison:
     # the error
     scatter: float = 0.0
     part: str = ""  # slices of the output with the error, if its slices differ widely in scale
+    disputed: int = 0  # values of all outputs that were left out, see `JudgedOutput`
 
     @property
     def equal(self) -> bool:
@@ -60,6 +62,8 @@ class Comparison:
         """The error with its tolerance, the reason of the tolerance, and the place of the error."""
         where = f"worst at '{self.worst}'" + (f", {self.part}" if self.part and self.error else "")
         levels = f", other optimization levels differ by {self.scatter:.2g}" if self.scatter else ""
+        if self.disputed:
+            levels += f", other levels leave {counted(self.disputed, 'value')} open"
         return f"relative error {self.error:.2g} (tolerance {self.tolerance:.2g}{levels}, {where})"
 
 
@@ -114,7 +118,14 @@ def compare_outputs(
         zip(judged, names, strict=True), key=lambda pair: (pair[0].excess, pair[0].error)
     )
     return Comparison(
-        worst.error, worst.tolerance, name, len(expected_state), random, worst.scatter, worst.part
+        worst.error,
+        worst.tolerance,
+        name,
+        len(expected_state),
+        random,
+        worst.scatter,
+        worst.part,
+        sum(output.disputed for output in judged),
     )
 
 

@@ -57,11 +57,13 @@ class JudgedOutput:
     part: str = ""
     # two runs of the unsplit model differ, so that the output cannot be compared
     random: bool = False
+    # values that runs of the unsplit model leave open: they differ in an integer, NaN or infinity
+    disputed: int = 0
 
     @property
     def excess(self) -> float:
         """Error over tolerance: above 1 for a mismatch."""
-        if self.random or self.error == 0.0:
+        if self.random or self.error == 0.0 or np.isinf(self.tolerance):
             return 0.0
         return self.error / self.tolerance
 
@@ -121,12 +123,13 @@ class OutputCheck:
     def _judged(
         self, actual: HostArray, expected: HostArray, runs: Sequence[HostArray]
     ) -> JudgedOutput:
-        runs = [run for run in runs if run.shape == actual.shape]
+        runs, n_disputed = [run for run in runs if run.shape == actual.shape], 0
         if runs:  # an output whose shape only other levels give is compared with theirs
             expected = runs[0]
             # Where the runs themselves differ beyond rounding, no value can be called wrong. All
             # other values are compared as ever.
             disputed = np.any([_is_disputed(run, expected) for run in runs], axis=0)
+            n_disputed = int(disputed.sum())
             actual, *runs = (np.where(disputed, expected, one) for one in (actual, *runs))
         slices = Slices.of(expected)
         errors = slices.errors(actual, expected)
@@ -140,7 +143,8 @@ class OutputCheck:
                 zip(errors.tolist(), tolerance.tolist(), scatter.tolist(), strict=True)
             )
         ]
-        return max(judged, key=lambda output: (output.excess, output.error))
+        worst = max(judged, key=lambda output: (output.excess, output.error))
+        return replace(worst, disputed=n_disputed)
 
     def _is_random(self, runs: Sequence[HostArray]) -> bool:
         """True if equal runs of the unsplit model differ by more than precision explains."""

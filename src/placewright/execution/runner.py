@@ -119,7 +119,7 @@ class ConcurrentRunner(TimesRequests):
             segment.first_run_seconds if isinstance(segment, CompilesAtFirstRun) else 0.0
             for segment in itertools.chain([None], *self._compiled)
         )  # that are allowed until each member has ended a request
-        self._first_runs_left = max(self._members.count, default=1)
+        self._first_runs_left = set(range(max(self._members.count, default=1)))
         self._changes_callers = model if isinstance(model, ChangesCallers) else None
         self._under_way: dict[int, RequestProgress] = {}
         self._workers = [
@@ -292,8 +292,8 @@ class ConcurrentRunner(TimesRequests):
         if self._changes_callers is not None and not self._under_way:
             self._changes_callers.restore_caller()
         if done.error is None:
-            self._first_runs_left -= 1
-            if self._first_runs_left <= 0:
+            self._first_runs_left.discard(done.number % max(self._members.count, default=1))
+            if not self._first_runs_left:
                 self._first_run_seconds = 0.0
             self._tensors.settle(done)
         return done

@@ -111,7 +111,7 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
     if code < 0:
         raise InputError(_ended_by(-code, command))
     _take_outputs(places, command.outputs)
-    if is_cut.is_set():
+    if is_cut.is_set() and code == 0:
         raise InputError(
             f"the isolated process printed more than {_MAX_PRINTED} characters; the rest is missing"
         )

@@ -30,7 +30,7 @@ from placewright.execution.runtime import (
     RunsAsynchronously,
     moved_from_host,
 )
-from placewright.profiling.hardware import NEVER, Deadline, warm_requests
+from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline, last_of_turn
 from placewright.profiling.store import CostStore
 
 _PRECISION = 0.01
@@ -53,10 +53,10 @@ class Rounds:
 
     @classmethod
     def of(cls, expected: float, usual: int, most_seconds: float = _MOST_SECONDS) -> Rounds:
-        """Limits for rounds of two requests each.
+        """Limits for rounds of two turns each, see `warm_requests`.
 
         Args:
-            expected: seconds of a request.
+            expected: seconds of a turn.
             usual: rounds on a quiet machine, down to 5 for long requests. A noisy machine gets up
                 to four times as many, within `most_seconds`.
             most_seconds: of all rounds, if they are more than usual.
@@ -341,9 +341,8 @@ class PlainRuns:
 
     def seconds_here(self) -> float:
         """Seconds of a run in the calling thread, which is the pool's."""
-        self.last_seconds = self._timed()
-        for _ in range(warm_requests(self.last_seconds) - 1):
-            self.last_seconds = self._timed()
+        first = self._timed()
+        self.last_seconds = first if first >= LONG_SECONDS else last_of_turn(self._timed, first)
         return self.last_seconds
 
     def _timed(self) -> float:

@@ -28,7 +28,7 @@ LARGE_WEIGHT_BYTES = 2.0**20
 _FLOPS_PER_BYTE = 1.0  # ops below it wait for memory: a softmax has 0.6, a matrix product more
 _BYTES_OF_A_NUMBER = {
     "f64": 8, "i64": 8, "u64": 8, "f16": 2, "bf16": 2, "i16": 2, "u16": 2, "i8": 1, "u8": 1,
-    "boolean": 1, "i4": 0.5, "u4": 0.5,
+    "boolean": 1, "i4": 0.5, "u4": 0.5, "f4e2m1": 0.5, "i2": 0.25, "u2": 0.25, "complex64": 8,
 }  # fmt: skip
 _F32_BYTES = 4.0
 _MOST_LOOKED_AT = 200  # groups behind a light op that a search for another path visits

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappush, heapreplace
+from heapq import heappop, heappush
 from typing import Any
 
 from placewright.core.problem import Problem
@@ -114,18 +114,18 @@ def _hops(problem: Problem, timeline: Timeline, scale: float, pid: int) -> list[
 
 
 class _Tracks:
-    """Finds the track of a row that has been free for the longest time."""
+    """Finds the first free track of a row."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, list[tuple[float, int]]] = {}  # heaps of ends with their tracks
+        # of each row a heap of ends with their tracks, and one of the tracks that are free
+        self._rows: dict[int, tuple[list[tuple[float, int]], list[int]]] = {}
 
     def free(self, row: int, start: float, end: float) -> int:
-        ends = self._ends.setdefault(row, [])
-        if not ends or ends[0][0] > start:
-            heappush(ends, (end, len(ends)))
-            return len(ends) - 1
-        track = ends[0][1]
-        heapreplace(ends, (end, track))
+        busy, free = self._rows.setdefault(row, ([], []))
+        while busy and busy[0][0] <= start:
+            heappush(free, heappop(busy)[1])
+        track = heappop(free) if free else len(busy)
+        heappush(busy, (end, track))
         return track
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -319,9 +320,15 @@ class Simulated:
 
         Raises:
             InputError: a number is below 1.
+            InfeasibleError: so many samples do not fit, or not even one.
         """
-        most = self.plan.in_flight if in_flight is None else in_flight
-        return self.simulator.stream(self.plan.placement, samples=samples, in_flight=most)
+        placement = self.plan.placement
+        if in_flight is None and self.plan.in_flight is not None:
+            with suppress(InfeasibleError):  # of moved ops, fewer samples may fit
+                return self.simulator.stream(
+                    placement, samples=samples, in_flight=self.plan.in_flight
+                )
+        return self.simulator.stream(placement, samples=samples, in_flight=in_flight)
 
 
 def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:

@@ -28,7 +28,8 @@ from placewright.simulation.legality import Shortage
 from placewright.simulation.model import Simulator
 
 CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
-_BETWEEN_LOOKS = 64  # placements that are simulated between two looks at the clock
+# Placements, and units of them, that are simulated between two looks at the clock, at least.
+_BETWEEN_LOOKS, _UNITS_BETWEEN_LOOKS = 64, 20_000
 _A_PLACEMENT = "a placement is an integer for each unit, the index of its device"
 Measure = Callable[[Placement], float]
 
@@ -331,7 +332,7 @@ class Evaluator:
         if self._measure is not None:
             at_once = 1
         elif self.budget.is_timed:
-            at_once = _BETWEEN_LOOKS
+            at_once = max(_BETWEEN_LOOKS, _UNITS_BETWEEN_LOOKS // self.problem.n_units)
         values: list[float] = []
         for first in range(0, len(rows), at_once):
             if values and self.is_spent:
@@ -466,7 +467,7 @@ class Evaluator:
 
         A solver gets slightly less time than is left, so that its answer can still be valued.
         """
-        if math.isinf(self.remaining_seconds) or self.is_closed:
+        if math.isinf(self.remaining_seconds) or self.is_closed or self.met_limit:
             return self.solution()
         by_core = self._core_left < self._wall_left
         return self.solution(stop=Stop.CORE_SECONDS if by_core else Stop.SECONDS)
@@ -527,8 +528,8 @@ def _placement_of(device_of: ArrayLike, order: ArrayLike | None) -> Placement:
 def _integers(numbers: ArrayLike, what: str, *, n_axes: int) -> IntArray:
     try:
         array = np.asarray(numbers)
-    except ValueError:  # rows of different lengths
-        array = np.asarray(numbers, dtype=np.object_)
+    except ValueError:
+        raise InputError(f"{what}; got rows of different lengths") from None
     is_whole = array.dtype.kind in "iu" or array.size == 0
     if not is_whole or not 1 <= array.ndim <= n_axes:
         raise InputError(f"{what}; got {array.dtype} of shape {array.shape}")

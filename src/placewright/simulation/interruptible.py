@@ -21,7 +21,7 @@ def interruptible(
 
     Args:
         work: releases the interpreter lock for most of its time.
-        stop: asks the work to end soon; called once, from this thread.
+        stop: asks the work to end soon; called from this thread, again if Ctrl-C comes meanwhile.
         is_over: asked ten times a second whether the work should end soon.
 
     Returns:
@@ -38,8 +38,8 @@ def interruptible(
     try:
         while not task.done.wait(_LOOKS_EVERY):
             if not asked and is_over():
-                asked = True
                 stop()
+                asked = True
     except KeyboardInterrupt:
         if not asked:
             stop()

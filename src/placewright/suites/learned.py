@@ -20,7 +20,7 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
-from placewright.files.results import ResultsFile, read_rows, write_rows
+from placewright.files.results import ResultsFile, read_rows
 from placewright.placers.baselines.simple import homogeneous_placements
 from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import (
@@ -159,7 +159,7 @@ def run_learned_benchmark(
             "bench learned needs placers, seeds and evaluations >= 1, got "
             f"{len(made)}, {seeds}, {evaluations}"
         )
-    file = ResultsFile(results, FORMAT, _run_of, lambda run: run.identity)
+    file = runs_file(results)
     stored = file.rows
     asked: list[tuple[str, int, str, int]] = []
     wanted = [(name, seed) for seed in range(seeds) for name in placers]
@@ -196,11 +196,17 @@ def _run_of_case(case: tuple[str, Problem, int], name: str, seed: int) -> Learne
     return one_run(*case, name, seed)
 
 
+def runs_file(path: Path | None) -> ResultsFile[LearnedRun]:
+    """The runs of a results file, also those of earlier contents of a problem."""
+    return ResultsFile(path, FORMAT, _run_of, lambda run: run.identity)
+
+
 def read_runs(path: Path) -> list[LearnedRun]:
     """The runs in a results file, none if there is no file.
 
     A problem that has changed since has another key, and is run again. Its runs with one budget and
-    placer count if they have the key of the last of them, so that no statistic mixes two contents.
+    placer count if they have the key of the last of them, so that no placer's seeds mix two
+    contents; those of two placers may still differ.
 
     Raises:
         FileFormatError: it is no results file of this benchmark.
@@ -209,11 +215,6 @@ def read_runs(path: Path) -> list[LearnedRun]:
     last = {(run.problem, run.evaluations, run.placer): run.key for run in runs}
     kept = [run for run in runs if run.key == last[run.problem, run.evaluations, run.placer]]
     return list({run.identity: run for run in kept}.values())
-
-
-def write_runs(path: Path, runs: Sequence[LearnedRun]) -> None:
-    """Write a results file with one run per line; values that are not finite become null."""
-    write_rows(path, FORMAT, runs)
 
 
 def one_run(

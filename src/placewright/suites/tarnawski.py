@@ -34,7 +34,12 @@ from placewright.io.written import write_files
 from placewright.isolation.confined import end_with_parent
 from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.pipelines.ideals.program import replicated
-from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
+from placewright.placers.registry import (
+    Placer,
+    importable_placers,
+    make_placer,
+    placer_class,
+)
 from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -154,7 +159,7 @@ def run_tarnawski_benchmark(
 
 def untrained_methods() -> list[str]:
     """Registry names of the placers that need no training."""
-    return [name for name in placer_names() if not placer_class(name).needs_training]
+    return [name for name, placer in importable_placers()[0].items() if not placer.needs_training]
 
 
 def find_workloads(data_folder: Path | str, parts: Sequence[str] | None = None) -> dict[str, Path]:

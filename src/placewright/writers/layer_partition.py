@@ -119,6 +119,11 @@ def _driver_numbers(cluster: Cluster, used: Sequence[int]) -> tuple[int, ...]:
                 "it out of argument `devices`"
             )
         numbers.setdefault(found[1], []).append(int(found[2]))
+    if any(len(set(own)) < len(own) for own in numbers.values()):
+        raise InexpressibleError(
+            f"two ranks have one card; name each of them with option `{NAME}` of the cluster file, "
+            "or none"
+        )
     if len(numbers) > 1:
         raise InexpressibleError(
             "ranks are on CUDA and ROCm cards, and an engine runs on one of the two; leave the "

@@ -38,6 +38,6 @@ def test_a_proof_ends_it_unless_evaluations_are_limited() -> None:
     for budget, expected in ((Budget(seconds=600.0), 3), (Budget(evaluations=30), 30)):
         evaluator = Evaluator(problem, budget)
         evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
-        evaluator.offer_bound(evaluator.best_value)
+        evaluator.offer_bound(evaluator.best_value, "a proof")
         found = Cem(batch=10).place(problem, evaluator, np.random.default_rng(0))
         assert found.evaluations == expected

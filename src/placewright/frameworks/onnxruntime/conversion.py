@@ -32,7 +32,7 @@ class OnnxConverter(Converter):
     """PyTorch's exporter to ONNX."""
 
     suffix = ".onnx"
-    number = 1
+    number = 2
 
     def versions(self) -> tuple[str, ...]:
         """Versions of torch, onnx and onnxscript."""

@@ -355,7 +355,10 @@ def _facts(job: Job, options: TrainingOptions) -> dict[str, Any]:
         "episodes per step": 1 if options.rollouts is None else ROUND,
         **{name: value for name, value in asdict(settings).items() if name not in _UNREAD},
         "number of graphs": len(job.problems),
-        **{f"graph {at}": sha256_of(one) for at, one in enumerate(job.problems, 1)},
+        **{
+            f"graph {at}, with the ends of links": sha256_of(one)
+            for at, one in enumerate(job.problems, 1)
+        },
     }
     told: dict[str, Any] = json.loads(json.dumps(facts))
     return told

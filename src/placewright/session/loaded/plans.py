@@ -527,7 +527,7 @@ def recommended_server(
         if name in whole.devices:
             return whole.contender(name, plan.problem, model).open(stack, in_flight)
     elsewhere = [] if name != PLAN else unsplit_devices(plan, model)
-    if len(elsewhere) == 1 and _devices_used(plan) != elsewhere:
+    if len(elsewhere) == 1 and _devices_used(plan) != list(elsewhere):
         runner = whole_model_runner(model, elsewhere[0], in_flight=allowed or 2)
         return stack.enter_context(runner)
     if allowed is None:

@@ -90,7 +90,7 @@ def play_stream(
             fit into their memory.
 
     Raises:
-        InputError: a number is below 1, or samples x tasks are more than memory can hold.
+        InputError: a number is below 1, or the times of all samples are more than memory can hold.
         InfeasibleError: one sample does not fit into a device, or takes more segments than it may
             run; the message says by how much.
     """
@@ -102,13 +102,16 @@ def play_stream(
     _check_segments(problem, tasks)
     player = _Player(problem, arrays, device_of, tasks)
     if samples * player.width > _LARGEST:
-        n_tasks, most = len(tasks.tables.seconds), _LARGEST // player.width
-        raise InputError(f"{samples} samples of {n_tasks} tasks are too many; play {most} at most")
+        n_tasks, n_tensors = len(tasks.tables.seconds), len(arrays.tensor_bytes)
+        raise InputError(
+            f"{samples} samples of {n_tasks} tasks and {n_tensors} tensors are too many; play "
+            f"{_LARGEST // player.width} at most"
+        )
     if in_flight is not None:
         stream = player.play(samples, min(in_flight, samples))
         player.check(stream)
         return stream
-    in_flight = min(player.best_in_flight(), samples)
+    in_flight = player.best_in_flight()  # of a steady stream, however few samples are played
     stream = player.play(samples, in_flight)
     # A device may fall behind by a little with each sample, so that copies pile up late.
     while in_flight > 1 and broken_limit(arrays, stream.memory_peaks) >= 0:
@@ -139,8 +142,10 @@ class _Player:
 
     @property
     def width(self) -> int:
-        """Numbers kept of each sample: begins of tasks, begin and end of each tensor."""
-        return len(self.tasks.tables.seconds) + 2 * len(self.arrays.tensor_bytes)
+        """Times kept of each sample at most: begin and end of each task and copy of a tensor."""
+        places = np.diff(self.arrays.consumer_ptr) + 1 + self.arrays.is_output
+        n_copies = int(np.minimum(places, self.problem.n_devices).sum())
+        return 2 * len(self.tasks.tables.seconds) + 2 * n_copies
 
     def play(self, samples: int, in_flight: int) -> Stream:
         begin = np.zeros((samples, len(self.tasks.tables.seconds)))

@@ -31,7 +31,7 @@ from placewright.io.opened import shown_name
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import LearnedRun
 from placewright.report.time_left import Report, no_report
-from placewright.suites.learned import one_run, read_runs, write_runs
+from placewright.suites.learned import one_run, runs_file
 
 CLUSTER = "2gpu"
 GROUPS = 32
@@ -94,7 +94,8 @@ def run_transfer(
     rows: list[LearnedRun] = []
     numbers = range(transfer.training, transfer.training + transfer.test)
     report = progress or no_report
-    kept = {run.identity: run for run in read_runs(results)}
+    file = runs_file(results)
+    kept = file.rows
     for at, family in enumerate(transfer.families):
         problems = {index: family_problem(family, index) for index in numbers}
         names = _names(str(policies / transfer.file(family)))
@@ -105,8 +106,7 @@ def run_transfer(
                 identity = (content_sha256(problem), evaluations, label, 0)
                 if identity not in kept:
                     run = one_run(transfer.label(family, index), problem, evaluations, placer, 0)
-                    kept[identity] = replace(run, placer=label)
-                    write_runs(results, list(kept.values()))
+                    file.add([replace(run, placer=label)])
                 rows.append(kept[identity])
             placed = (index - transfer.training + 1) / transfer.test
             done = at + _TRAINING + (1.0 - _TRAINING) * placed

@@ -30,8 +30,8 @@ from placewright.suites.learned import (
     Case,
     read_runs,
     run_learned_benchmark,
+    runs_file,
     single_value,
-    write_runs,
     zoo_graph,
 )
 from placewright.workers.interface import Workers
@@ -199,7 +199,7 @@ def bound_row(name: str, problem: Problem, results: Path) -> LearnedRun:
         parts=[],
         history=[],
     )
-    write_runs(results, [*stored, row])
+    runs_file(results).add([row])
     return row
 
 

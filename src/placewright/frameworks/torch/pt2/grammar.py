@@ -19,7 +19,7 @@ from placewright.errors import FileFormatError
 Check = Callable[[Any], Any]
 Kind = TypeVar("Kind")
 
-_LONGEST_NAME = 1000  # characters
+LONGEST_NAME = 1000  # characters
 _SHOWN = 40  # characters of a wrong value that a message repeats
 _SEGMENT = re.compile(r"[\w-]+")  # keys of a ModuleDict may hold a dash
 SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
@@ -51,7 +51,7 @@ def identifier(value: Any) -> str:
     """
     name = text(value)
     is_plain = name.isidentifier() and unicodedata.normalize("NFKC", name) == name
-    if not is_plain or keyword.iskeyword(name) or len(name) > _LONGEST_NAME:
+    if not is_plain or keyword.iskeyword(name) or len(name) > LONGEST_NAME:
         raise FileFormatError(f"the name {shown(name)} is no plain identifier")
     return name
 
@@ -59,7 +59,7 @@ def identifier(value: Any) -> str:
 def dotted(value: Any) -> str:
     """The path of a parameter or of a module: words with dots between them."""
     path = text(value)
-    if len(path) > _LONGEST_NAME or not all(map(_SEGMENT.fullmatch, path.split("."))):
+    if len(path) > LONGEST_NAME or not all(map(_SEGMENT.fullmatch, path.split("."))):
         raise FileFormatError(f"the path {shown(path)} is not made of identifiers and dots")
     return path
 

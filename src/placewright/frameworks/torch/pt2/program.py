@@ -23,6 +23,7 @@ from typing import Any
 from placewright.errors import FileFormatError
 from placewright.frameworks.torch.pt2.grammar import (
     DROPPED,
+    LONGEST_NAME,
     Check,
     dotted,
     empty,
@@ -374,7 +375,11 @@ def _keys(context: Any, key: Check) -> list[str | int]:
 
 def _key_of_result(value: Any) -> str | int:
     """A key under which a result is returned: a text or a number."""
-    return text(value) if isinstance(value, str) else integer(value)
+    if not isinstance(value, str):
+        return integer(value)
+    if not (len(value) <= LONGEST_NAME and value.isprintable()):
+        raise FileFormatError(f"the key {shown(value)} of a result is no printable name")
+    return value
 
 
 def _graph(value: Any, depth: int = 0) -> dict[str, Any]:

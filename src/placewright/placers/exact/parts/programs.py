@@ -458,6 +458,7 @@ def search_parts(problem: Problem, evaluator: Evaluator, parts: PartPrograms | N
     if parts is None:
         evaluator.offer_bound(parts_bound(problem), _METHOD)
         return
+    evaluator.offer_bound(parts.cheapest()[0] * (1.0 - 1e-9), _METHOD)
     if evaluator.is_closed or evaluator.remaining_seconds <= 0:
         return
     ends = evaluator.seconds + _KEPT * evaluator.remaining_seconds

@@ -144,6 +144,8 @@ def candidate_placements(
     temperatures[0] = 0.0
     left, listed = n_candidates - len(homogeneous), ListProblem(problem)
     for network, of_rows in ((untrained, np.zeros(min(1, left - 1))), (policy, temperatures)):
+        if len(of_rows) == 0:
+            continue
         with torch_scope(np.random.default_rng(0)):  # of which decoding draws nothing
             placements = decode(network, listed, of_rows, rng, is_over=is_over)
         yield from placements[:left]

@@ -379,8 +379,11 @@ def replicated(
     if not fits_table(pools.counts, items.n_items + 1):
         return Replicated(problem, None, TOO_MANY_KINDS)
     program = solved_in_order(model, items, pools, lambda: seconds_left() <= 0)
+    is_over = seconds_left() <= 0
     lattice, _ = enumerate_in_time(items.successors, _MOST_IDEALS, seconds_left)
-    if lattice is None or not fits_table(pools.counts, lattice.n_ideals):
+    if is_over:
+        proven = "the budget ended before the best split"
+    elif lattice is None or not fits_table(pools.counts, lattice.n_ideals):
         proven = "not proven best: too many ideals; best split of one linear order"
     else:
         known = math.inf if program is None else program.value

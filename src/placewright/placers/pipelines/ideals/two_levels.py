@@ -13,6 +13,7 @@ nothing but whether the other end is in its group.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -187,6 +188,9 @@ class TwoLevelProgram:
             value = self._values[target, state] * _SLACK
             program = self._group_program(origin, target, kind, float(np.nextafter(value, np.inf)))
             program.run(lambda: program.found)  # noqa: B023 - it runs at once
+            if not program.found:  # the sums of another walk are rounded in another way
+                program = self._group_program(origin, target, kind, math.inf)
+                program.run()
             devices = model.groups[free[kind].pop()]
             idle = {
                 k: devices[model.far.kind_of[devices] == k].tolist()
@@ -340,10 +344,10 @@ class GroupSplitter:
         """The best split of the depth-first order, after the best one at the far prices."""
         return self._answer(self._linear())
 
-    def _linear(self) -> str:
-        """Evaluate the splits of `linear`; return the message."""
+    def _linear(self, share: float = 1.0) -> str:
+        """Evaluate the splits of `linear`, within a share of the seconds; return the message."""
         evaluator = self._evaluator
-        with evaluator.share(_FLAT_SHARE):
+        with evaluator.share(share * _FLAT_SHARE):
             flat = solved_in_order(
                 self._model.far, self._items, is_spent=lambda: evaluator.is_spent
             )
@@ -354,7 +358,7 @@ class GroupSplitter:
             return TOO_MANY_KINDS
         if not self._fits_members(lattice):
             return _TOO_MANY_ITEMS
-        if not self._run(lattice):
+        if not self._run(lattice, share):
             return _ENDED
         if evaluator.best is None:
             return "no stretches of the depth-first order fit the devices' memory and support"
@@ -372,9 +376,7 @@ class GroupSplitter:
             max_ideals: limit on ideals; beyond it the result is the linear split.
         """
         evaluator = self._evaluator
-        seconds = _LINEAR_SHARE * evaluator.remaining_seconds
-        with evaluator.at_most(evaluator.remaining_evaluations, seconds):
-            message = self._linear()
+        message = self._linear(_LINEAR_SHARE)
         if evaluator.is_spent or message in (TOO_MANY_KINDS, _TOO_MANY_ITEMS, _ENDED):
             return self._answer(message)
         lattice, _ = enumerate_in_time(
@@ -408,11 +410,11 @@ class GroupSplitter:
     def _fits_members(self, lattice: IdealLattice) -> bool:
         return lattice.n_ideals * self._items.n_items <= _MOST_MEMBERS
 
-    def _run(self, lattice: IdealLattice) -> bool:
+    def _run(self, lattice: IdealLattice, share: float = 1.0) -> bool:
         """Evaluate the best split over a lattice if it beats the incumbent; see `run`."""
         evaluator = self._evaluator
         program = TwoLevelProgram(self._model, lattice, evaluator.best_value)
-        with evaluator.share(SPLIT_SHARE):
+        with evaluator.share(share * SPLIT_SHARE):
             is_complete = program.run(lambda: evaluator.is_spent)
         if program.found:
             evaluator.evaluate(self._items.grouping.expand(program.devices()))
