@@ -53,6 +53,13 @@ def test_a_turn_is_forty_milliseconds_and_the_request_that_counts(
     assert runner.timed == warm_requests(seconds) == runs
 
 
+def test_a_turn_of_a_plan_that_is_slower_than_expected_ends() -> None:
+    """As of one on a processor whose reference is a hundred times as fast on a card."""
+    runner: Any = Cached({}, 0.11, 0.0)
+    warm_time(runner, 0.001)
+    assert runner.timed == 2
+
+
 def test_the_limit_on_all_rounds_counts_whole_turns() -> None:
     caches: dict[str, Any] = {}
     runners: Any = {name: Cached(caches, 0.01, 0.0) for name in ("plan", "cpu:0")}

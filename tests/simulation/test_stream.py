@@ -250,9 +250,9 @@ def test_no_more_samples_are_in_flight_than_there_are():
 
 
 def test_times_of_tensors_count_against_the_largest_stream(monkeypatch):
-    """Two tasks and two tensors, each on two devices at most: twelve times of each sample."""
+    """Begin and end of two tasks, and of two tensors, one of them on two devices: ten times."""
     two = chain([[6.0, 9.0], [9.0, 6.0]], links=both_ways(1.0))
-    monkeypatch.setattr(module, "_LARGEST", 120)
+    monkeypatch.setattr(module, "_LARGEST", 100)
     assert len(played(two, [0, 1], samples=10, in_flight=1).entry) == 10
     with pytest.raises(InputError, match="2 tasks and 2 tensors are too many; play 10 at most"):
         played(two, [0, 1], samples=11, in_flight=1)

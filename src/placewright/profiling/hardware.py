@@ -132,14 +132,14 @@ def last_of_turn(timed: Callable[[], float], expected: float) -> float:
     """Seconds of the last request of a turn, see `warm_requests`.
 
     Args:
-        timed: makes a request; returns its seconds. A turn is over after 40 ms of them, also if
-            they take longer than expected.
+        timed: makes a request; returns its seconds. If requests take longer than expected, the
+            turn is over after `LONG_SECONDS` and one more.
         expected: seconds of a request.
     """
     spent = 0.0
-    for _ in range(warm_requests(expected) - 1 if expected > 0 else _MOST_WARM):
+    for _ in range(warm_requests(expected) - 1):
         spent += timed()
-        if spent >= _WARM_SECONDS:
+        if spent >= LONG_SECONDS:
             break
     return timed()
 
