@@ -248,7 +248,6 @@ STRANGERS: dict[str, tuple[Maker, str]] = {
     "an edge to a node that is none": (changed('"destId": 2', '"destId": 1e30'), "names no node"),
     "two nodes of one name": (changed('"id": 1', '"id": 2'), "two nodes have the id"),
     "a billion devices": (changed('"maxFPGAs": 2', '"maxFPGAs": 1000000000'), "up to 1000"),
-    "a workload that begins with a mark": (workload(lambda text: "\ufeff" + text), "JSON"),
     "YAML that calls Python": (
         cluster("!!python/object/apply:os.system ['touch mine']"), "could not determine",
     ),
