@@ -183,7 +183,7 @@ def measured_ratios(
     inputs = model.random_inputs(np.random.default_rng(0))
     with whole_call_runner(model, problem.cluster.devices[0]) as reference:
         reference.run(inputs)
-        reference.time(2)
+        reference.time(warm_requests(reference.time(2)[-1]))
         base = statistics.median(reference.time(runs))
 
         def ratio(placement: Placement) -> float:
