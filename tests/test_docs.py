@@ -375,7 +375,8 @@ RULES_AND_EXAMPLES = {
         "no placement reaches 9 ms",
     ],
     "docs/concepts/measuring.md": [
-        "takes under 10 ms, it is timed right after",
+        "gives each way a turn: 40 ms of calls",
+        "A call of 100 ms or more is a turn by itself",
         "tensors of 2 to 200 KB",
         "5 % of the units' seconds)",
         "the whole 95 % interval of the median ratio",
