@@ -156,7 +156,7 @@ def test_buffers_that_a_module_changes_are_state() -> None:
         ({"new_keys_0": "key_0"}, "model input 'key_0'"),
         ({"new_keys_*": "keys_0"}, r"expects one \* on both sides or none"),
         ({"new_keys_0": "keys_0", "new_keys_1": "keys_0"}, "'keys_0' twice"),
-        ({"new_keys_0": "keys_0", "new_keys_?": "keys_1"}, "'new_keys_0' twice"),
+        ({"new_keys_0": "keys_0", "new_*eys_0": "*eys_1"}, "'new_keys_0' twice"),
         ({"scores": "keys_0"}, r"f32 \[1, 1, 101\], but input 'keys_0' f32 \[1, 4, 256, 16\]"),
     ],
 )
