@@ -227,7 +227,7 @@ def test_a_comparison_resumes_and_counts_alike(tmp_path: Path) -> None:
         ({"seed": 1}, "with seed = 0, not 1"),
         ({"groups": "4"}, "with groups = 64, not 4"),  # of other baselines
         ({"learning_rate": "0.5"}, r"with learning_rate = 0.001, not 0.5"),
-        ({"sizes": (2, 4)}, "on another graph 2, or with other costs, as a model has"),
+        ({"sizes": (2, 4)}, "on another problem 2, or with other costs, as a model has"),
         ({"sizes": (2,)}, "with number of graphs = 2, not 1"),
         ({"rounds": "2"}, "with rounds = 8, not 2"),
     ],
