@@ -130,3 +130,14 @@ class _Failing:
         if self.model.op in self.inner.segment.ops and float(inputs[0]) in self.model.bad:
             raise ValueError("no luck")
         return self.inner.run(inputs)
+
+
+class Compiling(Adding):
+    """An adding model whose segments may take 30 s to compile at their first run."""
+
+    def compile(self, segments: Any, devices: Any) -> list[Any]:
+        return [_CompiledAtFirst(self, segment) for segment in segments]
+
+
+class _CompiledAtFirst(AddingSegment):
+    first_run_seconds = 30.0

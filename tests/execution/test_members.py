@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from execution.adding import Adding, AddingSegment, expected, layered
+from execution.adding import Adding, Compiling, expected, layered
 
 from placewright.core.cluster import Device
 from placewright.errors import ClusterError, RuntimeFailure, TimedOut
@@ -112,13 +112,6 @@ def test_members_are_as_many_as_replicas_and_single() -> None:
 
 def test_the_first_run_of_each_member_may_compile() -> None:
     """Each member of a group makes its own code, at the request that it serves first."""
-
-    class Slow(AddingSegment):
-        first_run_seconds = 30.0
-
-    class Compiling(Adding):
-        def compile(self, segments: Any, devices: Any) -> list[Any]:
-            return [Slow(self, segment) for segment in segments]
 
     graph, released = layered([(0, 1)], 2), threading.Event()
     waits: Iterator[float | None] = iter([0.6, 0.6, 0.6, None])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from execution.adding import DEVICES, Adding, AddingSegment, expected, layered, plans
+from execution.adding import DEVICES, Adding, Compiling, expected, layered, plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -266,13 +266,6 @@ def test_the_limit_of_a_request_leaves_out_those_before_it() -> None:
 
 def test_the_first_run_of_a_segment_may_compile() -> None:
     """The limit is longer until a request has ended, and as it was from then on."""
-
-    class Slow(AddingSegment):
-        first_run_seconds = 30.0
-
-    class Compiling(Adding):
-        def compile(self, segments: Any, devices: Any) -> list[Any]:
-            return [Slow(self, segment) for segment in segments]
 
     graph, released = layered([(0, 1)], 2), threading.Event()
     waits: Iterator[float | None] = iter([0.6, 0.0, None])

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
@@ -75,6 +76,16 @@ def allowed_rows(problem: Problem, rng: np.random.Generator, n_rows: int) -> np.
         return np.zeros((0, problem.n_units), dtype=np.int64)
     drawn = [[int(rng.choice(choice)) for choice in choices] for _ in range(n_rows)]
     return np.array(drawn)[:, classes]
+
+
+def feasible_rows(problem: Problem, seed: int) -> list[np.ndarray]:
+    """Those of twenty `allowed_rows` that have a value; a test is skipped if none has."""
+    simulator = Simulator(problem)
+    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
+    feasible = [row for row in rows if math.isfinite(simulator.value(Placement.of(row)))]
+    if not feasible:
+        pytest.skip("no placement of these fits")
+    return feasible
 
 
 def layered_problem(n_ops: int, n_devices: int = 4, *, modules: bool = True) -> Problem:

@@ -24,7 +24,7 @@ from placewright.report.page_document import plans_document
 from placewright.report.page_times import busy_seconds
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem, with_power
-from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
+from tests.report.report_problems import feasible_rows, layered_plan, odd_problem, plan_for
 from tests.simulation.oracle import Reference
 
 
@@ -115,11 +115,7 @@ def test_an_op_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_values_elsewhere_are_the_oracles(seed: int) -> None:
     problem = odd_problem(seed)
-    simulator = Simulator(problem)
-    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
-    feasible = [row for row in rows if math.isfinite(simulator.value(Placement.of(row)))]
-    if not feasible:
-        pytest.skip("no placement of these fits")
+    feasible = feasible_rows(problem, seed)
     plan = plan_for(problem, feasible[0])
     unit = seed % problem.n_units
     found = explain(plan, problem.graph.op_names[unit])
@@ -217,9 +213,7 @@ def test_a_page_of_two_plans_says_what_moved() -> None:
 def test_seconds_of_computing_are_those_of_the_report_page() -> None:
     """Of a problem with contention and costs of cuts, so that units take longer than alone."""
     problem = odd_problem(3)
-    simulator = Simulator(problem)
-    rows = allowed_rows(problem, np.random.default_rng(3), 20)
-    row = next(row for row in rows if math.isfinite(simulator.value(Placement.of(row))))
+    row = feasible_rows(problem, 3)[0]
     plan = plan_for(problem, row)
     busy = plans_document(("one", plan))["plan"]["idle"]["busy"]
     assert busy != busy_seconds(problem, row)
@@ -232,10 +226,7 @@ def test_parts_add_up_to_the_difference(seed: int) -> None:
     """Each part alone has a sign that it must have, and all of them add up to the value."""
     problem = odd_problem(seed)
     simulator = Simulator(problem)
-    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
-    feasible = [row for row in rows if math.isfinite(simulator.value(Placement.of(row)))]
-    if not feasible:
-        pytest.skip("no placement of these fits")
+    feasible = feasible_rows(problem, seed)
     for row in feasible[:5]:
         parts = parts_of_value(problem, simulator, Placement.of(row))
         assert parts is not None

@@ -15,7 +15,7 @@ from support.trace_check import check_trace
 from placewright.core.placement import Placement
 from placewright.report.trace import SegmentRun, run_trace_text, trace_text
 from placewright.simulation.model import Simulator
-from tests.report.report_problems import allowed_rows, odd_problem
+from tests.report.report_problems import allowed_rows, feasible_rows, odd_problem
 
 
 def test_the_checker_finds_overlaps() -> None:
@@ -30,10 +30,7 @@ def test_the_checker_finds_overlaps() -> None:
 def test_predicted_and_measured_traces_are_well_formed_and_complete(seed: int) -> None:
     problem = odd_problem(seed)
     simulator = Simulator(problem)
-    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
-    feasible = [row for row in rows if np.isfinite(simulator.value(Placement.of(row)))]
-    if not feasible:
-        pytest.skip("no placement of these fits")
+    feasible = feasible_rows(problem, seed)
     timeline = simulator.timeline(Placement.of(feasible[0]))
     events = check_trace(trace_text(problem, timeline))
     names = [event["name"] for event in events if event["cat"] != "transfer"]
