@@ -20,10 +20,10 @@ from support.branching_model import branching_model
 import placewright as pw
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.errors import InputError
+from placewright.errors import InputError, RuntimeFailure
 from placewright.profiling.hardware import measure_interleaved
 from placewright.report.verdict import verdict_lines
-from placewright.session import checking, running
+from placewright.session import checking, contenders, running
 from placewright.session.plans import with_placement
 
 
@@ -243,6 +243,27 @@ def test_a_device_that_breaks_a_pin_is_not_recommended(
     assert not result.device_is_legal
     assert result.measurement is not None
     assert result.measurement.recommendation == "plan"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_plan_runs_where_every_device_is_too_small_for_the_whole_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is compared and measured; the device that refuses the whole model has no time."""
+    plan = _split_plan(tmp_path, pins={"a": "cpu:0", "gate": "cpu:1"})
+
+    def refused(*_: Any) -> Any:
+        raise RuntimeFailure("out of memory")
+
+    _fixed(monkeypatch, 2.0, 1.0)
+    monkeypatch.setattr(contenders, "whole_call_runner", refused)
+    result = pw.Session(plan).measure(plan, runs=9)
+    assert result.equal
+    assert (result.plan_seconds, result.device_seconds, result.ratio) == (2.0, None, None)
+    assert f"'{result.device}' (breaks a limit or a pin): it cannot run the whole model" in str(
+        result
+    )
+    assert result.data()["best_single_device_measured"] is None
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

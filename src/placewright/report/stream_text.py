@@ -140,8 +140,9 @@ def run_lines(document: Mapping[str, Any], comparison: str) -> list[str]:
     word = "equal" if document["equal"] else "NOT EQUAL"
     fault = "" if document["best_single_device_is_legal"] else " (breaks a limit or a pin)"
     seconds, predicted = (document[f"best_single_device_{of}"] for of in ("measured", "predicted"))
-    alone, note = format_duration(seconds), ""
-    if predicted is not None:
+    alone = "it cannot run the whole model" if seconds is None else format_duration(seconds)
+    note = ""
+    if None not in (seconds, predicted):
         alone += f", predicted {format_duration(predicted)} ({predicted / seconds - 1.0:+.1%})"
         note = speed_note(document["changed_devices"])
     return [

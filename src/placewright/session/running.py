@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from placewright.core.execution_models import Event
 from placewright.core.plan import PLAN, Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.core.source import calls_of, calls_text
-from placewright.errors import FieldError, InputError, StalePlanError
+from placewright.errors import FieldError, InputError, RuntimeFailure, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
@@ -26,7 +26,7 @@ from placewright.execution.placements import (
     taking_turns,
 )
 from placewright.execution.runner import allowed_seconds, time_limit
-from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.execution.runtime import HostArray, LoadedModel, MeasuresMemory
 from placewright.frameworks.runtimes import default_runtime
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
@@ -36,7 +36,12 @@ from placewright.report.plan_text import is_all_on
 from placewright.report.stream_text import run_lines, run_verdict
 from placewright.report.time_left import Report, TimeLeft, no_report, rough_duration
 from placewright.report.trace import SegmentRun, run_trace_text
-from placewright.session.contenders import alone_contender, split_contender
+from placewright.session.contenders import (
+    CallRunner,
+    Contender,
+    alone_contender,
+    split_contender,
+)
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.models import runtime_named
 from placewright.session.plans import recommendation_lines
@@ -54,7 +59,8 @@ class RunResult:
 
     Attributes:
         comparison: of the outputs with those of the unsplit model.
-        plan_seconds, device_seconds: medians; both were measured in turns.
+        plan_seconds, device_seconds: medians; both were measured in turns. `device_seconds` is None
+            if no device may run the whole model, and the one that was tried refused it.
         predicted: seconds.
         device: the best single device that keeps limits and pins, or the fastest if none does.
         device_is_legal: False if none does.
@@ -72,7 +78,7 @@ class RunResult:
 
     comparison: Comparison
     plan_seconds: float
-    device_seconds: float
+    device_seconds: float | None
     predicted: float
     device: str
     device_is_legal: bool = True
@@ -94,7 +100,7 @@ class RunResult:
     @property
     def changed_devices(self) -> dict[str, float]:
         """Devices that are no longer as fast as predicted -> measured over predicted seconds."""
-        if self.device_predicted is None:
+        if self.device_predicted is None or self.device_seconds is None:
             return {}
         name = self.device
         return drifted(
@@ -302,22 +308,18 @@ def execute(
     is_same = is_all_on(plan, index)
     alone_way = alone_contender(simulator, index, model)
     own_way = split_contender(PLAN, simulator, plan.placement, model)
-    contenders = (own_way,) if is_same else (own_way, alone_way)
-    values = model.random_inputs(np.random.default_rng(0)) if given is None else given
-    with ExitStack() as stack:
-        with taking_turns(model):
-            runners = {contender.name: contender.open(stack, None) for contender in contenders}
-        seconds = runs * sum(contender.predicted or math.inf for contender in contenders)
-        progress = _measuring_left(report, seconds)
-        samples = measure_interleaved(runners, values, rounds=runs, progress=progress)
     alone_name = alone_way.name
-    samples |= {alone_name: samples[PLAN]} if is_same else {}
-    ratio = _ratio(samples[PLAN], samples[alone_name], is_same=is_same)
+    values = model.random_inputs(np.random.default_rng(0)) if given is None else given
+    ways = (own_way,) if is_same else (own_way, alone_way)
+    samples = _samples(ways, model, values, runs, report, may_refuse=not is_legal)
+    alone_seconds = samples[PLAN] if is_same else samples.get(alone_name, [])
+    ratio = None if is_same else _ratio(samples[PLAN], alone_seconds)
+    others = {alone_name: statistics.median(alone_seconds)} if alone_seconds else {}
     is_slower = is_legal and is_by_time and ratio is not None and ratio[1] > 1.0
     return RunResult(
         comparison,
         statistics.median(samples[PLAN]),
-        statistics.median(samples[alone_name]),
+        others.get(alone_name),
         served_seconds(problem, plan.placement),
         best.name,
         is_legal,
@@ -326,11 +328,39 @@ def execute(
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
         best.speed_scatter,
-        _measurement(alone_name, samples, alone_name if is_slower else PLAN),
+        _measurement(samples[PLAN], others, alone_name if is_slower else PLAN),
         ratio,
         len(np.unique(plan.placement.device_of)) > 1,
         is_by_time,
     )
+
+
+def _samples(
+    ways: Sequence[Contender[CallRunner]],
+    model: LoadedModel,
+    values: Sequence[HostArray],
+    runs: int,
+    report: Report,
+    *,
+    may_refuse: bool,
+) -> dict[str, list[float]]:
+    """Seconds of each run of contenders in turns, the plan first.
+
+    Args:
+        may_refuse: leave out others that the runtime refuses: they break a limit of memory, which
+            is the user's own or the device's.
+    """
+    with ExitStack() as stack:
+        with taking_turns(model):
+            runners = {ways[0].name: ways[0].open(stack, None)}
+            for way in ways[1:]:
+                with suppress(RuntimeFailure) if may_refuse else nullcontext():
+                    runner = way.open(stack, None)
+                    runner.run(values)
+                    runners[way.name] = runner
+        seconds = runs * sum(way.predicted or math.inf for way in ways if way.name in runners)
+        progress = _measuring_left(report, seconds)
+        return measure_interleaved(runners, values, rounds=runs, progress=progress)
 
 
 def _measuring_left(report: Report, seconds: float) -> Callable[[float], None]:
@@ -347,21 +377,18 @@ def _measuring_left(report: Report, seconds: float) -> Callable[[float], None]:
     return progress
 
 
-def _ratio(
-    plan: Sequence[float], alone: Sequence[float], *, is_same: bool
-) -> tuple[float, float, float] | None:
-    if is_same or len(plan) < LEAST_FOR_INTERVAL:
+def _ratio(plan: Sequence[float], alone: Sequence[float]) -> tuple[float, float, float] | None:
+    if len(alone) < LEAST_FOR_INTERVAL:
         return None
     return median_interval(np.asarray(plan) / np.asarray(alone))
 
 
 def _measurement(
-    device: str, samples: Mapping[str, Sequence[float]], recommendation: str
+    plan: Sequence[float], others: Mapping[str, float], recommendation: str
 ) -> Measurement:
     """The figures of a run as plans keep them; those of earlier runs had another machine."""
-    low, median, high = np.quantile(samples[PLAN], (0.25, 0.5, 0.75)).tolist()
-    others = {device: statistics.median(samples[device])}
-    return Measurement(median, high - low, len(samples[PLAN]), others, recommendation)
+    low, median, high = np.quantile(plan, (0.25, 0.5, 0.75)).tolist()
+    return Measurement(median, high - low, len(plan), others, recommendation)
 
 
 def run_trace(plan: Plan, model: LoadedModel, given: GivenInputs | None = None) -> str:
