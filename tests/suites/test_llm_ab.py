@@ -169,7 +169,7 @@ def test_no_option_is_better_than_the_limit() -> None:
 
 
 def test_copied_weights_cross_the_link() -> None:
-    stream = {"what": "ffn", "from": "cpu0", "to": "gpu0"}
+    stream = {"from": "cpu0", "to": "gpu0"}
     rows = comparison(SPLIT, phase="prefill", context_tokens=512, batch=512)
     rows["options"][2]["plan"]["stream"] = stream
     found = {each.key: each for each in options_of(PublishedComparison.model_validate(rows))}
@@ -200,11 +200,26 @@ def test_options_that_cannot_be_told_apart() -> None:
         options(SPLIT, batch=10**6)
 
 
+def test_options_without_an_order_are_all_compared() -> None:
+    found = options(SPLIT, expected={"same_plan": [["A", "B"]]})
+    assert [each.key for each in found] == ["A", "C", "D"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "sequences"), [({}, 1), ({"batch": 8}, 8), ({"batch": "served"}, 64)]
+)
+def test_only_a_text_stands_for_many_sequences(batch: dict[str, Any], sequences: int) -> None:
+    rows = comparison(SPLIT)
+    del rows["batch"]
+    found = options_of(PublishedComparison.model_validate({**rows, **batch}))
+    assert {each.work.request.sequences for each in found} == {sequences}
+
+
 def test_options_that_differ_in_who_copies_are_two() -> None:
     rows = comparison(
         {"A": SPLIT["C"], "B": SPLIT["C"]}, phase="prefill", context_tokens=512, batch=512
     )
-    rows["options"][1]["plan"]["stream"] = {"what": "ffn", "from": "cpu0", "to": "gpu0"}
+    rows["options"][1]["plan"]["stream"] = {"from": "cpu0", "to": "gpu0"}
     assert len(options_of(PublishedComparison.model_validate(rows))) == 2
 
 
@@ -265,6 +280,14 @@ def test_results_hold_none_of_the_sources_figures() -> None:
         (
             json.dumps([comparison(SPLIT, model={"config": {**DENSE, "layers": 10**9}})]),
             "less than or equal to 1000",
+        ),
+        (
+            json.dumps([comparison({"A": [part("all", "gpu0", layers="0-1")]})]),
+            """parts.0.layers: expected "all", or the first and last number, got '0-1'""",
+        ),
+        (
+            json.dumps([comparison({"A": [part("all", "gpu0", layers=[1])]})]),
+            'parts.0.layers: expected "all", or the first and last number, got [1]',
         ),
     ],
 )

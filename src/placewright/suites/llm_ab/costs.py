@@ -37,6 +37,7 @@ from placewright.profiling.catalogue import (
 from placewright.profiling.token_costs import resident_seconds
 from placewright.suites.llm_ab.documents import (
     DeviceFields,
+    Expected,
     LinkFields,
     OptionFields,
     PartFields,
@@ -328,8 +329,9 @@ def options_of(row: PublishedComparison) -> list[Option]:
         model = language_model(row.model.config)
     except ValueError as error:
         raise NotExpressible(str(error)) from None
-    order = row.expected.order if row.expected else [option.key for option in row.options]
-    alike = {key for group in (row.expected.same_plan if row.expected else []) for key in group[1:]}
+    expected = row.expected or Expected()
+    order = expected.order or [option.key for option in row.options]
+    alike = {key for group in expected.same_plan for key in group[1:]}
     source = ModelSource(row.id, "", "comparison")
     found = []
     for option in row.options:
@@ -367,7 +369,7 @@ def _request(row: PublishedComparison, plan: PlanFields, replicas: int) -> Token
         prompt = row.context_tokens or _PROMPT
         batch = row.batch if isinstance(row.batch, int) else min(prompt, 512)
         return TokenRequest(prompt, 0, prompt, batch)
-    sequences = plan.concurrency or (row.batch if isinstance(row.batch, int) else SERVED)
+    sequences = plan.concurrency or (SERVED if isinstance(row.batch, str) else row.batch or 1)
     prompt = row.context_tokens or _PROMPT
     return TokenRequest(prompt, 1, prompt + 1, sequences=max(1, sequences // replicas))
 
@@ -506,7 +508,7 @@ def bandwidth_of(fields: DeviceFields) -> float:
 
 def _holds(layers: str | list[int], number: int) -> bool:
     """True if a layer is within the first and the last of a range, or in all."""
-    return isinstance(layers, str) or (bool(layers) and layers[0] <= number <= layers[-1])
+    return isinstance(layers, str) or layers[0] <= number <= layers[1]
 
 
 def engine_family(engine: str, flags: str) -> str:

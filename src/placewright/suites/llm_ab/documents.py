@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    field_validator,
+)
 from pydantic import ValidationError as Invalid
 
 from placewright.errors import FileFormatError
@@ -68,7 +76,6 @@ class Shapes(_Read):
     tied_embeddings: bool = False
     bits_per_weight: PositiveFloat
     embedding_bits: PositiveFloat | None = None
-    kv_bits: PositiveFloat = 16
     sliding_window: PositiveInt | None = None
     full_attention_layers: PositiveInt | None = None
     full_attention_every: PositiveInt | None = None
@@ -115,11 +122,17 @@ class PartFields(_Read):
     share: PositiveFloat | None = None
     replica: int | None = None
 
+    @field_validator("layers")
+    @classmethod
+    def _are_all_or_a_range(cls, layers: str | list[int]) -> str | list[int]:
+        if layers != "all" and (isinstance(layers, str) or len(layers) != 2):
+            raise ValueError(f'expected "all", or the first and last number, got {layers!r}')
+        return layers
+
 
 class StreamFields(_Read):
     """Weights that one device keeps and another copies to compute."""
 
-    what: str
     source: str = Field(alias="from")
     target: str = Field(alias="to")
 
@@ -153,7 +166,7 @@ class OptionFields(_Read):
 class Expected(_Read):
     """Options that may be compared."""
 
-    order: list[str] = []
+    order: list[str] = []  # empty for all
     same_plan: list[list[str]] = []
 
 
@@ -168,7 +181,7 @@ class PublishedComparison(_Read):
     links: list[LinkFields] = []
     phase: str
     context_tokens: PositiveInt | None = None
-    batch: int | str | None = None
+    batch: int | str | None = None  # a text says that there were many
     higher_is_better: bool
     options: list[OptionFields]
     better_looking_option_lost: bool = False
