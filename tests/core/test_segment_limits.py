@@ -15,7 +15,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import ClusterError, InfeasibleError
+from placewright.errors import BudgetSpent, ClusterError, InfeasibleError
 from placewright.files.cluster_file import read_cluster, write_cluster
 from placewright.placers.advice import SegmentChange, advice, smallest_changes
 from placewright.placers.legal import with_fewer_segments
@@ -101,6 +101,11 @@ def test_segments_leave_a_device_until_the_rest_is_few_enough() -> None:
     device_of, order = with_fewer_segments(problem, np.ones(6, dtype=np.int64))
     assert (device_of == 0).sum() == 2
     assert math.isfinite(Simulator(problem).value(Placement.of(device_of, order)))
+
+
+def test_the_budget_ends_the_search_for_fewer_segments() -> None:
+    with pytest.raises(BudgetSpent):
+        with_fewer_segments(_chain(2, 2), np.ones(6, dtype=np.int64), is_over=lambda: True)
 
 
 @pytest.mark.parametrize("name", ["single", "heft", "peft", "m-etf", "m-topo", "local-search"])

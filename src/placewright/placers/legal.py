@@ -10,6 +10,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.errors import BudgetSpent
 from placewright.placers.resident import new_holdings, weights_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.segments import Segment, segments_of
@@ -18,7 +19,11 @@ _SEGMENT_ROUNDS = 16
 
 
 def with_fewer_segments(
-    problem: Problem, device_of: IntArray, order: IntArray | None = None
+    problem: Problem,
+    device_of: IntArray,
+    order: IntArray | None = None,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[IntArray, IntArray]:
     """Move segments off devices that would run too many.
 
@@ -30,33 +35,42 @@ def with_fewer_segments(
         problem: of execution model `event`.
         device_of: device of each unit, shape (n_units,).
         order: topological order of all units; None takes the one of the graph.
+        is_over: called for each segment; True ends the work.
 
     Returns:
         Devices, shape (n_units,), and the order whose segments were counted. Devices may still have
         too many segments if pins or support hold their units.
+
+    Raises:
+        BudgetSpent: `is_over` said so.
     """
-    device_of = np.array(device_of, dtype=np.int64)
+    device_of, group_of = np.array(device_of, dtype=np.int64), problem.colocation.group_of
     order = problem.unit_graph.topological_order if order is None else order
     may_run = np.array(problem.allowed_by_class)  # (n_classes, n_devices)
     for _ in range(_SEGMENT_ROUNDS):
         segments = segments_of(problem, Placement.of(device_of, order), order)
-        moved = False
+        target_of = np.full(len(may_run), -1, dtype=np.int64)  # device of each class that moves
         for device, spec in enumerate(problem.cluster.devices):
             mine = [segment for segment in segments if segment.device == device]
             excess = len(mine) - (spec.max_segments or len(mine))
             if excess <= 0:
                 continue
-            moves = [_cheapest_move(problem, segment, may_run) for segment in mine]
+            moves = []
+            for segment in mine:
+                if is_over():
+                    raise BudgetSpent
+                moves.append(_cheapest_move(problem, segment, may_run))
             cheapest = sorted((cost, at, target) for at, (cost, target) in enumerate(moves))
             for cost, at, target in cheapest[:excess]:
                 if math.isinf(cost):
                     break
-                classes = np.unique(problem.colocation.group_of[list(mine[at].units)])
-                device_of[np.isin(problem.colocation.group_of, classes)] = target
+                classes = group_of[list(mine[at].units)]
+                target_of[classes] = target
                 may_run[classes, device] = False
-                moved = True
-        if not moved:
+        if (target_of < 0).all():
             break
+        targets = target_of[group_of]
+        device_of = np.where(targets < 0, device_of, targets)
     return device_of, order
 
 
@@ -162,7 +176,9 @@ def evaluate_within_limits(
         if math.isfinite(value):
             return value
         if evaluator.problem.cluster.limits_segments:
-            device_of, order = with_fewer_segments(evaluator.problem, device_of, order)
+            device_of, order = with_fewer_segments(
+                evaluator.problem, device_of, order, is_over=lambda: evaluator.is_spent
+            )
             value = evaluator.evaluate(device_of, order)
             if math.isfinite(value):
                 return value

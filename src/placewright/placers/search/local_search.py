@@ -188,5 +188,5 @@ def _incumbent(
         return device_of, evaluator.evaluate(device_of)
     device_of = repaired(problem, random_placements(problem, rng, 1)[0])
     if problem.cluster.limits_segments:
-        device_of, _ = with_fewer_segments(problem, device_of)
+        device_of, _ = with_fewer_segments(problem, device_of, is_over=lambda: evaluator.is_spent)
     return device_of, math.inf
