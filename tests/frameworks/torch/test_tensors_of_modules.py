@@ -13,7 +13,9 @@ import torch
 from support.training_loops import Gpt, batches, made, plan_of_step
 
 import placewright as pw
+from placewright.core.source import Port
 from placewright.errors import InputError
+from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.running import runtime
 
 QUICK: dict[str, Any] = {
@@ -209,6 +211,33 @@ def test_dictionaries_are_matched_by_their_keys(tmp_path: Path) -> None:
             ):
                 with pytest.raises(InputError, match=message):
                     model(wrong)
+
+
+@dataclasses.dataclass
+class Held:
+    """A class that PyTorch knows, with a dictionary in it."""
+
+    first: torch.Tensor
+    rest: dict[str, torch.Tensor]
+
+
+class OfHeld(torch.nn.Module):
+    def forward(self, x: torch.Tensor, held: Held) -> torch.Tensor:
+        return x + held.first + 10 * held.rest["a"] + 100 * held.rest["b"]
+
+
+def test_entries_of_a_class_are_matched_by_their_keys() -> None:
+    torch.export.register_dataclass(Held, serialized_type_name="nowhere.Held")
+    one, two, three, four = (torch.full((2,), float(value)) for value in range(1, 5))
+    example = (torch.ones(2), Held(torch.ones(2), {"a": torch.ones(2), "b": torch.ones(2)}))
+    arguments = Arguments.of(torch.export.export(OfHeld(), example))
+    ports = [Port(name, (2,), "f32", at) for at, name in enumerate("xfab")]
+    other_order = {"b": four, "a": three}
+    for held in (Held(two, other_order), {"rest": other_order, "first": two}):
+        found, _ = arguments.flattened((one, held), ports)
+        assert [float(value[0]) for value in found] == [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(InputError, match="argument held has the keys 'first', 'rest', got 'a'"):
+        arguments.flattened((one, {"a": two, "rest": other_order}), ports)
 
 
 class OfTwo(torch.nn.Module):

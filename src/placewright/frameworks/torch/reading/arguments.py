@@ -109,12 +109,21 @@ class _Argument:
             yield from part.leaves(entry)
 
     def _of_class(self, value: Any) -> _Found:
+        names = _names_of_entries(self.spec)
+        if isinstance(value, Mapping) and len(names) == self.spec.num_children:
+            yield from self._of_dictionary(names, value)
+            return
         leaves = _leaves(value)
         if len(leaves) != len(self.places):
             raise InputError(
                 f"argument {self.path} is a {self.spec.type.__name__} of {len(self.places)} "
                 f"values, got {type(value).__name__} of {len(leaves)}"
             )
+        entries = _entries(value)
+        if len(entries) == self.spec.num_children:  # each may hold a dictionary
+            for part, entry in zip(self.parts(), entries, strict=True):
+                yield from part.leaves(entry)
+            return
         for fixed, leaf in zip(self.fixed, leaves, strict=True):
             if fixed is not _OPEN:
                 _require_fixed(self.path, fixed, leaf)
@@ -291,6 +300,22 @@ class Arguments:
 def _without_names(positional: Any, named: Any) -> list[str]:
     """Names for the arguments of a program that keeps none."""
     return [*map(str, range(positional.num_children)), *named.context]
+
+
+def _names_of_entries(spec: Any) -> tuple[Any, ...]:
+    """Names of the entries of a class, in the program's order; empty if PyTorch keeps none."""
+    names = getattr(spec.context, "_fields", spec.context)  # a named tuple's class is its context
+    if isinstance(names, list | tuple) and names and isinstance(names[0], list):
+        names = names[0]  # of a dataclass, before the names of fields that are None
+    is_row = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_row else ()
+
+
+def _entries(value: Any) -> list[Any]:
+    """What a value holds directly, as PyTorch lists it."""
+    from torch.utils._pytree import tree_leaves
+
+    return list(tree_leaves(value, is_leaf=lambda part: part is not value))
 
 
 def _listed(keys: Sequence[Any]) -> str:
