@@ -87,6 +87,21 @@ def test_openvino_affinity(file: str, split: bool, tmp_path: Path) -> None:
     require_right(outputs, [named[port.get_any_name()] for port in compiled.outputs])
 
 
+def test_the_line_of_a_converted_model_names_the_file_that_openvino_reads(tmp_path: Path) -> None:
+    import openvino
+
+    from placewright.writers.openvino_affinity import apply_affinity
+
+    WRITERS["m.pt2"](tmp_path / "m.pt2")
+    plan = plan_of(tmp_path / "m.pt2", "openvino", OPENVINO, lambda graph, op: 0)
+    told = export(plan, "openvino-affinity", tmp_path / "affinity.json")
+    start, _, rest = told.partition("'")
+    assert start == "model = core.read_model("
+    model = openvino.Core().read_model(rest.partition("'")[0])
+    data = json.loads((tmp_path / "affinity.json").read_text())
+    assert apply_affinity(model, data) == "HETERO:CPU"
+
+
 @pytest.mark.parametrize("file", ["m.onnx", "m.pt2"])
 def test_onnx_segments(file: str, tmp_path: Path) -> None:
     """The manifest alone says which value is the first input, and which is ``deep``."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +184,16 @@ def _device_map(plan: Plan, path: Path) -> str:
 def _openvino_affinity(plan: Plan, path: Path) -> str:
     from placewright.writers.openvino_affinity import why_refused
 
-    data = _affinities(plan)
-    refused = why_refused(lambda: str(_model_file(plan)), data)
+    data, source = _affinities(plan), require_ops(plan.problem.source)
+    file = cache(lambda: str(_model_file(plan)))
+    refused = why_refused(file, data)
     loaded = _trial_note(path, "OpenVINO", refused, "compiles it for these devices")
     write_text(path, json.dumps(data, indent=1) + "\n")
+    # OpenVINO reads no .pt2 and no zoo model, but the file that was converted from it.
+    is_converted = refused is not None and file() != source.path
+    read = f"model = core.read_model({file()!r}); " if is_converted else ""
     return (
-        f"data = json.load(open({str(path)!r})); apply_affinity(model, data); "
+        f"{read}data = json.load(open({str(path)!r})); apply_affinity(model, data); "
         f"core.compile_model(model, data['device'], data['config']){loaded}{_shapes_note(plan)}"
     )
 

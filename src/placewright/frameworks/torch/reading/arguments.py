@@ -312,7 +312,7 @@ def _names_of_entries(spec: Any) -> tuple[Any, ...]:
 
 
 def _entries(value: Any) -> list[Any]:
-    """What a value holds directly, as PyTorch lists it."""
+    """Entries that a value holds directly, as PyTorch lists them."""
     from torch.utils._pytree import tree_leaves
 
     return list(tree_leaves(value, is_leaf=lambda part: part is not value))
