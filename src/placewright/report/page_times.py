@@ -230,7 +230,8 @@ def memory_curves(problem: Problem, timeline: Timeline) -> tuple[MemoryCurve, ..
             if device < problem.n_devices and end > start:
                 size = float(problem.unit_graph.tensor_bytes[tensor])
                 changes[device] += [(start, size), (end, -size)]
-    resident = _resident_bytes(problem, timeline)
+    kept = problem.kept.bytes_by_label(timeline.device_of).tolist()
+    resident = [*kept, *[0.0] * (problem.n_devices - len(kept))]  # the last ones may run nothing
     return tuple(_curve(at, resident[device]) for device, at in enumerate(changes))
 
 
@@ -259,14 +260,6 @@ def _curve(changes: list[tuple[float, float]], resident: float) -> MemoryCurve:
             times.append(time)
             sizes.append(used)
     return MemoryCurve(tuple(times), tuple(sizes))
-
-
-def _resident_bytes(problem: Problem, timeline: Timeline) -> list[float]:
-    kept = problem.kept
-    entries, device = kept.of_units.indices, timeline.device_of[kept.of_units.row_of_each()]
-    keys = np.unique(device * max(1, len(kept.sizes)) + entries)
-    rows, columns = keys // max(1, len(kept.sizes)), keys % max(1, len(kept.sizes))
-    return [float(x) for x in np.bincount(rows, kept.sizes[columns], problem.n_devices)]
 
 
 class _Copies:

@@ -58,12 +58,6 @@ class WeightedGraph:
             self.vertex_weights[vertices],
         )
 
-    def cut(self, part_of: IntArray) -> int:
-        """Weight of the edges between parts."""
-        rows = np.repeat(np.arange(self.n_vertices), np.diff(self.indptr))
-        crossing = part_of[rows] != part_of[self.neighbours]
-        return int(self.edge_weights[crossing].sum()) // 2
-
 
 # (graph, share of each part, seed) -> part of each vertex.
 Partition = Callable[[WeightedGraph, FloatArray, int], IntArray]

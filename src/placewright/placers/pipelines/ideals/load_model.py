@@ -221,9 +221,7 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
     """True if support, pins and memory let a device run a group; (n_groups, n_devices)."""
     allowed = np.ones((grouping.n_groups, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, grouping.group_of, problem.allowed)
-    weights, weight_bytes = grouped_entries(problem, grouping)
-    sizes = weight_bytes[weights.indices]
-    kept = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
+    kept = problem.kept.bytes_by_label(grouping.group_of)
     room = problem.cluster.memory_bytes * (1.0 + MEMORY_ROUNDING)
     return allowed & (kept[:, None] <= room[None, :])
 
