@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,9 +19,11 @@ import pytest
 from support.warm import COMMAND, run_warm
 
 import placewright as pw
+from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
-from placewright.errors import Interrupted
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, Interrupted
 from placewright.files.problem_file import write_problem
 from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import auto, turn
@@ -307,3 +310,30 @@ def test_a_check_that_is_not_possible_is_named() -> None:
     asked = pw.place(problem, evaluations=20, check=True)
     assert "check on the hardware: it has no model; place a model file" in asked.left_out
     assert not any("check" in clause for clause in pw.place(problem, evaluations=20).left_out)
+
+
+def measured_elsewhere(folder: Path) -> str:
+    """The path of a stored problem of devices that are not here; its model would be m.onnx."""
+    problem = random_problem(np.random.default_rng(0), constrained=False)
+    costs = CostTable(problem.costs.seconds, source="measured")
+    source = ModelSource(str(folder / "m.onnx"), "0" * 64, "onnx")
+    write_problem(folder / "p.json", replace(problem, costs=costs, source=source))
+    return str(folder / "p.json")
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+def test_a_stored_problem_of_another_machine_is_placed_and_not_checked(
+    has_model: bool, tmp_path: Path
+) -> None:
+    """Its model is missing, or only its devices are."""
+    if has_model:
+        (tmp_path / "m.onnx").touch()
+    plan = pw.place(measured_elsewhere(tmp_path), evaluations=20)
+    assert plan.measured is None
+    clause = "check on the hardware: it needs the model and the devices that were measured: "
+    assert [text for text in plan.left_out if text.startswith(clause)] != []
+
+
+def test_a_check_that_is_asked_for_refuses_a_model_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        pw.place(measured_elsewhere(tmp_path), evaluations=20, check=True)

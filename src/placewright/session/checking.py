@@ -26,6 +26,7 @@ from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import executions
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
+from placewright.frameworks.runtimes import MODULE_PREFIX
 from placewright.profiling.hardware import NEVER, Deadline, measure_interleaved
 from placewright.profiling.stream_calibration import (
     Sample,
@@ -47,8 +48,16 @@ from placewright.session.contenders import (
     stream_contenders,
 )
 from placewright.session.measuring import PROBE_SECONDS
+from placewright.session.models import module_in_memory, require_existing
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
-from placewright.session.running import ROUNDS, can_run, check_devices, limited, why_no_run
+from placewright.session.running import (
+    ROUNDS,
+    can_run,
+    changed_device,
+    check_devices,
+    limited,
+    why_no_run,
+)
 from placewright.session.streams import (
     LEAST_SAMPLES,
     StreamResult,
@@ -99,6 +108,21 @@ def why_no_check(plan: Plan) -> str | None:
         return why_no_run(plan.problem)
     objective = plan.problem.objective
     return f"it measures time, not {objective}" if objective in CHARGED else None
+
+
+def why_not_here(problem: Problem) -> str | None:
+    """The reason why this machine cannot check a stored problem; None if it can, or none could."""
+    source = problem.source
+    if source is None or problem.costs.source != "measured" or problem.time_unit != "s":
+        return None
+    is_module = source.path.startswith(MODULE_PREFIX)
+    find: Callable[[str], object] = module_in_memory if is_module else require_existing
+    try:
+        find(source.path)
+        fault = changed_device(problem, None)
+    except InputError as error:
+        fault = str(error)
+    return fault and f"it needs the model and the devices that were measured: {fault}"
 
 
 def check_on_hardware(

@@ -64,6 +64,7 @@ from placewright.session.checking import (
     check_on_hardware,
     probe_on_hardware,
     why_no_check,
+    why_not_here,
 )
 from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
@@ -329,15 +330,10 @@ def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, B
     def left(whole: float | None, spent: float) -> float | None:
         return None if whole is None else max((1.0 - _GROUPS_SHARE) * whole, whole - spent)
 
-    return (
-        groups.problem,
-        groups.device_of,
-        replace(
-            budget,
-            seconds=left(budget.seconds, clock.seconds),
-            core_seconds=left(budget.core_seconds, clock.core_seconds),
-        ),
-    )
+    seconds = left(budget.seconds, clock.seconds)
+    core_seconds = left(budget.core_seconds, clock.core_seconds)
+    rest = replace(budget, seconds=seconds, core_seconds=core_seconds)
+    return groups.problem, groups.device_of, rest
 
 
 @dataclass(frozen=True)
@@ -431,14 +427,16 @@ def search_and_check(
         OutOfTime: the total ended before there was a plan.
     """
     _require_stream(measured.problem, model.request)
+    wants = _wants_check(model.request)
+    is_open = wants and model.request.check is None and model.read.problem is not None
+    away = why_not_here(measured.problem) if is_open else None
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
-        compares = _wants_check(model.request) and not model.request.quick
+        compares = wants and not model.request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
-    table, limit = None, model.request.latency_limit
-    wants, reason = _wants_check(model.request), why_no_check(plan)
-    if reason is not None and (model.request.check or (wants and can_run(plan))):
+    table, limit, reason = None, model.request.latency_limit, why_no_check(plan) or away
+    if reason is not None and (model.request.check or (wants and (can_run(plan) or reason == away))):
         left_out.append(f"check on the hardware: {reason}")
     elif wants and reason is None:
         try:
