@@ -142,6 +142,12 @@ def test_cluster_by_hand(tmp_path: Path) -> None:
     assert cluster.link_seconds_per_byte[1, 0] == pytest.approx(1 / 24e9)
 
 
+def test_seconds_of_a_call_have_a_unit(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("format: placewright.cluster/1\ndevices: [{name: a}]\ncall_seconds: 20us\n")
+    assert read_cluster(path).call_seconds == pytest.approx(20e-6)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -150,6 +156,10 @@ def test_cluster_by_hand(tmp_path: Path) -> None:
         ("just text", "has no entry `format`; this version reads 'placewright.cluster/1'"),
         ("format: placewright.cluster/1\ndevices: [{name: a, memroy: 1}]", "memroy"),
         ("format: placewright.cluster/1\ndevices: []", "at least one device"),
+        (
+            "format: placewright.cluster/1\ndevices: [{name: a, kind: gqu}]",
+            "unknown kind of device 'a' 'gqu'; .*available: cpu, gpu, npu, accelerator",
+        ),
         (
             "format: placewright.cluster/1\ndevices: [{name: a, peak: {f32: 5 TFLOPS}}]",
             "device 'a' has no bandwidth; a data sheet needs both",

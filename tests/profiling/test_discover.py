@@ -210,6 +210,30 @@ def test_a_mode_is_completed_like_the_device_that_it_names() -> None:
     assert latency["cpu:0", "half"] > 0.0
 
 
+def test_a_mode_takes_what_it_leaves_open_from_the_entry_of_its_processor() -> None:
+    """A limit of 1 GiB, and an option."""
+    whole = Device("cpu", memory_bytes=8e9, memory_domain="cpu")
+    runtime = Named((whole, *(replace(core, memory_domain="cpu") for core in CORES)))
+    core = Device("cpu:0", memory_bytes=2.0**30, options={"weights": "shared"})
+    half = Device("cpu:0-bf16", processors=("cpu:0",), options={"precision": "bf16"})
+    cluster = completed_cluster(Cluster((half, core)), runtime)
+    options = {"core": "0", "weights": "shared"}
+    assert [device.options for device in cluster.devices] == [
+        {**options, "precision": "bf16"},
+        options,
+    ]
+    assert [device.memory_bytes for device in cluster.devices] == [2.0**30, 2.0**30]
+
+
+def test_a_device_without_a_kind_has_that_of_the_machine() -> None:
+    """So does its mode, and a kind that the file gives stays."""
+    runtime = SyntheticRuntime((WHOLE, Device("GPU.0", "gpu"), Device("NPU", "npu")))
+    mode = Device("GPU.0-f16", processors=("GPU.0",))
+    mine = (Device("GPU.0"), mode, Device("NPU", "accelerator"), Device("cpu"))
+    cluster = completed_cluster(Cluster(mine), runtime)
+    assert [device.kind for device in cluster.devices] == ["gpu", "gpu", "accelerator", "cpu"]
+
+
 @pytest.mark.parametrize(
     ("processors", "options", "words"),
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,7 @@ from placewright.core.quantities import (
     parse_seconds,
     parse_watts,
 )
-from placewright.errors import ClusterError, FileFormatError
+from placewright.errors import ClusterError, FileFormatError, UnknownNameError
 from placewright.files.schema import Strict, validated
 from placewright.io.json_text import read_text
 from placewright.io.opened import shown_name
@@ -37,6 +37,7 @@ from placewright.io.written import write_text
 
 CLUSTER_FORMAT = "placewright.cluster/1"
 MAX_FILE_BYTES = 4 << 20
+_KINDS = ("cpu", "gpu", "npu", "accelerator")
 _MOST_DEVICES = 4096  # links have matrices of all pairs
 
 # "inf", which JSON lacks, and quantities such as "2GiB" are text.
@@ -131,7 +132,7 @@ class ClusterDocument(Strict):
     prediction_error: float | None = None
     pools: dict[str, Bytes] = Field(default_factory=dict)
     shares_weights: bool = False
-    call_seconds: float = 0.0
+    call_seconds: Seconds = 0.0
 
 
 def read_cluster(path: Path | str) -> Cluster:
@@ -145,6 +146,7 @@ def read_cluster(path: Path | str) -> Cluster:
         InputError: the file cannot be read.
         FileFormatError: it is not YAML, or a field is wrong.
         ClusterError: devices and links do not form a valid cluster.
+        UnknownNameError: there is no such kind of devices.
     """
     return read_cluster_and_links(path)[0]
 
@@ -158,7 +160,16 @@ def read_cluster_and_links(path: Path | str) -> tuple[Cluster, bool]:
     document = validated(ClusterDocument, data, path, CLUSTER_FORMAT)
     cluster = cluster_of(document)
     check_spelling(cluster.devices)
+    _check_kinds(cluster.devices)
     return cluster, document.links is not None
+
+
+def _check_kinds(devices: Iterable[Device]) -> None:
+    """Refuse kinds that are wrong in what people write; a program may have others."""
+    for device in devices:
+        if device.kind not in _KINDS:
+            raise UnknownNameError(f"kind of device '{device.name}'", device.kind, _KINDS)
+        _check_kinds(device.members)
 
 
 def write_cluster(path: Path | str, cluster: Cluster) -> None:

@@ -64,8 +64,10 @@ def completed_cluster(
 
     Options and fingerprints follow from the device's name, or from that of the processor of a mode.
     Memory, pool and memory domain are those of the machine's device of that name, or of its whole
-    CPU. A file without links gets measured ones, unless it says that there are none. The runtime
-    says whether devices share weights, whatever the file says.
+    CPU. A mode takes all of these from the file's own entry of its processor first. A device that
+    the machine knows by its name has the kind that it has there, unless the file gives one. A file
+    without links gets measured ones, unless it says that there are none. The runtime says whether
+    devices share weights, whatever the file says.
 
     Args:
         has_links: its links are all that there are; None where it has some.
@@ -78,7 +80,7 @@ def completed_cluster(
     known = _devices_in_ram(runtime)
     shared = {device for users in cluster.shared_processors.values() for device in users}
     devices = tuple(
-        _completed(device, runtime, known, is_mode=index in shared)
+        _completed(_with_own_entry(device, cluster), runtime, known, is_mode=index in shared)
         for index, device in enumerate(cluster.devices)
     )
     check_no_overlap(devices)
@@ -91,6 +93,18 @@ def completed_cluster(
     return replace(cluster, devices=pooled, links=links, pools=pools, shares_weights=shares)
 
 
+def _with_own_entry(device: Device, cluster: Cluster) -> Device:
+    """Give a mode what it leaves open from the cluster's entry of its processor, if there is one.
+
+    It has the name of the processor, and computes on no other.
+    """
+    for entry in cluster.devices:
+        if (entry.name,) == device.processors and entry.processors in ((), device.processors):
+            options = {**entry.options, **device.options}
+            return _with_memory(replace(device, kind=_kind(device, entry), options=options), entry)
+    return device
+
+
 def _completed(
     device: Device, runtime: Runtime, known: Mapping[str, Device], *, is_mode: bool
 ) -> Device:
@@ -101,9 +115,15 @@ def _completed(
     name = device.name
     if is_mode and name not in known and len(device.processors) == 1:
         (name,) = device.processors
-    made = runtime.completed(replace(device, name=name))
-    made = _with_memory(replace(made, name=device.name), known.get(name, known.get(device.kind)))
+    machine = known.get(name)
+    made = runtime.completed(replace(device, name=name, kind=_kind(device, machine)))
+    made = _with_memory(replace(made, name=device.name), machine or known.get(device.kind))
     return replace(made, memory_domain=None) if is_mode else made
+
+
+def _kind(device: Device, known: Device | None) -> str:
+    """The kind of a device; that of `known` if its own is open, which is the default."""
+    return device.kind if known is None or device.kind != Device.kind else known.kind
 
 
 def _share_weights(devices: Sequence[Device], runtime: Runtime) -> bool:

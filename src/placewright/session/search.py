@@ -436,7 +436,8 @@ def search_and_check(
         compares = wants and not model.request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
     table, limit, reason = None, model.request.latency_limit, why_no_check(plan) or away
-    if reason is not None and (model.request.check or (wants and (can_run(plan) or reason == away))):
+    is_named = model.request.check or (wants and (can_run(plan) or reason == away))
+    if reason is not None and is_named:
         left_out.append(f"check on the hardware: {reason}")
     elif wants and reason is None:
         try:
