@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
-from placewright.frameworks.onnxruntime import devices
+from placewright.frameworks.onnxruntime import devices, runtime
 from placewright.frameworks.onnxruntime.devices import CudaDevice, cuda_devices, listed_by
 
 
@@ -84,6 +86,21 @@ def test_names_of_cards_that_are_not_there(name: str, monkeypatch: pytest.Monkey
     assert devices.cuda_number("cuda:1") == "1"
     with pytest.raises(UnknownNameError, match="available: cuda:0, cuda:1"):
         devices.cuda_number(name)
+
+
+@pytest.mark.parametrize("options", [{}, {"provider": devices.CUDA}])
+def test_the_name_of_a_card_says_which_it_is(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the file names its provider; a mode that was completed has any name."""
+    found = listed_by(Driver())  # type: ignore[arg-type]
+    monkeypatch.setattr(devices, "cuda_devices", lambda: found)
+    library = SimpleNamespace(get_available_providers=lambda: [devices.CUDA, devices.CPU])
+    monkeypatch.setattr(runtime, "onnxruntime_library", lambda: library)
+    card = runtime.OnnxRuntime().completed(Device("cuda:1", "gpu", options=options))
+    assert card.options == {"provider": devices.CUDA, "device_id": "1", "use_tf32": "0"}
+    mode = replace(card, name="cuda:1-basic")
+    assert runtime.OnnxRuntime().completed(mode) == mode
 
 
 def test_more_threads_than_fit_into_the_option() -> None:

@@ -122,8 +122,10 @@ class OnnxRuntime:
         """
         known = {cpu.name: cpu for cpu in cpu_devices()}
         options = {**(known[device.name].options if device.name in known else {}), **device.options}
-        if "provider" not in options and device.name.startswith("cuda:"):
-            options = {**cuda_options(cuda_number(device.name)), **options}
+        if device.name.startswith("cuda:") and options.get("provider", CUDA) == CUDA:
+            # A mode that was completed before has the number of its card, and any name.
+            number = options.get("device_id") if "provider" in options else None
+            options = {**cuda_options(number or cuda_number(device.name)), **options}
         available = onnxruntime_library().get_available_providers()
         provider = options.get("provider")
         if provider is None:
