@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,14 @@ def test_an_upgrade_is_never_slower(model: str) -> None:
     assert len(rows) == 2 * 3 + 1
     for row in rows:
         assert row.decode >= base.decode * 0.98, row.name
+
+
+def test_no_memory_is_added_to_a_device_without_a_limit(model: str) -> None:
+    cluster = devices_of(request_of(model, {"devices": CARDS}))
+    endless = cluster.with_limit(cluster.device_names[-1], math.inf)
+    rows = Questions(request_of(model, {"cluster": endless}), placed).upgrades()
+    assert len(rows) == 2 * 3
+    assert not any("no limit" in row.name for row in rows)
 
 
 def test_a_limit_holds_for_variants(model: str) -> None:

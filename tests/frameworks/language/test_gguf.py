@@ -96,6 +96,12 @@ def test_a_dense_model_is_a_chain_of_modules(tmp_path: Path) -> None:
     assert graph.tensor_bytes[1] == 4 * HIDDEN
 
 
+def test_a_token_adds_to_the_caches_of_layers_without_a_window(tmp_path: Path) -> None:
+    """256 elements in one layer of seven; the others forget a token for each new one."""
+    line = read(written(tmp_path, "windows")).lines[-1]
+    assert line.startswith("each token adds 512 B as f16, 272 B as q8_0, 144 B as q4_0 to the")
+
+
 def test_several_tokens_look_at_what_is_before_them(tmp_path: Path) -> None:
     one = read(written(tmp_path), tokens=1, context=100).graph
     many = read(written(tmp_path), tokens=30, context=100).graph

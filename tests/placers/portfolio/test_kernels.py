@@ -21,6 +21,7 @@ def test_kernels_are_ahead_until_they_were_compiled(tmp_path: Path) -> None:
     assert seconds_to_compile("latency", EVENT, new) == 33.0
     (new / "ready-latency-event").write_text("45.0")
     assert seconds_to_compile("latency", EVENT, new) == 0.0
+    assert seconds_to_compile("training", EVENT, new) == 0.0, "it has the same kernels"
 
 
 def test_the_folders_of_versions_are_side_by_side() -> None:

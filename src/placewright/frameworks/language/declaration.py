@@ -85,21 +85,24 @@ def _stored(name: str, weights: str) -> dict[str, str]:
 def _lines(model: LanguageModel, step: ModelStep) -> tuple[str, ...]:
     """Figures of a model as sentences."""
     from placewright.core.quantities import format_bytes
+    from placewright.frameworks.language.modules import CACHE_FORMATS
 
     facts: Mapping[str, float | str] = model.facts(step)
     experts = f", {model.experts_used} of {model.n_experts} experts" if model.n_experts else ""
     active = model.n_active_parameters
     computing = f", {active / 1e9:.3g} billion for a token" if model.n_experts else ""
-    cache = [
-        f"{format_bytes(float(facts[f'cache_bytes_per_token_{dtype}']))} as {dtype}"
-        for dtype in ("f16", "q8_0", "q4_0")
+    growing = sum(cache.elements_per_token for cache in model.caches if not cache.window)
+    added = [
+        f"{format_bytes(growing * size / block)} as {dtype}"
+        for dtype, (block, size) in CACHE_FORMATS.items()
+        if dtype in ("f16", "q8_0", "q4_0")
     ]
     return (
         f"architecture {model.architecture}: {len(model.layers)} layers{experts}, "
         f"{model.n_parameters / 1e9:.3g} billion parameters{computing}",
         f"weights take {format_bytes(float(facts['model_bytes']))}; the cache takes "
         f"{format_bytes(float(facts['cache_bytes']))} for {step.context} tokens as f16",
-        f"each token adds {', '.join(cache)} to the cache of layers without a window",
+        f"each token adds {', '.join(added)} to the cache of layers without a window",
     )
 
 

@@ -103,7 +103,9 @@ def _mark(objective: Objective, model: ExecutionModel, folder: Path | None = Non
     A kernel of this room has another folder if this room or `simulation` is of another version.
     """
     home = Path(cast(Any, class_bytes)._cache._cache_path).parent if folder is None else folder
-    return home / f"ready-{objective}-{model.name}"
+    # A training step has the kernels of a call.
+    of = "latency" if isinstance(model, Event) else objective
+    return home / f"ready-{of}-{model.name}"
 
 
 def _small_problem(objective: Objective, model: ExecutionModel, memory: float) -> Problem:

@@ -133,9 +133,10 @@ class Questions:
         found = []
         for device in self._cluster.devices:
             sheet = entry_of(device)
-            more = replace(device, memory_bytes=_FASTER * device.memory_bytes)
-            size = format_bytes(more.memory_bytes)
-            found.append(self._with_device(f"{device.name} with {size}", more))
+            if math.isfinite(device.memory_bytes):
+                more = replace(device, memory_bytes=_FASTER * device.memory_bytes)
+                size = format_bytes(more.memory_bytes)
+                found.append(self._with_device(f"{device.name} with {size}", more))
             if device.data_sheet is not None and device.data_sheet.tokens is not None:
                 continue  # measured rates do not tell bandwidth from anything else
             faster = replace(device, data_sheet=DataSheet(sheet.peak, _FASTER * sheet.bandwidth))
