@@ -22,7 +22,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InexpressibleError
-from placewright.session.export import export
+from placewright.session.export import export, numbering
 from placewright.session.models import load_model
 from placewright.writers.device_map import device_map, why_refused
 
@@ -313,6 +313,31 @@ def test_layers_that_no_map_expresses(tmp_path: Path) -> None:
     other = replace(problem, cluster=replace(problem.cluster, devices=served))
     with pytest.raises(InexpressibleError, match="no device of PyTorch"):
         export(replace(plan, problem=other), "device-map", tmp_path / "map.json")
+
+
+def test_cards_keep_the_numbers_of_their_options(tmp_path: Path) -> None:
+    """The embedding is on the CPU, layers and the head on both cards, which are in no order."""
+    plan = plan_of_layers(tmp_path / "m", "dense", 1, [0] * 5 + [1] * 4)
+    problem = plan.problem
+
+    def named(*names: str) -> Plan:
+        cards = problem.cluster.devices[: len(names)]
+        devices = tuple(
+            replace(card, options={"llama.cpp": name})
+            for card, name in zip(cards, names, strict=True)
+        )
+        cluster = replace(
+            problem.cluster, devices=(*devices, *problem.cluster.devices[len(names) :])
+        )
+        return replace(plan, problem=replace(problem, cluster=cluster))
+
+    swapped = named("CUDA1", "ROCm0")
+    export(swapped, "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert (found["model.layers.0"], found["lm_head"]) == ("cuda:1", "cuda:0")
+    assert numbering(swapped, "device-map") is None
+    with pytest.raises(InexpressibleError, match="PyTorch has one name, 'cuda:2', for 'card:0'"):
+        export(named("CUDA2", "ROCm2"), "device-map", tmp_path / "map.json")
 
 
 def test_only_the_longest_list_is_that_of_the_layers(tmp_path: Path) -> None:

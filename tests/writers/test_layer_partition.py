@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,11 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InexpressibleError
 from placewright.files.plan_file import write_plan
-from placewright.session.export import export, printed
+from placewright.session.export import export, numbering, printed
 from placewright.session.plans import plan_of
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
-from placewright.writers.card_numbers import card_numbers, numbering_note
+from placewright.writers.card_numbers import card_numbers
 from placewright.writers.layer_partition import ENGINES, pipeline_ranks
 
 CARDS = "rtx-4090,rtx-3090,rtx-3060"
@@ -166,6 +167,11 @@ def test_numbers_by_hand(names: list[str], numbers: tuple[int, ...]) -> None:
     assert card_numbers([Device(name, "gpu") for name in names]) == numbers
 
 
+def test_order_gives_no_number_that_another_card_has() -> None:
+    cards = [Device(name, "gpu") for name in ("a", "b")]
+    assert card_numbers(cards, [0, 2]) == (1, 3)
+
+
 def renamed(plan: Plan, *names: str) -> Plan:
     cluster = plan.problem.cluster
     devices = tuple(replace(d, name=n) for d, n in zip(cluster.devices, names, strict=True))
@@ -182,20 +188,45 @@ def test_a_cpu_without_layers_is_no_card(tmp_path: Path) -> None:
 
 def test_own_numbers_go_into_every_format_and_need_no_note(tmp_path: Path) -> None:
     plan = plan_with(problem_of(tmp_path), [0, 0, 2])
-    note = numbering_note(plan, "llama.cpp")
+    note = numbering(plan, "llama.cpp")
     assert note is not None
-    assert "rtx-4090 is 0, rtx-3090 is 1, rtx-3060 is 2" in note
+    assert "rtx-4090 is CUDA0, rtx-3090 is CUDA1, rtx-3060 is CUDA2" in note
     own = renamed(plan, "cuda:2", "cuda:0", "cuda:1")
     assert printed(own, "vllm").startswith("CUDA_VISIBLE_DEVICES=2,1 ")
     assert "-dev CUDA2,CUDA0,CUDA1 " in printed(own, "llama.cpp")
-    assert numbering_note(own, "llama.cpp") is None
+    assert numbering(own, "llama.cpp") is None
     mixed = renamed(plan, "cuda:1", "big", "cuda:0")
     assert printed(mixed, "vllm").startswith("CUDA_VISIBLE_DEVICES=0,2 ")
-    assert "(cuda:1 is 0, big is 1, cuda:0 is 2)" in str(numbering_note(mixed, "llama.cpp"))
+    listed = "(cuda:1 is CUDA0, big is CUDA1, cuda:0 is CUDA2)"
+    assert listed in str(numbering(mixed, "llama.cpp"))
+    assert "big is cuda:1" in str(numbering(mixed, "device-map"))
+
+
+def test_the_note_has_the_names_of_the_line(tmp_path: Path) -> None:
+    plan = plan_with(problem_of(tmp_path), [0, 0, 2])
+    named = with_options(plan, 0, options={"llama.cpp": "CUDA1"})
+    assert "-dev CUDA1,CUDA0,CUDA2 " in printed(named, "llama.cpp")
+    assert "(rtx-3090 is CUDA0, rtx-3060 is CUDA2)" in str(numbering(named, "llama.cpp"))
+    other = with_options(plan, 1, fingerprint="catalogue:gpu-rx-7900-xtx")
+    assert "-dev CUDA0,ROCm0,CUDA1 " in printed(other, "llama.cpp")
+    listed = "(rtx-4090 is CUDA0, rtx-3090 is ROCm0, rtx-3060 is CUDA1)"
+    assert listed in str(numbering(other, "llama.cpp"))
+
+
+@pytest.mark.parametrize("name", ["CUDA0", "RPC0[127.0.0.1:50052]"])
+def test_two_cards_with_one_name_are_refused(name: str, tmp_path: Path) -> None:
+    plan = plan_with(problem_of(tmp_path), [0, 0, 2])
+    for at in (0, 1):
+        plan = with_options(plan, at, options={"llama.cpp": name})
+    text = f"llama.cpp has one name, '{name}', for 'rtx-4090' and 'rtx-3090'"
+    with pytest.raises(InexpressibleError, match=re.escape(text)):
+        printed(plan, "llama.cpp")
+    with pytest.raises(InexpressibleError, match="has one name"):
+        printed(plan, "vllm")
 
 
 def test_the_note_is_beside_the_line(tmp_path: Path, cli: InProcess) -> None:
     write_plan(tmp_path / "plan.json", plan_with(problem_of(tmp_path), [0, 0, 2]))
     shown = cli("export", "plan.json", "--to", "sglang", cwd=tmp_path)
     assert shown.stdout.startswith("CUDA_VISIBLE_DEVICES=0,2 ")
-    assert "by their order in --devices (rtx-4090 is 0" in shown.stderr
+    assert "by their order in --devices (rtx-4090 is CUDA0" in shown.stderr

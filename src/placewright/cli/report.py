@@ -212,7 +212,7 @@ def export(
     if output is None:
         plan = read_plan(plan_file, searched=searched, model=model_file)
         line = exporting.printed(plan, form)
-        tell_warning(exporting.numbering(plan))
+        tell_warning(exporting.numbering(plan, form))
         if as_json:
             print_json({"format": form, "path": None, "use": line})
         else:
@@ -224,7 +224,7 @@ def export(
     use = exporting.export(plan, form, output)
     for line in recommendation_lines(plan):
         print_note(line)
-    tell_warning(exporting.numbering(plan))
+    tell_warning(exporting.numbering(plan, form))
     if as_json:
         print_json({"format": form, "path": str(output), "use": use})
         return

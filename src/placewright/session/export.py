@@ -34,7 +34,13 @@ from placewright.session.language.problem import is_of_tokens, tokens_of
 from placewright.session.models import runnable_source
 from placewright.simulation.serving import is_in_one_thread
 from placewright.writers.card_numbers import numbering_note
-from placewright.writers.device_map import device_map, layer_map, require_modules, torch_names
+from placewright.writers.device_map import (
+    card_names,
+    device_map,
+    layer_map,
+    require_modules,
+    torch_names,
+)
 from placewright.writers.onnx_layers import (
     OPTION,
     annotated_model,
@@ -316,11 +322,15 @@ def printed(plan: Plan, form: str) -> str:
     return layer_partition.command_line(plan, form)
 
 
-def numbering(plan: Plan) -> str | None:
+def numbering(plan: Plan, form: str) -> str | None:
     """Explain in one line how an export of a language model numbers cards; None if it has none."""
-    from placewright.writers.llama_cpp import NAME
+    from placewright.writers.llama_cpp import NAME, engine_names
 
-    return numbering_note(plan, NAME) if is_of_tokens(plan.problem) else None
+    if not is_of_tokens(plan.problem):
+        return None
+    cards = [device for device in plan.problem.cluster.devices if device.kind == "gpu"]
+    names = card_names(cards) if form == "device-map" else engine_names(cards)
+    return numbering_note(cards, names, NAME)
 
 
 def _shapes_note(plan: Plan) -> str:

@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count, islice
 
 from placewright.core.cluster import Device
-from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError
 
 _OWN = re.compile(r"cuda:(\d+)")
 
 
-def card_numbers(cards: Sequence[Device]) -> tuple[int, ...]:
+def card_numbers(cards: Sequence[Device], taken: Collection[int] = ()) -> tuple[int, ...]:
     """The number of each card: that of its name, such as ``cuda:1``, if all have such names.
 
     Others are numbered by their order.
+
+    Args:
+        taken: numbers of other cards, which no order gives.
     """
-    own = [_OWN.fullmatch(card.name) for card in cards]
-    return tuple(
-        at if name is None or not all(own) else int(name[1]) for at, name in enumerate(own)
-    )
+    own = [int(name[1]) for card in cards if (name := _OWN.fullmatch(card.name))]
+    if len(own) == len(cards):
+        return tuple(own)
+    return tuple(islice((number for number in count() if number not in taken), len(cards)))
 
 
-def numbering_note(plan: Plan, option: str) -> str | None:
+def require_distinct(tool: str, names: Mapping[str, str], option: str) -> None:
+    """Refuse cards that a tool calls by one name.
+
+    Args:
+        names: card -> its name there.
+        option: of a device that names it.
+
+    Raises:
+        InexpressibleError: the message has the name and two of them.
+    """
+    seen: dict[str, str] = {}
+    for card, name in names.items():
+        if name in seen:
+            raise InexpressibleError(
+                f"{tool} has one name, '{name}', for '{seen[name]}' and '{card}'; give each its "
+                f"own with option {option} in a cluster file"
+            )
+        seen[name] = card
+
+
+def numbering_note(cards: Sequence[Device], names: Sequence[str | None], option: str) -> str | None:
     """One line about cards that an export numbers by their order; None if they name themselves.
 
     Args:
+        names: of the cards in the export.
         option: of a device that names it.
     """
-    cards = [device for device in plan.problem.cluster.devices if device.kind == "gpu"]
-    numbered = [
-        f"{card.name} is {number}"
-        for card, number in zip(cards, card_numbers(cards), strict=True)
-        if option not in card.options
-    ]
-    if len(cards) < 2 or not numbered or all(_OWN.fullmatch(card.name) for card in cards):
+    numbered = {
+        card.name: name
+        for card, name in zip(cards, names, strict=True)
+        if option not in card.options and name is not None
+    }
+    if len(cards) < 2 or all(_OWN.fullmatch(card) for card in numbered):
         return None
-    listed = ", ".join(numbered)
+    listed = ", ".join(f"{card} is {name}" for card, name in numbered.items())
     return (
         f"cards are numbered by their order in argument `devices` ({listed}), and a driver may "
         "number them otherwise: compare, and name them in its order, or cuda:0, cuda:1 in a "

@@ -23,9 +23,11 @@ from placewright.core.cluster import STREAMED_BY, Device
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
-from placewright.writers.card_numbers import card_numbers
+from placewright.writers.card_numbers import card_numbers, require_distinct
+from placewright.writers.llama_cpp import NAME
 
 _TORCH_DEVICE = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|mlu)(:\d+)?)")
+_NAMED = re.compile(r"(?:CUDA|ROCm)(\d+)")  # option of a device: PyTorch calls both ``cuda``
 _NUMBERED = re.compile(r"[^\d.]+(?:\.[^\d.]+)*\.(\d+)(?=\.)")  # path of a layer
 _SCALAR_BYTES = 8  # a tensor without dimensions may lie on the CPU beside any other
 
@@ -112,7 +114,7 @@ def layer_map(plan: Plan) -> dict[str, str]:
 
     Raises:
         InexpressibleError: the model has no PyTorch modules, or the plan divides a layer, streams
-            weights, or uses a card of another process.
+            weights, or uses a card of another process, or two that PyTorch calls by one name.
     """
     problem, source = plan.problem, plan.problem.source
     assert source is not None, "a plan of a language model has a source"
@@ -122,7 +124,9 @@ def layer_map(plan: Plan) -> dict[str, str]:
             "configuration of a model that only writes, hf:PATH"
         )
     graph, cluster = problem.graph, problem.cluster
-    names, device_of = _card_names(cluster.devices), problem.device_of_ops(plan.placement.device_of)
+    names, device_of = card_names(cluster.devices), problem.device_of_ops(plan.placement.device_of)
+    cards = {cluster.device_names[at]: str(names[at]) for at in dict.fromkeys(device_of.tolist())}
+    require_distinct("PyTorch", {card: name for card, name in cards.items() if ":" in name}, NAME)
     of_module: dict[str, dict[str, None]] = {}
     for op, at in enumerate(device_of.tolist()):
         path = graph.op_modules[op] or graph.op_names[op]
@@ -175,18 +179,26 @@ def _list_of_layers(paths: Sequence[str], modules: Mapping[str, object]) -> str:
     return max(fitting, key=lambda path: counts[path], default="")
 
 
-def _card_names(devices: Sequence[Device]) -> list[str | None]:
-    """Names in PyTorch; None for streamed weights and for served cards."""
+def card_names(devices: Sequence[Device]) -> list[str | None]:
+    """Names in PyTorch, by option or order; None for streamed weights and for served cards."""
     cards = [
         device
         for device in devices
         if device.kind == "gpu" and not any("RPC" in name for name in device.options.values())
     ]
-    numbers = {card.name: f"cuda:{at}" for card, at in zip(cards, card_numbers(cards), strict=True)}
+    numbers = {
+        card.name: int(found[1])
+        for card in cards
+        if (found := _NAMED.fullmatch(card.options.get(NAME, "")))
+    }
+    unnamed = [card for card in cards if card.name not in numbers]
+    free = card_numbers(unnamed, tuple(numbers.values()))
+    numbers |= {card.name: at for card, at in zip(unnamed, free, strict=True)}
+    names = {card: f"cuda:{at}" for card, at in numbers.items()}
     return [
         "cpu"
         if device.kind == "cpu" and STREAMED_BY not in device.options
-        else numbers.get(device.name)
+        else names.get(device.name)
         for device in devices
     ]
 

@@ -21,7 +21,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.source import PREDICTING, ModelSource
 from placewright.errors import InexpressibleError, InputError
-from placewright.writers.card_numbers import card_numbers
+from placewright.writers.card_numbers import card_numbers, require_distinct
 
 NAME = "llama.cpp"  # option of a device: the buffer that the engine names after it
 THREADS = "threads"  # option of a device: of its server, or of the engine on the host
@@ -311,10 +311,16 @@ def _any_of(numbers: Iterable[int]) -> str:
 
 
 def engine_names(cards: Sequence[Device]) -> list[str]:
-    """Names of cards for the engine: those of their options, else numbered within a backend."""
+    """Names of cards for the engine: those of their options, else free numbers of a backend.
+
+    Raises:
+        InexpressibleError: the engine has no name for a card, or one for two.
+    """
+    names = {card.name: own for card in cards if (own := card.options.get(NAME))}
+    given = tuple(names.values())
     of_backend: dict[str, list[Device]] = {}
     for card in cards:
-        if NAME not in card.options:
+        if card.name not in names:
             kind = card.fingerprint.removeprefix("catalogue:")
             if card.kind != "gpu" and kind != card.fingerprint:
                 raise InexpressibleError(
@@ -323,9 +329,9 @@ def engine_names(cards: Sequence[Device]) -> list[str]:
                 )
             backend = next((name for mark, name in _MARKS.items() if kind.startswith(mark)), "CUDA")
             of_backend.setdefault(backend, []).append(card)
-    names = {
-        card.name: f"{backend}{number}"
-        for backend, own in of_backend.items()
-        for card, number in zip(own, card_numbers(own), strict=True)
-    }
-    return [card.options.get(NAME) or names[card.name] for card in cards]
+    for backend, unnamed in of_backend.items():
+        found = (re.fullmatch(rf"{backend}(\d+)", name) for name in given)
+        numbers = card_numbers(unnamed, [int(name[1]) for name in found if name])
+        names |= {card.name: f"{backend}{at}" for card, at in zip(unnamed, numbers, strict=True)}
+    require_distinct("llama.cpp", names, NAME)
+    return [names[card.name] for card in cards]
