@@ -102,6 +102,16 @@ def test_a_wrong_size_does_not_end_the_others(
     assert (tmp_path / "p-batch=8.json").exists()
 
 
+def test_all_outputs_name_the_option(tmp_path: Path, model: str, command: InProcess) -> None:
+    words = ("place", model, "--shape", "batch=2|8", *QUICK, "--prompt", "5")
+    table = command(*words, cwd=tmp_path)
+    assert table.returncode == 2, table.stdout + table.stderr
+    assert "--prompt" in table.stdout.split("One plan for each size")[1]
+    document = json.loads(command(*words, "--json", cwd=tmp_path).stdout)
+    for size in (2, 8):
+        assert document["plans"][f"batch={size}"]["error"].startswith("--prompt ")
+
+
 def test_an_interrupted_plan_is_the_last(tmp_path: Path, model: str) -> None:
     made: list[Path] = []
 

@@ -17,6 +17,11 @@ devices:
 - {name: "cpu:0"}
 - {name: "cpu:77"}
 """
+SEGMENTS = """\
+format: placewright.cluster/1
+devices:
+- {name: "cpu:0", segments: 2}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +43,14 @@ def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--runtime", "openvno"], "'openvno'"),
         (["--placer", "metiss"], "'metiss'"),
         (["--evaluator", "guessed"], "'guessed'"),
+        (
+            ["--devices", "cpu", "--objective", "throughput", "--limit", "latency=20ms"],
+            "latency is of one sample",
+        ),
+        (
+            ["--cluster", "segments.yaml", "--objective", "throughput"],
+            "which execution model 'max-load' does not count",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["place", "compare"])
@@ -46,9 +59,27 @@ def test_a_wrong_name(
 ) -> None:
     (tmp_path / "m.onnx").write_bytes(b"large")
     (tmp_path / "pair.yaml").write_text(FILE)
+    (tmp_path / "segments.yaml").write_text(SEGMENTS)
     if command == "compare" and words[0] == "--placer":
         words = ["--placers", *words[1:]]
     assert named in the_line(cli(command, "m.onnx", *words, "--quiet", cwd=tmp_path), 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["1"], "--pareto needs at least 2 searches, got 1"),
+        (["3", "--objective", "throughput"], "objective throughput has no front"),
+        (["3", "--evaluator", "measured"], "--pareto is of predicted values"),
+        (["3"], "no energy of device 'cpu'"),
+    ],
+)
+def test_a_front_that_cannot_be(
+    words: list[str], told: str, tmp_path: Path, cli: InProcess
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"large")
+    asked = ("compare", "m.onnx", "--devices", "cpu", "--pareto", *words, "--quick")
+    assert told in the_line(cli(*asked, cwd=tmp_path), 2)
 
 
 def test_a_language_model_that_is_not_there(tmp_path: Path, cli: InProcess) -> None:

@@ -20,7 +20,7 @@ import typer
 
 from placewright.cli.help import help_all
 from placewright.cli.isolate import ISOLATION, in_isolation
-from placewright.cli.options import option_of, with_options
+from placewright.cli.options import message_of, option_of, with_options
 from placewright.cli.output import print_json, print_line, print_table
 from placewright.cli.overwriting import check_outputs, outputs_of
 from placewright.session.request import Request, request_of, words
@@ -78,8 +78,8 @@ def _run_each(
                 break
         except (AnswerError, InputError) as error:  # one size does not end the others
             failure = failure if isinstance(failure, InputError) else error
-            documents[label] = {"error": str(error)}
-            rows.append([label, "-", str(error), "-"])
+            documents[label] = {"error": message_of(error)}
+            rows.append([label, "-", message_of(error), "-"])
     if as_json:
         print_json({"plans": documents})
     else:

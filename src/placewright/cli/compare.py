@@ -23,7 +23,7 @@ from placewright.cli.output import (
 )
 from placewright.cli.overwriting import Writes
 from placewright.cli.report import ReportFile, write_tables_report
-from placewright.errors import FieldError, InfeasibleError
+from placewright.errors import InfeasibleError
 from placewright.session.request import COMPARED, SPREAD, Request
 
 
@@ -69,15 +69,17 @@ def compare(
         front_data,
         front_rows,
         pareto_front,
+        require_front,
     )
     from placewright.session.parsing import parse_names
+    from placewright.session.problems import require_counted
     from placewright.session.session import Session
 
     with progress("compare", hidden=quiet or as_json) as report:
         session = Session(request, report)
         if pareto is not None:
-            if request.evaluator == "measured":
-                raise FieldError("pareto", "is of predicted values; leave out evaluator measured")
+            require_front(request, pareto)  # refused before any measuring
+            require_counted(request, "energy")
             charged_by_energy(session.problem, pareto)  # refused before any search
         table = session.compare(parse_names(placers), seeds=seeds, results=output)
         front: tuple[ParetoPoint, ...] = ()

@@ -38,7 +38,7 @@ from placewright.placers.registry import (
 )
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.report.time_left import KERNELS, Report, no_report, rough_duration
-from placewright.session.request import EVALUATORS
+from placewright.session.request import EVALUATORS, Request
 from placewright.session.search import search, solution_by
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
@@ -460,16 +460,31 @@ def pareto_front(
     return tuple(_undominated(found))
 
 
+def require_front(request: Request, points: int) -> None:
+    """Refuse a front as far as its request tells, before anything is read or measured.
+
+    Raises:
+        FieldError: `points` is below 2, or values are measured or not of one sample.
+    """
+    if request.evaluator == "measured":
+        raise FieldError("pareto", "is of predicted values; leave out evaluator measured")
+    _require_searches(request.objective, points)
+
+
+def _require_searches(objective: str | None, points: int) -> None:
+    if points < 2:
+        raise FieldError("pareto", f"needs at least 2 searches, got {points}")
+    if objective in ("throughput", "training"):
+        raise FieldError("pareto", f"is of one sample: objective {objective} has no front")
+
+
 def charged_by_energy(problem: Problem, points: int) -> Problem:
     """The problem with energy as its objective, for a front with so many searches.
 
     Raises:
         FieldError: `points` is below 2, a device has no power, or a sample has no energy here.
     """
-    if points < 2:
-        raise FieldError("pareto", f"needs at least 2 searches, got {points}")
-    if problem.objective in ("throughput", "training"):
-        raise FieldError("pareto", f"is of one sample: objective {problem.objective} has no front")
+    _require_searches(problem.objective, points)
     if not problem.counts("energy"):
         require_known(problem.cluster, "energy")
     return replace(problem, objective="energy")

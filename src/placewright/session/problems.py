@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import frozen_floats
-from placewright.core.charges import CHARGED, require_known
+from placewright.core.charges import CHARGED, Quantity, check_limits, require_known
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
@@ -295,6 +295,8 @@ def _machine(
     Raises:
         MissingExtraError: the runtime is not installed.
         UnknownNameError: there is no such device, also where a limit or a pin names it.
+        InputError: the devices lack what the objective or a limit counts, or the execution model
+            does not count what is limited.
     """
     require_known_runtime(request.runtime)
     require_objective(request.runtime, request.reads_for)
@@ -310,7 +312,21 @@ def _machine(
         cluster.device(device)
     for quantity in (*request.limits, request.objective or "latency"):
         require_known(cluster, quantity)
+    model_asked = _model_asked(request)
+    check_limits(request.limits, is_load=isinstance(model_asked, MaxLoad))
+    if not isinstance(model_asked, Event):
+        cluster.require_no_segment_limits(f"execution model '{model_asked.name}'")
     return _compiling(cluster, runtime) if request.compiled else cluster, runtime
+
+
+def require_counted(request: Request, quantity: Quantity) -> None:
+    """Refuse a quantity that the devices of this machine lack, before anything is measured.
+
+    Raises:
+        FieldError: a device lacks its power or its price.
+    """
+    if _is_measured(request):
+        _machine(replace(request, objective=quantity), Steps())
 
 
 def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str, str]) -> Problem:
