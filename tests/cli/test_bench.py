@@ -68,6 +68,10 @@ def test_learned_refuses_what_it_does_not_know(tmp_path: Path, cli: InProcess) -
         done = cli(*LEARNED, "--models", model, cwd=tmp_path)
         assert done.returncode == 2
         assert "unknown zoo model 'rnnln'" in done.stderr
+    done = cli(*LEARNED, "--models", "rnnlm/tiny", "--objectives", "throughput", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--objectives is latency or training, got 'throughput'" in done.stderr
+    assert not (tmp_path / "l.json").exists()
 
 
 def test_a_run_without_a_placement_is_noted_by_its_status(

@@ -60,6 +60,7 @@ def test_each_value_that_can_be_left_out_shows_what_is_taken() -> None:
         "--set",
         "--cluster",
         "--set-placer",
+        "--placers",
         "--policy",
         "--ray",
         "--output",

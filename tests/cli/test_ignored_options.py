@@ -25,6 +25,8 @@ from placewright.testing.problems import random_problem
         ("profile m.onnx --threads 2", "--threads is of an engine; give --engine llama.cpp, too"),
         ("profile m.gguf --engine llama.cpp --devices cpu:0", "--devices means nothing with"),
         ("profile m.gguf --engine llama.cpp --quick", "--quick means nothing with --engine"),
+        ("run plan.json --engine llama.cpp --isolate", "--engine starts programs, which --isolate"),
+        ("profile m.gguf --engine llama.cpp --isolate", "--isolate forbids; leave out one"),
         ("devices --catalogue rtx --devices cpu:0", "leave out --devices"),
         ("devices --catalogue --cluster c.yaml", "leave out --cluster"),
         ("place m.onnx --optimizer adam", "--optimizer is of a training step"),

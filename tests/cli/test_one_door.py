@@ -176,6 +176,7 @@ def test_a_plan_is_simulated_and_run_alike_through_both(
 OWN_OPTIONS = {
     "train --placer": "has to be given",
     "learned --evaluations": "has a default, which a request's has not",
+    "run --latency-limit": "decides which contender is recommended, and places nothing",
 }
 
 

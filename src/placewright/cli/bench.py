@@ -360,7 +360,7 @@ def learned(
         bool, typer.Option(help="Let all runs evaluate each single device first.")
     ] = True,
     evaluations: Annotated[
-        int, typer.Option(help="Let each run ask N times; all queries count.")
+        int, typer.Option(help="Limit each run to N evaluations, those of single devices included.")
     ] = 500,
     seeds: Seeds = 10,
     results: Results = Path("learned.json"),
@@ -375,7 +375,7 @@ def learned(
     from placewright.placers.registry import placers_that_learn
     from placewright.report.learned_statistics import report_text
     from placewright.session.comparison import settings_by_placer
-    from placewright.session.parsing import parse_names, parse_objective
+    from placewright.session.parsing import parse_choice, parse_names, parse_objective
     from placewright.suites.learned import (
         read_runs,
         run_learned_benchmark,
@@ -387,7 +387,8 @@ def learned(
     cases = []
     for objective in parse_names(objectives) if models else []:
         names = [name.removeprefix("zoo:") for name in parse_names(models)]
-        cases += zoo_cases(names, parse_names(clusters), parse_objective(objective))
+        goal = parse_objective(parse_choice(objective, "objectives", ("latency", "training")))
+        cases += zoo_cases(names, parse_names(clusters), goal)
     if data is not None:
         cases += workload_cases(data, parse_names(workloads) if workloads else ())
     chosen = parse_names(placers) if placers else placers_that_learn()

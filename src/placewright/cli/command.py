@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
@@ -95,7 +95,15 @@ def _row(plan: Plan, path: Path) -> list[str]:
     return [value_text(plan.value, plan.problem.value_unit), verdict_lines(plan)[0], str(path)]
 
 
-MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, hf:PATH or zoo:NAME.")]
+MODEL = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model file, hf:PATH, zoo:NAME, or a saved problem or plan."
+    ),
+]
+LANGUAGE_MODEL = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A language model: its file, or hf:PATH.")
+]
 Command = Callable[..., None]
 
 
@@ -104,6 +112,7 @@ def command(
     model: Any = MODEL,
     isolates: bool = False,
     each_size: bool = False,
+    helps: Mapping[str, str] | None = None,
     **defaults: Any,
 ) -> Callable[[Command], Command]:
     """Give a function the options of a request's fields; it is called with the `Request`.
@@ -116,14 +125,16 @@ def command(
             models in another way. Its request lacks the model.
         isolates: it has ``--isolate``.
         each_size: it runs once for each size that ``--shape`` gives.
+        helps: help of fields that mean something else in this command.
         defaults: of fields that have another default in this command, as options or fixed.
     """
     chosen = {name: how for name, how in words().items() if name in names or not names}
     declared = {item.name: item for item in fields(Request)}
+    told = {**{name: how.help for name, how in chosen.items()}, **(helps or {})}
     options = [
         _keyword(
             name,
-            _annotation(name, declared[name], how.kind, with_options(how.help)),
+            _annotation(name, declared[name], how.kind, with_options(told[name])),
             defaults[name] if name in defaults else _default(declared[name]),
         )
         for name, how in chosen.items()

@@ -47,7 +47,13 @@ def compare(
         int | None,
         typer.Option(help="Also search N points of the Pareto front of latency and energy."),
     ] = None,
-    output: opt.Output = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write to this file; runs that it holds are not repeated."
+        ),
+        Writes(),
+    ] = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -150,12 +156,21 @@ def train(
         list[str], typer.Option("--graphs", help="Train on a problem file or model; repeatable.")
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Write the policy to this file."), Writes()
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write the policy to this file; a training that it holds continues.",
+        ),
+        Writes(),
     ],
     more_graphs: Annotated[
         list[str] | None, typer.Argument(metavar="[GRAPH]...", help="More problem files or models.")
     ] = None,
-    episodes: Annotated[int, typer.Option(help="Train for N episodes.")] = 1000,
+    episodes: Annotated[
+        int,
+        typer.Option(help="Train for N episodes in all; those in the file of -o count."),
+    ] = 1000,
     patience: Annotated[
         int,
         typer.Option(help="Stop after this many episodes without a faster round; 0 never stops."),

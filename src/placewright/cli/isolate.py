@@ -74,6 +74,8 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
 
     if given.get("compiled"):
         raise InputError("--compile starts a compiler, which --isolate forbids; leave out one")
+    if given.get("engine") is not None:
+        raise InputError("--engine starts programs, which --isolate forbids; leave out one")
     if given.get("workers") is not None or given.get("ray") is not None:
         option = "--workers" if given.get("ray") is None else "--ray"
         raise InputError(f"{option} starts processes, which --isolate forbids; leave out one")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.command import command
+from placewright.cli.command import LANGUAGE_MODEL, command
 from placewright.cli.output import (
     print_all,
     print_bars,
@@ -145,7 +145,7 @@ _OF_ADVICE = (
 )
 
 
-@command(*_OF_ADVICE, isolates=True)
+@command(*_OF_ADVICE, model=LANGUAGE_MODEL, isolates=True)
 def advise(
     request: Request,
     sweep: Annotated[
@@ -154,7 +154,11 @@ def advise(
     ] = None,
     reach: Annotated[
         float | None,
-        typer.Option("--reach", help="Find the cheapest devices that decode N tokens per second."),
+        typer.Option(
+            "--reach",
+            help="Find the cheapest cards (the fewest, if one has no price) that decode N tokens "
+            "per second.",
+        ),
     ] = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,

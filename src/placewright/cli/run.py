@@ -147,7 +147,15 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
         print_table("Loads", columns, load_rows(plan.problem, loads))
 
 
-@command("latency_limit", model=None, isolates=True)
+@command(
+    "latency_limit",
+    model=None,
+    isolates=True,
+    helps={
+        "latency_limit": "Recommend only contenders whose samples take less than a time such as "
+        "200ms, 95 % of them."
+    },
+)
 def run(
     request: Request,
     plan_file: opt.PlanFile,

@@ -333,7 +333,7 @@ class Request:
         "Keep room for a context of N tokens, such as 32k, in the cache.",
         checked=_parsing("parse_tokens", "context"),
     )
-    kv: str | None = said("Keep keys and values as f16, q8_0 or q4_0.")
+    kv: str | None = said("Keep keys and values as f32, f16, bf16, q8_0 or q4_0.")
     micro_batch: int | None = said(
         "Compute N tokens of the prompt at once.", checked=_parsing("parse_tokens", "micro_batch")
     )

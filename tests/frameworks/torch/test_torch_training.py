@@ -228,6 +228,8 @@ def test_what_cannot_be_trained_is_refused() -> None:
         read_training(frozen, (torch.ones(2, 4),))
     with pytest.raises(UnknownNameError, match="momentun"):
         read_training(nn.Linear(4, 4), (torch.ones(2, 4),), optimizer="sgd:momentun=0.5")
+    with pytest.raises(InputError, match="nesterov must be 0 without momentum, got 1"):
+        read_training(nn.Linear(4, 4), (torch.ones(2, 4),), optimizer="sgd:momentum=0,nesterov=1")
     with pytest.raises(InputError, match="learning_rate must be >= 0"):
         read_training(nn.Linear(4, 4), (torch.ones(2, 4),), optimizer="adam:learning_rate=-1")
 

@@ -35,6 +35,7 @@ class Sgd:
         _require(self, "momentum", 0 <= self.momentum < 1, "in [0, 1)")
         _require(self, "weight_decay", self.weight_decay >= 0, ">= 0")
         _require(self, "nesterov", self.nesterov in (0, 1), "0 or 1")
+        _require(self, "nesterov", self.momentum > 0 or not self.nesterov, "0 without momentum")
 
     @property
     def slots(self) -> tuple[str, ...]:
