@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.runner import InProcess, placewright, the_line
+from support import toys
 
 from placewright.files.plan_file import read_plan
 from placewright.files.problem_file import write_problem
@@ -195,6 +196,23 @@ def test_a_front_without_points_costs_no_table(tmp_path: Path, cli: InProcess) -
     assert "warning: no Pareto front: none was found" in done.stderr
     measured = cli(*words, "--pareto", 3, "--evaluator", "measured", cwd=tmp_path)
     assert "--pareto is of predicted values" in the_line(measured, 2)
+
+
+def test_a_policy_that_has_its_episodes_is_not_trained(tmp_path: Path, cli: InProcess) -> None:
+    pytest.importorskip("torch_geometric")
+    write_problem(tmp_path / "p.json", toys.two_cluster_problem(2))
+    train = ("train", "--placer", "placeto", "--graphs", "p.json", "-o", "p.safetensors")
+    first = cli(*train, "--episodes", 1, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "wrote p.safetensors: placeto trained on 1 graph" in first.stdout
+    policy = (tmp_path / "p.safetensors").read_bytes()
+    again = cli(*train, "--episodes", 1, cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "p.safetensors has 1 episode already, and nothing was trained" in again.stderr
+    assert "give more with --episodes" in again.stderr
+    assert (tmp_path / "p.safetensors").read_bytes() == policy
+    more = cli(*train, "--episodes", 2, cwd=tmp_path)
+    assert "wrote p.safetensors" in more.stdout
 
 
 def test_compare_prints_one_json_document(workload: Path, cli: InProcess) -> None:

@@ -186,7 +186,7 @@ def train(
     `placewright place --policy FILE` then applies the policy.
     """
     from placewright.core.quantities import counted
-    from placewright.placers.learned.training import TrainingOptions
+    from placewright.placers.learned.training import TrainingOptions, episodes_of
     from placewright.placers.learned.training import train as train_policy
     from placewright.session.hosts import spread_rollouts, workers_of
     from placewright.session.session import Session
@@ -202,17 +202,29 @@ def train(
             tensorboard=tensorboard,
             rollouts=None if workers is None else spread_rollouts(workers),
         )
+        shown = report if workers is None else told_with(report, workers.name)
+        steps: list[str] = []
+
+        def noted(fraction: float, what: str) -> None:
+            steps.append(what)
+            shown(fraction, what)
+
         written = train_policy(
             placer,
             problems,
             output,
             episodes=episodes,
             settings=request.settings,
-            progress=report if workers is None else told_with(report, workers.name),
+            progress=noted,
             options=options,
         )
+    if not steps:
+        held = episodes_of(written)
+        ended = "give more with --episodes" if held >= episodes else "--patience has ended it"
+        has = counted(held, "episode")
+        tell_warning(f"{written} has {has} already, and nothing was trained: {ended}")
     if as_json:
         print_json({"placer": placer, "graphs": len(problems), "policy": str(written)})
-    else:
+    elif steps:
         trained_on = counted(len(problems), "graph")
         print_line(f"wrote {written}: {placer} trained on {trained_on}")

@@ -173,6 +173,18 @@ def train(
     return target
 
 
+def episodes_of(policy: str | Path) -> int:
+    """Episodes that a policy file was trained for.
+
+    Raises:
+        InputError: there is no such file.
+        FileFormatError: it is unusable.
+    """
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
+
+    return load_checkpoint(policy).count("episodes", least=0, most=2**62)
+
+
 def _descended(
     job: Job,
     optimiser: Any,
