@@ -18,6 +18,7 @@ from support.small_problems import problem
 import placewright as pw
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import DataSheet
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -302,6 +303,47 @@ def test_wrong_requests_are_refused(
     monkeypatch.setattr(problem_of_request, "kept_engine_cluster", lambda: None)
     with pytest.raises((InputError, UnknownNameError), match=reason):
         problem_of(written(tmp_path), **said)
+
+
+STORED: list[tuple[dict[str, Any], str]] = [
+    ({"objective": "throughput"}, "of a language model is latency"),
+    ({"objective": "energy"}, "of a language model is latency"),
+    ({"execution_model": "event"}, "of a language model is sequential"),
+    ({"limits": {"latency": "1s"}}, "is not known to its programs"),
+    ({"granularity": "layer"}, "granularity: has no effect on a language model"),
+    ({"memory": {CARD: "8GiB"}}, "memory: of a language model is that of whole devices"),
+]
+
+
+@pytest.mark.parametrize(("said", "reason"), STORED)
+def test_a_stored_problem_refuses_what_its_model_refuses(
+    said: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    """Its search and its answer know neither other objectives nor limits of columns."""
+    plan = pw.place(written(tmp_path), devices=f"{CARD},cpu", evaluations=20)
+    file = tmp_path / "plan.json"
+    pw.write_plan(file, plan)
+    for model in (plan, plan.problem, str(file)):
+        with pytest.raises(FieldError, match=reason):
+            pw.place(model, **said)
+
+
+def test_a_stored_problem_is_placed_again_as_it_is(tmp_path: Path) -> None:
+    plan = pw.place(written(tmp_path), devices=f"{CARD},cpu", evaluations=20)
+    for model in (plan, plan.problem):
+        again = pw.place(model, evaluations=20, pins={"head": CARD})
+        assert again.problem.execution_model == plan.problem.execution_model
+        head = again.problem.graph.op_index["head"]
+        assert again.placement.device_of[head] == again.problem.cluster.device(CARD)
+
+
+def test_the_search_in_runs_knows_the_sum_of_seconds_alone(tmp_path: Path) -> None:
+    """Its bound holds for no other value, so that a file with one is refused, too."""
+    problem = problem_of(written(tmp_path))
+    assert LayersInRuns().why_not(problem) is None
+    for other in (problem.under(MaxLoad(0)), replace(problem, limits={"latency": 1.0})):
+        with pytest.raises(InputError, match="place the model's file again"):
+            search(other, LayersInRuns(), Budget(evaluations=4))
 
 
 def test_a_cache_whose_blocks_do_not_divide_heads_is_refused(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.export import require_names, require_source
 from placewright.session.language.problem import (
     cluster_of_request,
+    is_of_tokens,
     language_problem,
+    refuse_changes,
     refuse_tokens,
 )
 from placewright.session.measuring import Extent, Measured, measure_model
@@ -93,6 +95,8 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     if read.problem is not None:
         _refuse_mean_of_calls(read.problem, request)
         measured = Measured(_as_asked(read.problem, request))
+        if is_of_tokens(read.problem):
+            return Measured(constrained(read.problem, {}, request.pins))
     elif read.source is None:
         raise InputError(
             f"'{request.name}' is a graph without costs and without its model; profile the model"
@@ -409,6 +413,8 @@ def _as_asked(problem: Problem, request: Request) -> Problem:
         raise FieldError(
             field, f"cannot be chosen: '{request.name}' carries its own devices and costs"
         )
+    if is_of_tokens(problem):
+        refuse_changes(request)
     if request.objective is not None and problem.objective in CHARGED:
         problem = replace(problem, objective=timed_objective(problem.objective))
     return _with_model(problem, request, samples=None)

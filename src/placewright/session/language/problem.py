@@ -111,6 +111,21 @@ def _refuse_others(request: Request) -> None:
             raise FieldError(name, f"has no effect on a language model; leave it out: {instead}")
 
 
+def refuse_changes(request: Request) -> None:
+    """Refuse fields that a stored problem of a language model does not take.
+
+    Raises:
+        FieldError: the message names the field.
+    """
+    _refuse_others(replace(request, runtime=None))  # a plan brings the one that it names
+    if request.memory:
+        raise FieldError(
+            "memory",
+            "of a language model is that of whole devices, and a stored problem has what the "
+            "engine's buffers leave of it; give it with the model's file instead",
+        )
+
+
 def refuse_tokens(request: Request) -> None:
     """Refuse fields that only language models have.
 

@@ -169,8 +169,15 @@ class LayersInRuns:
     enough: float = ENOUGH
 
     def why_not(self, problem: Problem) -> str | None:
-        """None for a request to a language model."""
-        return None if is_of_tokens(problem) else "this problem is not that of a language model"
+        """None for a request to a language model, whose value is the sum of its seconds."""
+        if not is_of_tokens(problem):
+            return "this problem is not that of a language model"
+        if SequentialIp().why_not(problem) is not None:
+            return (
+                "a language model is placed by its time under sequential, without limits of it or "
+                "other objectives; place the model's file again"
+            )
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
