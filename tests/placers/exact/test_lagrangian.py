@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -185,3 +185,63 @@ def test_a_bound_ends_with_the_budget_and_holds() -> None:
     assert len(asked) == 1
     assert not prices.any()
     assert -math.inf < first <= chain.bound()[0]
+
+
+def freely_linked(
+    seconds: Sequence[Sequence[float]],
+    sizes: Sequence[float],
+    limit: float,
+    pins: Mapping[int, int],
+) -> Problem:
+    """Ops in a row, whose messages take no time; the first device has a limit."""
+    builder = GraphBuilder()
+    state = builder.add_input(0.0)
+    for at, size in enumerate(sizes):
+        op = builder.add_op(f"op{at}", "A", inputs=[state], weights=[builder.add_weight(size)])
+        state = builder.add_tensor(op, 0.0, is_output=at == len(sizes) - 1)
+    names = [f"d{at}" for at in range(len(seconds[0]))]
+    links = tuple(Link(a, b, 0.0) for a, b in itertools.permutations([*names, "host"], 2))
+    devices = (Device(names[0], memory_bytes=limit), *(Device(name) for name in names[1:]))
+    costs, units = CostTable(np.array(seconds)), Grouping.identity(len(sizes))
+    cluster = Cluster(devices, links)
+    return Problem(
+        builder.build(), cluster, costs, units, execution_model=Sequential(), pins=dict(pins)
+    )
+
+
+def test_a_device_that_is_far_slower_hides_no_seconds() -> None:
+    """The first device holds the first op alone, and the last one takes 1e12 s.
+
+    The others take 1.9 ms each on the third device. A price that keeps all ops from the first
+    device may be so large that milliseconds are less than the last digit of a priced sum.
+    """
+    seconds = [[1e-3] * 4, *[[1e-3, 2e-3, 1.9e-3, 1e12]] * 2]
+    problem = freely_linked(seconds, [1.0] * 3, 1.0, {0: 0})
+    chain = Chain(problem, [], [0] * 4)
+    bound, prices = chain.bound()
+    assert bound <= 0.0048 * (1 + 1e-9)
+    assert bound == pytest.approx(0.0048, rel=1e-4)
+    for tried in (prices, np.array([8e12])):
+        found = best_in_beam(chain, tried, 1000)
+        assert found.devices is not None
+        assert problem.colocation.expand(found.devices).tolist() == [0, 2, 2]
+        assert found.bound <= 0.0048 * (1 + 1e-9)
+
+
+def test_sums_of_bytes_that_differ_by_one_are_not_alike() -> None:
+    """The first device holds two of three ops to the byte, and the rest takes 4e12 bytes.
+
+    The quicker one of two choices has a byte more, so that the third op, which is pinned there,
+    has no room behind it.
+    """
+    sizes = [5e10, 5e10 + 1, 1.0, 5e10, 3.85e12]
+    seconds = [[1.0, 3.0], [1.0, 3.1], *[[0.0, 0.0]] * 3]
+    problem = freely_linked(seconds, sizes, 1e11, {2: 1, 3: 0, 4: 1})
+    chain = Chain(problem, [], [0, 1])
+    _, prices = chain.bound()
+    found = best_in_beam(chain, prices, 1000)
+    assert found.devices is not None
+    chosen = problem.colocation.expand(found.devices).tolist()
+    assert plain_sum(problem, chosen) == pytest.approx(best_in_runs(problem, [], [0, 1]))
+    assert plain_sum(problem, chosen) == pytest.approx(4.1)
+    assert found.bound <= 4.1 * (1 + 1e-9)

@@ -34,6 +34,7 @@ from placewright.placers.exact.counted import ItemTensor, Symmetry, TensorType, 
 _MOST_CELLS = 1 << 16  # of a step's table
 _MOST_CUTS = 100
 _CLOSE = 1e-5  # relative, between bound and the best that cutting planes promise
+_LESS = 0.1  # times the largest price, if sums round by more than that
 ROUNDING = 1e-9  # relative, of sums
 
 
@@ -94,24 +95,27 @@ class Chain:
         constants: list[float] = []
         slopes: list[FloatArray] = []
         for _ in range(_MOST_CUTS):
-            rest = self.towards_end(prices)
-            value = float(rest[0]) - float(prices @ self.limits)
+            rest, priced = self.towards_end(prices), float(prices @ self.limits)
+            value, rounding = float(rest[0]) - priced, ROUNDING * (float(rest[0]) + priced)
             if not math.isfinite(value):
                 return math.inf, prices
-            if value > best:
-                best, best_prices = value, prices
+            if value - rounding > best:
+                best, best_prices = value - rounding, prices
             if is_over():
                 break
-            slopes.append(self._used(prices, rest) - self.limits)
-            constants.append(value - float(prices @ slopes[-1]))
+            if rounding > _CLOSE * max(abs(value), abs(best)):
+                most *= _LESS  # the seconds are lost among priced bytes
+            else:
+                slopes.append(self._used(prices, rest) - self.limits)
+                constants.append(value - float(prices @ slopes[-1]))
             rows = np.column_stack([np.ones(len(slopes)), -np.array(slopes)])
             among = [(None, None), *[(0.0, most)] * len(prices)]
             goal = [-1.0, *[0.0] * len(prices)]
             promised = linprog(goal, A_ub=rows, b_ub=constants, bounds=among)
             if promised.x is None or promised.x[0] - best <= _CLOSE * abs(best):
                 break
-            prices = promised.x[1:]
-        return best - ROUNDING * abs(best), best_prices
+            prices = np.maximum(promised.x[1:], 0.0)  # a solver's tolerance may be below
+        return best, best_prices
 
     def least_on(self, prices: FloatArray, device: int, free: Sequence[int] = ()) -> float:
         """Lower bound of placements with an item on a device, in seconds; inf if none can be.
@@ -132,7 +136,7 @@ class Chain:
             before = so_far.min(axis=closed, initial=math.inf)
         if not math.isfinite(least):
             return math.inf
-        return least - float(prices @ self.limits) - ROUNDING * abs(least)
+        return least * (1.0 - ROUNDING) - float(prices @ self.limits) * (1.0 + ROUNDING)
 
     def _most_price(self) -> float:
         """Largest price that is tried; any price gives a valid bound."""
@@ -315,7 +319,7 @@ def _across(table: FloatArray | BoolArray, row: int, column: int, n_axes: int) -
     return np.asarray(turned.reshape(shape), dtype=np.float64)
 
 
-_GRAIN = 2.0**-40  # of a limit's unit, within which sums of bytes are the same
+_GRAIN = 2.0**-40  # of a limit, within which sums of bytes are the same
 _FITS = 1.0 + 1e-12  # times a limit, for sums in another order
 _MIX = 0x2545F4914F6CDD1D  # odd; its powers mix the numbers of a row into one
 
@@ -364,6 +368,7 @@ class _Beam:
     def __init__(self, chain: Chain, prices: FloatArray) -> None:
         self._chain, self._prices = chain, prices
         self._fits = chain.limits * _FITS
+        self._grain = np.where(chain.limits > 0, chain.limits, 1.0) * _GRAIN
         self._open = np.zeros((1, 0), dtype=np.int64)  # (kept, open items)
         self._value = np.zeros(1)
         self._used = np.zeros((1, len(chain.limits)))
@@ -380,7 +385,8 @@ class _Beam:
         whole = step.seconds + size * rate + _on_axes(step, rest)
         so_far = self._value + self._used @ self._prices
         promise = so_far[:, None] + whole[at].reshape(-1, n_devices)
-        rows, choices = np.nonzero(promise < under + priced)
+        rounding = ROUNDING * (abs(under) + priced)
+        rows, choices = np.nonzero(promise < under + priced + rounding)
         used = self._used[rows]
         ends = [*(row[rows] for row in at), choices]
         used += size[tuple(ends)][:, None] * self._chain.shares.T[step.devices[choices]]
@@ -391,11 +397,12 @@ class _Beam:
         for column, axis in enumerate(step.kept):
             after[:, column] = ends[axis][good]
         promised = promise[rows[good], choices[good]]
-        stays, beyond = _most_promising(after, used[good], promised, width)
-        self.lost = min(self.lost, beyond - priced - ROUNDING * abs(beyond))
-        chosen = good[stays]
-        seconds = step.seconds[tuple(end[chosen] for end in ends)]
-        self._value = self._value[rows[chosen]] + seconds
+        value = self._value[rows[good]] + step.seconds[tuple(end[good] for end in ends)]
+        grains = np.rint(used[good] / self._grain).astype(np.int64)
+        keys = np.concatenate([grains, after], axis=1)
+        stays, beyond = _most_promising(keys, promised, value, width)
+        self.lost = min(self.lost, beyond * (1.0 - ROUNDING) - priced * (1.0 + ROUNDING))
+        chosen, self._value = good[stays], value[stays]
         self._open, self._used = after[stays], used[chosen]
         self._history.append((rows[chosen].astype(np.int32), choices[chosen].astype(np.int16)))
         return True
@@ -413,26 +420,28 @@ class _Beam:
 
 
 def _most_promising(
-    after: IntArray, used: FloatArray, promise: FloatArray, width: int
+    keys: IntArray, promise: FloatArray, value: FloatArray, width: int
 ) -> tuple[IntArray, float]:
     """Rows that stay, and the least promise of the others.
 
-    The most promising of those that are alike stays, if it is within the width.
+    The quickest of those with the same keys stays, if it is within the width.
+
+    Args:
+        value: seconds so far, which a promise can lose among priced bytes.
     """
     order = np.argsort(promise, kind="stable")
     for number in (2 * width, len(order)):
-        stays = _first_of_alike(order[:number], after, used)
+        stays = _quickest_of_alike(order[:number], keys, value)
         if len(stays) > width or number >= len(order):
             break
     return stays[:width], float(promise[stays[width:][:1]].min(initial=math.inf))
 
 
-def _first_of_alike(order: IntArray, after: IntArray, used: FloatArray) -> IntArray:
-    """The first of all rows with the same open devices and bytes, in their order."""
-    grains = np.rint(used[order] / _GRAIN).astype(np.int64)
-    keys = np.concatenate([grains, after[order]], axis=1)
+def _quickest_of_alike(order: IntArray, keys: IntArray, value: FloatArray) -> IntArray:
+    """The quickest of all rows with the same open devices and bytes, in their order."""
+    keys = keys[order]
     mixed = keys @ np.cumprod(np.full(keys.shape[1], _MIX))  # alike rows become neighbours
-    by_mixed = np.argsort(mixed, kind="stable")
+    by_mixed = np.lexsort((value[order], mixed))
     keys = keys[by_mixed]
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
