@@ -169,10 +169,15 @@ class AnswerError(PlacewrightError):
 class InfeasibleError(AnswerError):
     """No placement can satisfy the constraints; the message says which one and by how much.
 
+    Attributes:
+        is_proven: True if a search proved that there is none; else it may have missed one.
+
     >>> pw.place("problem.json", evaluations=9, placer="heft", memory=["cpu=1B", "gpu=1B"])
     Traceback (most recent call last):
     placewright.errors.InfeasibleError: ...
     """
+
+    is_proven: bool = False
 
 
 class MismatchError(AnswerError):

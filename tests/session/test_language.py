@@ -523,6 +523,8 @@ def test_what_rests_with_the_host_has_one_way(tmp_path: Path, cli: InProcess) ->
         assert answer is not None
         lines = answer_lines(plan, answer, path)
         assert any("have it compute long passes, too" in line for line in lines) == hint
+        room = f"can express and that leaves room for copies on '{CARD}' takes less than "
+        assert sum(room in line for line in lines) == 1
         file = tmp_path / "plan.json"
         pw.write_plan(file, plan)
         done = cli("explain", str(file), "layers.1.feed-forward", "--json", cwd=tmp_path)

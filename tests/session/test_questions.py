@@ -19,7 +19,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.data_sheet import DataSheet
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
-from placewright.errors import FieldError
+from placewright.errors import FieldError, InfeasibleError
 from placewright.profiling.catalogue import entry_of
 from placewright.profiling.token_costs import token_problem
 from placewright.session.language.answer import token_answer
@@ -91,20 +91,21 @@ def test_fewest_devices_reach_a_rate(model: str) -> None:
     assert {row.name for row in found} == {"rtx-4090", "rtx-3060"}
     assert best.name == "rtx-4090"
     (line,) = reach_lines((none + small) / 2, found)
-    assert line.startswith("the fewest cards for ")
+    assert line.startswith("the fewest cards whose fastest plan for the request decodes ")
     assert line.endswith(" tokens/s")
     assert "tokens/s: rtx-4090 with " in line
     assert " or rtx-3060 with " in line
     both = replace(found[0], name="rtx-4090, rtx-3060 (price 4)")
     (line,) = reach_lines(both.decode, [both], is_priced=True)
-    assert line.startswith("the cheapest cards for ")
+    assert line.startswith("the cheapest cards whose fastest plan for the request decodes ")
     assert f": rtx-4090 and rtx-3060 (price 4) with {both.decode:.4g}" in line
     (line,) = reach_lines(none / 2, asked.cheapest(none / 2))
     assert line == f"no card is needed for {none / 2:g} tokens/s: cpu decodes {none:.4g}"
     (fastest,) = asked.cheapest(1e12)
     assert fastest.decode >= best.decode * 0.999
     (line,) = reach_lines(1e12, [fastest])
-    assert line.startswith("no choice of these devices decodes 1e+12 tokens/s: the fastest decodes")
+    assert line.startswith("no choice of these devices has a fastest plan for the request that ")
+    assert " decodes 1e+12 tokens/s: the best one decodes " in line
     for wrong in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(FieldError, match="must be > 0 tokens/s"):
             asked.cheapest(wrong)
@@ -198,28 +199,52 @@ def test_what_fits_nowhere_says_so(model: str) -> None:
     assert row.answer is None
     assert row.decode == 0
     assert "fit" in row.reason
+    assert row.is_proven
+    assert variants_table("t", None, [row]).rows[0][1] == "does not fit"
+
+
+def test_what_a_search_misses_is_not_said_to_fit_nowhere(model: str) -> None:
+    def miss(request: Request) -> Plan:
+        raise InfeasibleError("none was found: the budget ended first")
+
+    asked = Questions(request_of(model, {"devices": CARDS}), miss)
+    row = asked.without_each()[0]
+    assert (row.answer, row.is_infeasible, row.is_proven) == (None, True, False)
+    assert variants_table("t", None, [row]).rows[0][1] == "none found"
+    base = Questions(request_of(model, {"devices": CARDS}), placed).as_it_is()
+    assert advice_lines(base, [row], []) == ["no placement was found without rtx-4090"]
+    (line,) = reach_lines(1.0, asked.cheapest(1.0))
+    assert line.endswith(" decodes 1 tokens/s: no placement was found")
 
 
 def test_lines_say_what_brings_nothing() -> None:
-    def variant(name: str, decode: float) -> Variant:
+    def variant(name: str, decode: float, prefill: float = 1.0) -> Variant:
         class Answer:
             @staticmethod
             def rate(phase: str) -> float:
-                return decode if phase == "decode" else 1.0
+                return decode if phase == "decode" else prefill
 
         return Variant(name, Answer() if decode else None)  # type: ignore[arg-type]
 
     lines = advice_lines(
         variant("as it is", 10.0),
-        [variant("without a", 9.99), variant("without b", 5.0), variant("without c", 0.0)],
+        [
+            variant("without a", 9.99),
+            variant("without b", 5.0),
+            variant("without c", 0.0),
+            variant("without d", 10.0, 0.5),
+        ],
         [variant("more", 10.05), variant("faster", 14.0)],
     )
     assert lines == [
-        "a brings nothing: decode is as fast without it; do not split",
+        "a brings nothing: prefill and decode are as fast without it; do not split",
         "b makes decode 2.00 times as fast",
         "c is needed: nothing fits without it",
+        "d makes prefill 2.00 times as fast",
         "the single change that helps most: faster (decode +40.0%)",
     ]
+    (line,) = advice_lines(variant("as it is", 10.0), [], [variant("more", 10.05)])
+    assert line.startswith("no single change helps decode by more than 1%, in plans that are ")
 
 
 @pytest.mark.parametrize("text", ["context", "=4k", "context=", "context=4k,,8k", "context=a"])

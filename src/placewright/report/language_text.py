@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.cluster import Cluster
+from placewright.core.cluster import STREAMED_BY, Cluster
 from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_bytes, format_duration, plain_number
@@ -50,12 +50,18 @@ def speed_lines(phases: Mapping[str, Speed]) -> list[str]:
 
 
 def proof_line(plan: Plan) -> str:
-    """The value with its bound and gap."""
+    """The value with its bound and gap.
+
+    Limits leave room for copies of weights on a card that may stream them, whoever computes.
+    """
     if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
         return f"together {format_duration(plan.value)}; no bound is proven"
+    devices = plan.problem.cluster.devices
+    cards = {each.options[STREAMED_BY] for each in devices if STREAMED_BY in each.options}
+    room = f" and that leaves room for copies on '{min(cards)}'" if cards else ""
     return (
         f"together {format_duration(plan.value)}; by these costs no placement that the engine can "
-        f"express takes less than {format_duration(plan.lower_bound)} (gap {plan.gap:.2%})"
+        f"express{room} takes less than {format_duration(plan.lower_bound)} (gap {plan.gap:.2%})"
     )
 
 

@@ -247,9 +247,10 @@ def find_plan(
         raise
     if solution.placement is None:
         proven = "no placement is possible" if solution.status == "infeasible" else "none was found"
-        change = _change_that_fits(problem, limit)
-        hint = f"; {change}" if change else ""
-        raise InfeasibleError(f"{proven}: {solution.message or 'the budget ended first'}{hint}")
+        why = solution.message or "the budget ended first"
+        error = InfeasibleError(f"{proven}: {why}{_change_that_fits(problem, limit)}")
+        error.is_proven = solution.status == "infeasible"
+        raise error
     return _plan_found(problem, solution, *how)
 
 
@@ -289,17 +290,16 @@ def _with_weights_only(
     return lighter, replace(last, lower_bound=bound, bound_method=method, status="feasible")
 
 
-def _change_that_fits(problem: Problem, budget: Budget) -> str | None:
-    """One clause on what would help a problem without a placement; empty or None if nothing does.
+def _change_that_fits(problem: Problem, budget: Budget) -> str:
+    """A last clause on what would help a problem without a placement; empty if nothing does.
 
     Args:
         problem: that was searched.
         budget: of that search, whose seconds limit those of the advice.
     """
-    if is_of_tokens(problem):
-        return memory_advice(problem)
-    limit = max(_LEAST_ADVICE, BOUND_SHARE * budget.least_seconds)
-    return advice(problem, limit if budget.is_timed else _ADVICE)
+    limit = max(_LEAST_ADVICE, BOUND_SHARE * budget.least_seconds) if budget.is_timed else _ADVICE
+    change = memory_advice(problem) if is_of_tokens(problem) else advice(problem, limit)
+    return f"; {change}" if change else ""
 
 
 def _plan_found(

@@ -49,7 +49,7 @@ class TokenAnswer:
     seconds: Mapping[Phase, float]  # of each phase; empty if the model's file is not there
     # device -> bytes of keys, values and states
     caches: Mapping[str, float] = field(default_factory=dict)
-    largest_context: int = 0  # for which a placement was found; 0 if unknown
+    largest_context: int = 0  # whose modules fit by bytes alone; 0 if unknown
     is_limited: bool = False  # by memory, not by the model
     is_measured: bool = False  # the costs are those that an engine measured on these devices
     faster_order: FasterOrder | None = None  # of devices; None if there is none, or unknown
@@ -112,8 +112,8 @@ def answer_lines(plan: Plan, answer: TokenAnswer, model: str) -> list[str]:
         trained = "" if answer.is_limited else ", the longest of the model"
         longer = " or more" if answer.largest_context == _MOST_CONTEXT else ""
         lines.append(
-            f"a context of {answer.largest_context} tokens{longer} fits into these memories"
-            f"{trained}"
+            f"by bytes alone, a context of {answer.largest_context} tokens{longer} fits into these "
+            f"memories{trained}"
         )
     if answer.faster_order is not None:
         lines.append(answer.faster_order.text)
@@ -215,9 +215,10 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
 
 
 def memory_advice(problem: Problem) -> str | None:
-    """The smallest larger limit of one device for which modules fit.
+    """The smallest larger limit of one device for which modules fit by bytes alone.
 
-    None if they fit as it is, or nothing was found.
+    None if they fit as it is, or nothing was found. An engine has rules on top of that: its layers
+    lie in runs.
     """
     works, trained = works_again(problem)
     if works is None:
@@ -245,7 +246,7 @@ def memory_advice(problem: Problem) -> str | None:
     shorter = largest_context(works, request, cluster, trained, pins)
     smaller = _smaller_weights(problem, request, cluster)
     return (
-        f"it fits with {format_bytes(missing)} more in '{name}', argument `memory` "
+        f"by bytes alone, it fits with {format_bytes(missing)} more in '{name}', argument `memory` "
         f"{name}={size / _GRAIN:.0f}MiB"
         + (f", or with argument `context` {shorter}" if shorter else "")
         + (f", or with argument `weights` {smaller}" if smaller else "")

@@ -34,7 +34,7 @@ class FasterOrder:
     """An order of devices, and the speed of its plan beside that of the order that was asked."""
 
     devices: tuple[str, ...]  # names, of the catalogue's devices as a user gives them
-    times: float  # as fast as the plan
+    times: float  # as fast, at least, as any plan in the order that was asked
     is_option: bool  # a user can give the names as argument `devices`
 
     @property
@@ -42,20 +42,23 @@ class FasterOrder:
         """The order as a line."""
         option = "argument `devices` " if self.is_option else ""
         names = ",".join(self.devices)
-        return f"another order of devices is {self.times:.2f} times as fast: {option}{names}"
+        return (
+            f"another order of devices is at least {self.times:.2f} times as fast: {option}{names}"
+        )
 
 
 def faster_order(plan: Plan, work: RequestedWork) -> FasterOrder | None:
     """The order of devices that is fastest under the same pins; None if none is clearly faster.
 
-    An order is searched if its lower bound leaves room.
+    An order is searched if its lower bound leaves room. It is compared with the lower bound of the
+    plan, since another search may find a better plan in the same order.
 
     Args:
         work: of the request.
     """
     if plan.placer.is_interrupted or why_inexpressible(plan.problem, plan.placement) is not None:
         return None
-    best, fastest = plan.value / _CLEAR, None
+    best, fastest = plan.lower_bound / _CLEAR, None
     cluster = physical_cluster(plan.problem)
     for devices in _orders(cluster):
         problem = _in_order(plan.problem, work, replace(cluster, devices=devices))
@@ -68,7 +71,7 @@ def faster_order(plan: Plan, work: RequestedWork) -> FasterOrder | None:
     if fastest is None:
         return None
     names = tuple(_asked_name(device) or device.name for device in fastest)
-    return FasterOrder(names, plan.value / best, all(map(_asked_name, fastest)))
+    return FasterOrder(names, plan.lower_bound / best, all(map(_asked_name, fastest)))
 
 
 def _orders(cluster: Cluster) -> Iterator[tuple[Device, ...]]:

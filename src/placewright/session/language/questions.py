@@ -13,6 +13,7 @@ from placewright.core.data_sheet import DataSheet
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_bytes, plain_number
 from placewright.errors import FieldError, InfeasibleError, InputError
+from placewright.execution.token_work import PHASES, Phase
 from placewright.profiling.catalogue import entry_of
 from placewright.report.tables import ShownTable, table
 from placewright.session.language.answer import TokenAnswer, token_answer
@@ -36,13 +37,18 @@ class Variant:
     answer: TokenAnswer | None  # speed of the plan; None if nothing fits
     gap: float = 0.0  # proven of the plan
     used: tuple[str, ...] = ()  # devices that hold modules
-    reason: str = ""  # why nothing fits, or why the model refuses a swept value
-    is_infeasible: bool = True  # without an answer: nothing fits
+    reason: str = ""  # why nothing fits or was found, or why the model refuses a swept value
+    is_infeasible: bool = True  # without an answer: nothing fits, or nothing was found
+    is_proven: bool = True  # if it is infeasible: nothing fits
 
     @property
     def decode(self) -> float:
         """Tokens per second of decode; 0 if nothing fits."""
-        return 0.0 if self.answer is None else self.answer.rate("decode")
+        return self.rate("decode")
+
+    def rate(self, phase: Phase) -> float:
+        """Tokens per second of a phase; 0 if nothing fits."""
+        return 0.0 if self.answer is None else self.answer.rate(phase)
 
     def data(self) -> dict[str, object]:
         """The variant as JSON."""
@@ -152,6 +158,8 @@ class Questions:
     def cheapest(self, rate: float) -> list[Variant]:
         """Choices of cards that decode so many tokens per second: the cheapest, or the fewest.
 
+        The plan of a choice is the fastest one for prefill and decode together.
+
         The host's CPU is always there. Prices count if every card has one; otherwise the number of
         cards does. If no choice reaches the rate, the answer is the fastest one.
 
@@ -251,7 +259,7 @@ class Questions:
         try:
             plan = self._place(request)
         except InfeasibleError as fault:
-            return Variant(name, None, reason=str(fault))
+            return Variant(name, None, reason=str(fault), is_proven=fault.is_proven)
         except FieldError as fault:  # of a swept value, such as more context than the model has
             if not swept or fault.field not in SWEPT:
                 raise
@@ -286,7 +294,8 @@ def variants_table(title: str, base: Variant | None, variants: Sequence[Variant]
 
 def _row(base: Variant | None, variant: Variant) -> list[str]:
     if variant.answer is None:
-        cells = ["does not fit" if variant.is_infeasible else "refused", "-", "-", "-"]
+        none = "does not fit" if variant.is_proven else "none found"
+        cells = [none if variant.is_infeasible else "refused", "-", "-", "-"]
     else:
         texts = [plain_number(variant.answer.rate(phase)) for phase in ("decode", "prefill")]
         cells = [*texts, f"{variant.gap:.2%}", ", ".join(variant.used)]
@@ -308,7 +317,7 @@ def refused_lines(variants: Sequence[Variant]) -> list[str]:
 
 
 def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = False) -> list[str]:
-    """The cards that decode so many tokens per second, or a warning that no choice does.
+    """The cards whose fastest plan decodes so many tokens per second, or that no choice does.
 
     Args:
         rate: tokens per second that were asked.
@@ -317,8 +326,11 @@ def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = Fals
     """
     best = max(variant.decode for variant in found)
     if best < rate:
-        fastest = f"the fastest decodes {best:.4g}" if best else "the model fits on none"
-        return [f"no choice of these devices decodes {rate:g} tokens/s: {fastest}"]
+        fastest = f"the best one decodes {best:.4g}" if best else "no placement was found"
+        return [
+            "no choice of these devices has a fastest plan for the request that decodes "
+            f"{rate:g} tokens/s: {fastest}"
+        ]
     if found[0].name.startswith(_NO_CARD):
         alone = " and ".join(found[0].used)
         return [f"no card is needed for {rate:g} tokens/s: {alone} decodes {best:.4g}"]
@@ -327,20 +339,34 @@ def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = Fals
     each = " or ".join(
         f"{name} with {one.decode:.4g} tokens/s" for name, one in zip(named, found, strict=True)
     )
-    return [f"the {least} cards for {rate:g} tokens/s: {each}"]
+    return [
+        f"the {least} cards whose fastest plan for the request decodes {rate:g} tokens/s: {each}"
+    ]
 
 
 def advice_lines(
     base: Variant, without: Sequence[Variant], upgrades: Sequence[Variant]
 ) -> list[str]:
-    """Cards that bring nothing, and the change that helps most, by decode."""
+    """Cards that bring nothing, and the change that helps decode most.
+
+    All speeds are those of plans that are fastest for the whole request.
+    """
     lines = []
     for variant in without:
         name = variant.name.removeprefix("without ")
-        if variant.decode >= base.decode * (1 - _NOTHING) and variant.decode:
-            lines.append(f"{name} brings nothing: decode is as fast without it; do not split")
+        slower = [
+            phase for phase in PHASES if variant.rate(phase) < base.rate(phase) * (1 - _NOTHING)
+        ]
+        if variant.decode and not slower:
+            lines.append(
+                f"{name} brings nothing: prefill and decode are as fast without it; do not split"
+            )
         elif variant.decode:
-            lines.append(f"{name} makes decode {base.decode / variant.decode:.2f} times as fast")
+            phase = slower[-1]  # decode, if it is slower
+            times = base.rate(phase) / variant.rate(phase)
+            lines.append(f"{name} makes {phase} {times:.2f} times as fast")
+        elif base.decode and variant.is_infeasible and not variant.is_proven:
+            lines.append(f"no placement was found without {name}")
         elif base.decode:
             why = "nothing fits without it" if variant.is_infeasible else variant.reason
             lines.append(f"{name} is needed: {why}")
@@ -349,5 +375,8 @@ def advice_lines(
         more = f"decode {best.decode / base.decode - 1:+.1%}" if base.decode else "then it fits"
         lines.append(f"the single change that helps most: {best.name} ({more})")
     elif upgrades:
-        lines.append(f"no single change helps decode by more than {_NOTHING:.0%}")
+        lines.append(
+            f"no single change helps decode by more than {_NOTHING:.0%}, in plans that are fastest "
+            "for the whole request"
+        )
     return lines
