@@ -248,9 +248,9 @@ def find_plan(
     if solution.placement is None:
         proven = "no placement is possible" if solution.status == "infeasible" else "none was found"
         why = solution.message or "the budget ended first"
-        error = InfeasibleError(f"{proven}: {why}{_change_that_fits(problem, limit)}")
-        error.is_proven = solution.status == "infeasible"
-        raise error
+        fault = InfeasibleError(f"{proven}: {why}{_change_that_fits(problem, limit)}")
+        fault.is_proven = solution.status == "infeasible"
+        raise fault
     return _plan_found(problem, solution, *how)
 
 
