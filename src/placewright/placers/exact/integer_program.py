@@ -12,7 +12,7 @@ which columns cannot be 1 together, whereas the linear relaxation mixes halves o
 
 CP-SAT works on integers. Coefficients are rounded so that no solution is lost: a proof of
 infeasibility stays valid, and a solution may exceed the limit by the rounding. One more tick in
-each row outweighs the rounding of products.
+each row outweighs the rounding of products; rows with sums of many digits take more.
 """
 
 from __future__ import annotations
@@ -370,6 +370,7 @@ class LimitedProgram:
             loose, low = self._loosened(columns, values, scale), low * scale - 1.0
             # A coefficient of this size forbids its column; larger ones might exceed all integers.
             most = float(np.maximum(loose, 0.0) @ self._largest[columns])
+            low -= math.floor(len(columns) * 2.0**-52 * (most + abs(low)))
             enough = math.ceil(max(0.0, most - low + 2.0))
             self._bounded(columns, np.maximum(loose, -enough), low, math.inf)
         if math.isfinite(high):

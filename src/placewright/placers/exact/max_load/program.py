@@ -175,12 +175,16 @@ class _Builder:
             for device, kind in zip(devices, kinds.tolist(), strict=True):
                 compute.append((self.placed[:, device], self._seconds(kind)[phase]))
                 into, out = (np.where(moved, of[:, device], -1) for of in (received, sent))
-                transfers += [(into, model.receive[kind]), (out, model.send[kind])]
+                transfers += [(into, np.maximum(model.receive[kind], 0.0)), (out, model.send[kind])]
+                transfers += self._returned(device, moved)
             groups = [compute, transfers]
             if not model.overlaps[kinds].any():
                 groups = [[*compute, *transfers]]
             standing = model.standing[:, kinds].sum(axis=1)
             base = float(standing[phase] if self.split_phases else standing.sum())
+            own = float(np.minimum(model.receive[kinds][:, moved], 0.0).sum())
+            # `_returned` has the outputs: what is left of them here is rounding, and no load.
+            base = max(base + own - LIMIT_ROUNDING * base, 0.0)
             for group in groups:
                 row = np.zeros(self.n_columns)
                 for numbers, amounts in group:
@@ -188,8 +192,20 @@ class _Builder:
                     np.add.at(row, numbers[used], -amounts[used])
                 row[peak[phase]] = 1.0
                 columns = np.flatnonzero(row)
-                low = base if len(group) > 1 else 0.0  # transfers are in it
+                low = 0.0 if group is compute else base
                 self.rows.add(low, np.inf, columns.tolist(), row[columns].tolist())
+
+    def _returned(self, device: int, moved: BoolArray) -> list[tuple[IntArray, FloatArray]]:
+        """Columns and seconds of the graph outputs that other devices send to a device.
+
+        The load model has them all in `standing` and takes off those of the device's own items. In
+        a row that difference would be lost in the rounding of outputs that outlast the load.
+        """
+        prices, consumers = self.model.receive[self.kinds[device]], self.model.consumers
+        tensors = np.flatnonzero(moved & (prices < 0.0))
+        items = consumers.indices[consumers.indptr[tensors]]
+        elsewhere = np.delete(self.placed, device, axis=1)[items]
+        return [(columns, -prices[tensors]) for columns in elsewhere.T]
 
     def _seconds(self, kind: int) -> list[FloatArray]:
         """Seconds of each item on a device of a kind, by phase."""

@@ -5,7 +5,8 @@ the devices of each pool in use (Tarnawski et al. 2020, section 5, there for one
 and CPUs). Without replication each kind is a pool. With replicated stages, kinds are the groups of
 one device, two, ... that a pool can form, and m - k takes as many off. From every ideal I the
 supersets J are visited depth first, one item at a time, each once; the load of J - I is updated by
-what the item changes. A branch ends where compute or resident bytes, which only grow, leave no kind
+what the item changes, and stored for the way back: a difference would keep the rounding of every
+item that has left. A branch ends where compute or resident bytes, which only grow, leave no kind
 below the incumbent. A state (m, I) is dropped if the free devices cannot carry the remaining items,
 each at its cheapest, below the incumbent.
 """
@@ -64,11 +65,12 @@ class KernelStates(NamedTuple):
 
 
 class GrowingSet(NamedTuple):
-    """The set J - I while items enter and leave it."""
+    """The set J - I while items enter and leave it, and its sums at each depth of the branch."""
 
-    compute: FloatArray  # (n_kinds,)
+    compute: FloatArray  # (n_items + 1, n_kinds)
     n_barred: IntArray  # (n_kinds,): items inside that the kind may not run
-    transfers: FloatArray  # (n_kinds,)
+    transfers: FloatArray  # (n_items + 1, n_kinds)
+    resident: FloatArray  # (n_items + 1,): bytes
     n_inside: IntArray  # (n_tensors,): consumers inside
     producer_inside: BoolArray  # (n_tensors,)
     weight_uses: IntArray  # (n_weights,)
@@ -104,42 +106,28 @@ def _add(  # type: ignore[no-untyped-def]
 
 @compiled
 def _remove(  # type: ignore[no-untyped-def]
-    item, input_ptr, inputs, output_ptr, outputs, n_consumers,
-    receive, send, n_inside, producer_inside, transfers,
+    item, input_ptr, inputs, output_ptr, outputs, weight_ptr, weights,
+    n_inside, producer_inside, uses,
 ) -> None:  # fmt: skip
-    """Undo `_add`."""
-    n_kinds = len(transfers)
+    """Undo the counts of `_add` and `_add_weights` for `item` leaving the set."""
     for at in range(output_ptr[item], output_ptr[item + 1]):
-        tensor = outputs[at]
-        producer_inside[tensor] = False
-        if n_inside[tensor] > 0:
-            for k in range(n_kinds):
-                transfers[k] += receive[tensor, k]
-        if n_inside[tensor] < n_consumers[tensor]:
-            for k in range(n_kinds):
-                transfers[k] -= send[tensor, k]
+        producer_inside[outputs[at]] = False
     for at in range(input_ptr[item], input_ptr[item + 1]):
-        tensor = inputs[at]
-        if producer_inside[tensor]:
-            if n_inside[tensor] == n_consumers[tensor]:
-                for k in range(n_kinds):
-                    transfers[k] += send[tensor, k]
-        elif n_inside[tensor] == 1:
-            for k in range(n_kinds):
-                transfers[k] -= receive[tensor, k]
-        n_inside[tensor] -= 1
+        n_inside[inputs[at]] -= 1
+    for at in range(weight_ptr[item], weight_ptr[item + 1]):
+        uses[weights[at]] -= 1
 
 
 @compiled
-def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses) -> float:  # type: ignore[no-untyped-def]
-    """Bytes that become resident (or leave, with `sign` -1) as `item` enters (leaves)."""
-    change = 0.0
+def _add_weights(item, weight_ptr, weights, weight_bytes, uses) -> float:  # type: ignore[no-untyped-def]
+    """Bytes that become resident as `item` enters."""
+    added = 0.0
     for at in range(weight_ptr[item], weight_ptr[item + 1]):
         weight = weights[at]
-        if uses[weight] == (0 if sign > 0 else 1):
-            change += sign * weight_bytes[weight]
-        uses[weight] += sign
-    return change
+        if uses[weight] == 0:
+            added += weight_bytes[weight]
+        uses[weight] += 1
+    return added
 
 
 @compiled
@@ -238,24 +226,23 @@ def _extend(  # type: ignore[no-untyped-def]
         seconds, barred, receive, send, standing, memory, overlaps, input_ptr, inputs, output_ptr,
         outputs, n_consumers, weight_ptr, weights, weight_bytes,
     ) = model  # fmt: skip
-    compute, n_barred, transfers, n_inside, producer_inside, uses = growing
+    compute, n_barred, transfers, resident, n_inside, producer_inside, uses = growing
     alive, usable = open_
     none = np.zeros(len(states[4]))
     path, position, entered = stacks
-    # Zeroed so that rounding of one origin stays with it.
-    compute[:], transfers[:], resident, visits, depth = 0.0, standing, 0.0, 0, 0
+    for k in range(len(memory)):
+        compute[0, k], transfers[0, k] = 0.0, standing[k]
+    resident[0], visits, depth = 0.0, 0, 0
     path[0], position[0] = origin, indptr[origin]
     while depth >= 0:
         at = position[depth]
         if at == indptr[path[depth] + 1]:  # 1. Branch done: step back.
             if depth > 0:
                 item = entered[depth]
-                compute -= seconds[item]
                 n_barred -= barred[item]
-                resident += _change_weights(item, -1, weight_ptr, weights, weight_bytes, uses)
                 _remove(
-                    item, input_ptr, inputs, output_ptr, outputs, n_consumers,
-                    receive, send, n_inside, producer_inside, transfers,
+                    item, input_ptr, inputs, output_ptr, outputs, weight_ptr, weights,
+                    n_inside, producer_inside, uses,
                 )  # fmt: skip
             depth -= 1
             continue
@@ -266,20 +253,23 @@ def _extend(  # type: ignore[no-untyped-def]
         # 2. A new set: add the item.
         seen[target], item = origin, added[at]
         visits += 1
-        compute += seconds[item]
+        depth += 1
+        for k in range(len(memory)):
+            compute[depth, k] = compute[depth - 1, k] + seconds[item, k]
+            transfers[depth, k] = transfers[depth - 1, k]
         n_barred += barred[item]
-        resident += _change_weights(item, 1, weight_ptr, weights, weight_bytes, uses)
+        more = _add_weights(item, weight_ptr, weights, weight_bytes, uses)
+        resident[depth] = resident[depth - 1] + more
         _add(
             item, input_ptr, inputs, output_ptr, outputs, n_consumers,
-            receive, send, n_inside, producer_inside, transfers,
+            receive, send, n_inside, producer_inside, transfers[depth],
         )  # fmt: skip
         # 3. Try it on every kind that it fits.
         bound, may_grow = _offer(
-            origin, target, compute, n_barred, resident, transfers, memory, overlaps, usable,
-            left[target], target == len(indptr) - 2, states, alive, none, bound,
+            origin, target, compute[depth], n_barred, resident[depth], transfers[depth], memory,
+            overlaps, usable, left[target], target == len(indptr) - 2, states, alive, none, bound,
         )  # fmt: skip
         # 4. Go deeper if a larger set may fit; else the next turn of the loop steps back.
-        depth += 1
         path[depth], entered[depth] = target, item
         position[depth] = indptr[target] if may_grow else indptr[target + 1]
     return bound, visits
@@ -291,7 +281,7 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> int:
 
     Args:
         lattice: indptr, added and reached of the lattice, and `remaining_work` of it.
-        growing: empty on entry and on return.
+        growing: empty on entry and on return; its sums may be anything.
         states: the table to fill.
         incumbent: shape (1,); the walk looks for smaller values only, and lowers it.
         seen: shape (n_ideals,), which origin visited an ideal last; -1 at first.

@@ -221,9 +221,10 @@ def standing_loads(model: LoadModel) -> FloatArray:
 
 def _empty_set(model: LoadModel) -> kernel.GrowingSet:
     return kernel.GrowingSet(
-        compute=np.zeros(model.n_kinds),
+        compute=np.zeros((model.n_items + 1, model.n_kinds)),
         n_barred=np.zeros(model.n_kinds, dtype=np.int64),
-        transfers=np.zeros(model.n_kinds),
+        transfers=np.zeros((model.n_items + 1, model.n_kinds)),
+        resident=np.zeros(model.n_items + 1),
         n_inside=np.zeros(model.n_tensors, dtype=np.int64),
         producer_inside=model.producers == AT_HOST,
         weight_uses=np.zeros(len(model.weight_bytes), dtype=np.int64),
