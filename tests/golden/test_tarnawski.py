@@ -82,7 +82,7 @@ def test_ideal_dp_equals_the_published_program(name: str) -> None:
     assert lattice.n_ideals == n_ideals
     solution = solved("ideal-dp", problem)
     assert solution.value == pytest.approx(value, rel=1e-5)
-    assert solution.message.startswith("optimal among contiguous placements")
+    assert solution.message.startswith("optimal among pipelines of contiguous stages")
 
 
 @needs_workloads
@@ -95,7 +95,7 @@ def test_ideal_dp_proves_what_the_published_program_cannot_finish(name: str, val
     problem = read_workload(FOLDER / "throughput" / "LayerGraphs" / f"{name}.json")
     solution = solved("ideal-dp", problem)
     assert solution.value == pytest.approx(value, rel=1e-5)
-    assert solution.message.startswith("optimal among contiguous placements")
+    assert solution.message.startswith("optimal among pipelines of contiguous stages")
 
 
 @needs_workloads

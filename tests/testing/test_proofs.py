@@ -122,7 +122,7 @@ def test_the_best_contiguous_split_is_that_of_brute_force() -> None:
         if placer.why_not(problem) is not None:
             continue
         solution = placer.place(problem, evaluator, np.random.default_rng(0))
-        if solution.message != "optimal among contiguous placements":
+        if solution.message != "optimal among pipelines of contiguous stages":
             continue
         told_best += 1
         graph = problem.unit_graph

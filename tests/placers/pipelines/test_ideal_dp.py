@@ -172,7 +172,7 @@ def test_the_placer_reports_the_evaluators_value() -> None:
     solution = IdealDp().place(problem, evaluator, np.random.default_rng(0))
     assert solution.placement is not None
     assert solution.value == pytest.approx(best_by_brute_force(problem, contiguous=True))
-    assert solution.message.startswith("optimal among contiguous placements")
+    assert solution.message.startswith("optimal among pipelines of contiguous stages")
     assert solution.lower_bound <= best_by_brute_force(problem, contiguous=False) + 1e-9
 
 

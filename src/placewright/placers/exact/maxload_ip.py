@@ -237,12 +237,20 @@ class MaxloadIp:
             return evaluator.cut_short()
         proven = value <= bound * (1 + 3 * _TOLERANCE)
         if items is not None and proven and value <= evaluator.best_value:
-            return evaluator.solution(message=items.optimal_text)
+            return evaluator.solution(
+                message=f"optimal among contiguous placements{_fused(items)}{items.restrictions}"
+            )
         return evaluator.solution()
 
 
 def _no_contiguous(items: Items) -> str:
-    return found_none(f"contiguous placement{items.restriction} within memory, support and limits")
+    which = f"contiguous placement{_fused(items)}{items.restriction}"
+    return found_none(f"{which} within memory, support and limits")
+
+
+def _fused(items: Items) -> str:
+    """Words for a message about placements of items that fuse several classes."""
+    return " of fused classes" if items.has_fused_classes else ""
 
 
 def _scaled(model: LoadModel, factor: float) -> LoadModel:

@@ -26,14 +26,24 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.bases import anytime
 from placewright.placers.pipelines.ideals.items import Items, enumerate_in_time, items_of
-from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
+from placewright.placers.pipelines.ideals.load_model import (
+    LoadModel,
+    load_model_of,
+    why_not_separable,
+)
 from placewright.placers.pipelines.ideals.program import (
+    INEXACT,
+    NO_ROOM,
     SPLIT_SHARE,
     TOO_MANY_KINDS,
     ContiguousProgram,
     evaluate_split,
+    evaluate_with_room,
     fits_table,
+    is_exact,
     solved_in_order,
+    unproven,
+    with_room,
 )
 from placewright.placers.pipelines.ideals.two_levels import (
     GroupSplitter,
@@ -82,8 +92,7 @@ class IdealDp:
         with evaluator.share(_LINEAR_SHARE):
             linear = solved_in_order(model, items, is_spent=lambda: evaluator.is_spent)
             is_whole = not evaluator.is_spent
-        if linear is not None:
-            evaluate_split(linear, items, evaluator)
+        value = math.inf if linear is None else evaluate_split(linear, items, evaluator)
         if not is_whole:  # there are more ideals than those of one order
             return replace(evaluator.cut_short(), message="the budget ended before the best split")
         lattice, most = enumerate_in_time(
@@ -96,14 +105,28 @@ class IdealDp:
         with evaluator.share(SPLIT_SHARE):
             is_complete = program.run(lambda: evaluator.is_spent)
         if program.found:
-            evaluate_split(program, items, evaluator)
+            value = evaluate_split(program, items, evaluator)
         if not is_complete:
             return replace(evaluator.cut_short(), message="the budget ended before the proof")
-        found = linear is not None or program.found
-        return evaluator.solution(message=_verdict(items, found=found))
+        if math.isinf(value) and math.isfinite(program.value):
+            evaluate_with_room(ContiguousProgram(with_room(model), lattice), items, evaluator)
+            return unproven(evaluator, NO_ROOM)
+        return _answer(items, model, program.value, value, evaluator)
 
 
-def _verdict(items: Items, *, found: bool) -> str:
-    if not found:
-        return f"no contiguous split{items.restriction} fits the devices' memory and support"
-    return items.optimal_text
+def _answer(
+    items: Items, model: LoadModel, least: float, value: float, evaluator: Evaluator
+) -> Solution:
+    """The solution after a complete walk; `least` and `value` as of `is_exact`, inf without one.
+
+    An evaluator may hold a better placement that is no such split: of that nothing is proven.
+    """
+    if math.isinf(least):
+        which = f"no contiguous split{items.restriction}"
+        return evaluator.solution(message=f"{which} fits the devices' memory and support")
+    if not is_exact(model, least, value):
+        return unproven(evaluator, INEXACT)
+    if value > evaluator.best_value:
+        return evaluator.solution()
+    message = f"optimal among pipelines of contiguous stages{items.restrictions}"
+    return evaluator.solution(message=message)

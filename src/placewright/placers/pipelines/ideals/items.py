@@ -3,8 +3,8 @@
 Preprocessing of Tarnawski et al. 2020 (section 5 and appendix B): forward and backward parts of a
 colocation class move as one, so only the forward graph constrains the order of the split; a class
 without a forward part is ordered by the mirror image of its backward edges; classes that need each
-other (strongly connected) are fused; an item without run time that touches one other item, and not
-the host, joins it.
+other (strongly connected) are fused; an item that takes no time, and nothing of a limit, joins the
+only other item that it touches, unless it touches the host.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Items:
     # True if memory is tight and an item with resident bytes joined another, so that no split
     # separates the two
     absorbed_memory: bool
+    has_fused_classes: bool  # True if classes that need each other are one item
 
     @property
     def n_items(self) -> int:
@@ -44,10 +45,9 @@ class Items:
         return " that keeps ops without run time at their neighbour" if self.absorbed_memory else ""
 
     @property
-    def optimal_text(self) -> str:
-        """The message of a placement that is proven to be the best contiguous one."""
-        kept = " that keep ops without run time at their neighbour" if self.absorbed_memory else ""
-        return f"optimal among contiguous placements{kept}"
+    def restrictions(self) -> str:
+        """Words as `restriction` for a message about all splits."""
+        return " that keep ops without run time at their neighbour" if self.absorbed_memory else ""
 
 
 def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
@@ -57,11 +57,13 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
         fused: units that stay together beyond their colocation class (PipeDream's components).
     """
     grouping = fused or problem.colocation
-    grouping = components_fused(grouping, precedence_pairs(problem, grouping))
+    classes, grouping = grouping, components_fused(grouping, precedence_pairs(problem, grouping))
+    has_fused_classes = grouping.n_groups < classes.n_groups
     grouping, absorbed_memory = _idle_leaves_absorbed(problem, grouping)
     pairs = precedence_pairs(problem, grouping)
     successors = Csr.from_pairs(pairs[:, 0], pairs[:, 1], grouping.n_groups)
-    return Items(grouping, successors, absorbed_memory and not problem.keeps_everything)
+    absorbed_memory &= not problem.keeps_everything
+    return Items(grouping, successors, absorbed_memory, has_fused_classes)
 
 
 def precedence_pairs(problem: Problem, grouping: Grouping) -> IntArray:
@@ -122,7 +124,7 @@ def components_fused(grouping: Grouping, pairs: IntArray) -> Grouping:
 
 
 def _idle_leaves_absorbed(problem: Problem, grouping: Grouping) -> tuple[Grouping, bool]:
-    """Let an item that takes no time on any device join its only neighbour.
+    """Let an item that takes nothing, neither time nor of a limit, join its only neighbour.
 
     It joins if it may run wherever the neighbour may; there it never adds load. An item that reads
     a graph input or makes an output stays: it may save a transfer by staying with the host. The
@@ -153,13 +155,16 @@ def _idle_leaves_absorbed(problem: Problem, grouping: Grouping) -> tuple[Groupin
 
 
 def _traits(problem: Problem, grouping: Grouping) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Per group: no time anywhere and no tensor of the host, allowed devices, resident bytes."""
+    """Per group: no cost anywhere and no tensor of the host, allowed devices, resident bytes."""
     n = grouping.n_groups
     idle = np.ones(n, dtype=np.bool_)
     allowed = np.ones((n, problem.n_devices), dtype=np.bool_)
     has_bytes = np.zeros(n, dtype=np.bool_)
     busy = np.where(problem.allowed, problem.costs.seconds, 0.0) + problem.exchange_seconds
     zero = busy.max(axis=1) <= 0.0
+    for quantity in problem.limits:
+        charged = np.where(problem.allowed, problem.charges[quantity].own, 0.0)
+        zero &= charged.max(axis=1) <= 0.0
     graph = problem.unit_graph
     producers, readers = graph.tensor_producers, graph.tensor_consumers
     zero[readers.indices[producers[readers.row_of_each()] < 0]] = False

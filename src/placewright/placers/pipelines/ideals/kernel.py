@@ -32,7 +32,6 @@ class KernelModel(NamedTuple):
     barred: IntArray  # (n_items, n_kinds): 1 if the kind may not run the item
     receive: FloatArray  # (n_tensors, n_kinds)
     send: FloatArray  # (n_tensors, n_kinds)
-    standing: FloatArray  # (n_kinds,): transfers of the empty set
     memory: FloatArray  # (n_kinds,)
     overlaps: BoolArray  # (n_kinds,)
     input_ptr: IntArray
@@ -65,7 +64,10 @@ class KernelStates(NamedTuple):
 
 
 class GrowingSet(NamedTuple):
-    """The set J - I while items enter and leave it, and its sums at each depth of the branch."""
+    """The set J - I while items enter and leave it, and its sums at each depth of the branch.
+
+    Depth 0 is the empty set, whose transfers are those of an idle device.
+    """
 
     compute: FloatArray  # (n_items + 1, n_kinds)
     n_barred: IntArray  # (n_kinds,): items inside that the kind may not run
@@ -223,16 +225,14 @@ def _extend(  # type: ignore[no-untyped-def]
     """Visit all supersets of `origin` that may matter; return the new bound and their number."""
     indptr, added, reached, left = lattice
     (
-        seconds, barred, receive, send, standing, memory, overlaps, input_ptr, inputs, output_ptr,
-        outputs, n_consumers, weight_ptr, weights, weight_bytes,
+        seconds, barred, receive, send, memory, overlaps, input_ptr, inputs, output_ptr, outputs,
+        n_consumers, weight_ptr, weights, weight_bytes,
     ) = model  # fmt: skip
     compute, n_barred, transfers, resident, n_inside, producer_inside, uses = growing
     alive, usable = open_
     none = np.zeros(len(states[4]))
     path, position, entered = stacks
-    for k in range(len(memory)):
-        compute[0, k], transfers[0, k] = 0.0, standing[k]
-    resident[0], visits, depth = 0.0, 0, 0
+    visits, depth = 0, 0
     path[0], position[0] = origin, indptr[origin]
     while depth >= 0:
         at = position[depth]
@@ -252,8 +252,7 @@ def _extend(  # type: ignore[no-untyped-def]
             continue
         # 2. A new set: add the item.
         seen[target], item = origin, added[at]
-        visits += 1
-        depth += 1
+        visits, depth = visits + 1, depth + 1
         for k in range(len(memory)):
             compute[depth, k] = compute[depth - 1, k] + seconds[item, k]
             transfers[depth, k] = transfers[depth - 1, k]
@@ -281,7 +280,7 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> int:
 
     Args:
         lattice: indptr, added and reached of the lattice, and `remaining_work` of it.
-        growing: empty on entry and on return; its sums may be anything.
+        growing: empty on entry and on return.
         states: the table to fill.
         incumbent: shape (1,); the walk looks for smaller values only, and lowers it.
         seen: shape (n_ideals,), which origin visited an ideal last; -1 at first.

@@ -42,13 +42,18 @@ from placewright.placers.pipelines.ideals.load_model import (
     why_not_separable,
 )
 from placewright.placers.pipelines.ideals.program import (
+    INEXACT,
+    NO_ROOM,
     SPLIT_SHARE,
     TOO_MANY_KINDS,
     ContiguousProgram,
     fits_table,
+    is_exact,
     solved_in_order,
     standing_loads,
+    unproven,
     why_not_in_order,
+    with_room,
 )
 from placewright.simulation.compiled import compiled
 from placewright.simulation.evaluator import Evaluator
@@ -136,6 +141,7 @@ class TwoLevelProgram:
         self._left = kernel.remaining_work(
             lattice.indptr, lattice.added, lattice.reached, far.scaled_work
         )
+        self._rounding = 1e-9 * float(self._left[0])  # of differences of what is left
         self._inside = _members(lattice, far.n_items)
         self._firsts, self._counts = np.unique(model.kind_of_group, return_counts=True)
         used = np.indices(tuple(self._counts + 1)).reshape(len(self._counts), -1)
@@ -167,7 +173,7 @@ class TwoLevelProgram:
             ]
             if not usable:
                 continue
-            reach = float(self._speed[usable].max()) * self.value * _SLACK
+            reach = float(self._speed[usable].max()) * self.value * _SLACK + self._rounding
             lattice = self._lattice
             for target in _above(
                 lattice.indptr, lattice.reached, self._left, origin, reach
@@ -215,7 +221,7 @@ class TwoLevelProgram:
         is_spent: Callable[[], bool],
     ) -> None:
         """Try the set `target` - `origin` on one more group of each kind in every open state."""
-        work = self._left[origin] - self._left[target]
+        work = self._left[origin] - self._left[target] - self._rounding
         is_whole = target == self._lattice.n_ideals - 1
         may_finish = self._may_finish(target)
         for kind in usable:
@@ -339,6 +345,8 @@ class GroupSplitter:
         self._model: LevelledModel = levelled_model(problem, self._items.grouping, levels)
         classes = load_model_of(problem, problem.colocation, levels.far)
         evaluator.offer_bound(classes.area_bound, "balanced load")
+        self._value = math.inf  # of the best split in groups
+        self._doubt = ""  # why the last program proves nothing
 
     def linear(self) -> Solution:
         """The best split of the depth-first order, after the best one at the far prices."""
@@ -360,6 +368,8 @@ class GroupSplitter:
             return _TOO_MANY_ITEMS
         if not self._run(lattice, share):
             return _ENDED
+        if self._doubt == NO_ROOM and not evaluator.is_closed:
+            return NO_ROOM
         if evaluator.best is None:
             return "no stretches of the depth-first order fit the devices' memory and support"
         return "best split of one linear order"
@@ -388,9 +398,13 @@ class GroupSplitter:
             )
         if not self._run(lattice):
             return replace(evaluator.cut_short(), message="the budget ended before the proof")
+        if self._doubt:
+            return unproven(evaluator, self._doubt)
         if evaluator.best is None:
             which = f"no split with contiguous groups{self._items.restriction}"
             return evaluator.solution(message=f"{which} fits the devices' memory and support")
+        if self._value > evaluator.best_value * _SLACK:  # no split in groups: nothing is proven
+            return evaluator.solution()
         absorbed = " and keep ops without run time at their neighbour"
         return evaluator.solution(
             message="optimal among placements whose devices and groups are contiguous"
@@ -411,14 +425,30 @@ class GroupSplitter:
         return lattice.n_ideals * self._items.n_items <= _MOST_MEMBERS
 
     def _run(self, lattice: IdealLattice, share: float = 1.0) -> bool:
-        """Evaluate the best split over a lattice if it beats the incumbent; see `run`."""
-        evaluator = self._evaluator
-        program = TwoLevelProgram(self._model, lattice, evaluator.best_value)
+        """Evaluate the best split over a lattice unless it loses to the incumbent; see `run`."""
+        evaluator, model = self._evaluator, self._model
+        # Splits as good as the incumbent count, since that need not be a split in groups.
+        program = TwoLevelProgram(model, lattice, evaluator.best_value * _SLACK)
         with evaluator.share(share * SPLIT_SHARE):
             is_complete = program.run(lambda: evaluator.is_spent)
-        if program.found:
-            evaluator.evaluate(self._items.grouping.expand(program.devices()))
+        value, self._doubt = self._evaluated(program), ""
+        if math.isfinite(value) and not is_exact(model.far, program.value, value):
+            self._doubt = INEXACT
+        if math.isinf(value) and program.found:
+            self._doubt, roomy = NO_ROOM, replace(model, far=with_room(model.far))
+            program = TwoLevelProgram(roomy, lattice, evaluator.best_value)
+            with evaluator.share(share * SPLIT_SHARE):
+                program.run(lambda: evaluator.is_spent)
+            self._evaluated(program)
         return is_complete
+
+    def _evaluated(self, program: TwoLevelProgram) -> float:
+        """Evaluate the best split of a program; its incumbent's value without one."""
+        if not program.found:
+            return program.value
+        value = self._evaluator.evaluate(self._items.grouping.expand(program.devices()))
+        self._value = min(self._value, value)
+        return value
 
 
 def why_not_contiguous_in_groups(problem: Problem) -> str | None:
