@@ -382,3 +382,42 @@ def test_items_that_no_device_takes_are_told_not_divided_by() -> None:
     )
     assert found.placement is None
     assert "contiguous placement" in found.message
+
+
+@pytest.mark.parametrize("pins", [{}, {0: 0}])
+def test_an_op_that_takes_energy_and_no_time_is_placed_on_its_own(pins: dict[int, int]) -> None:
+    """Ten joules on a and none on b, of five; the op before it is faster on a."""
+    builder = GraphBuilder()
+    first = builder.add_op("first", "Op")
+    builder.add_op("last", "Op", inputs=[builder.add_tensor(first, 0.0)])
+    problem = Problem(
+        builder.build(),
+        Cluster(
+            tuple(Device(name, idle_watts=0, busy_watts=0) for name in "ab"),
+            (Link("a", "b"), Link("b", "a")),
+            "a",
+        ),
+        CostTable(frozen_floats([[1.0, 2.0], [0.0, 0.0]])),
+        Grouping.identity(2),
+        objective="throughput",
+        execution_model=MaxLoad(0),
+        pins=pins,
+        limits={"energy": 5.0},
+        op_joules=frozen_floats([[1.0, 1.0], [10.0, 0.0]]),
+    )
+    found = MaxloadIp(contiguous=True).place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.placement is not None
+    assert (found.placement.device_of.tolist(), found.value) == ([0, 1], 1.0)
+
+
+def test_a_proof_about_fused_classes_says_so() -> None:
+    """Two classes that need each other move as one, 14 s, though 7 s would be possible."""
+    problem = pipeline_problem(
+        [[5.0] * 2, [1.0] * 2, [6.0] * 2, [2.0] * 2],
+        [(0, 1), (2, 3)],
+        [0.0] * 4,
+        classes=[0, 1, 1, 0],
+    )
+    found = MaxloadIp(contiguous=True).place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.value == 14.0
+    assert found.message == "optimal among contiguous placements of fused classes"

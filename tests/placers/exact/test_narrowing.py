@@ -20,12 +20,14 @@ from support.pipelines import (
 )
 
 from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.exact.cp_sat import CpSat
-from placewright.placers.exact.integer_program import LimitedProgram
+from placewright.placers.exact.integer_program import IntegerProgram, LimitedProgram, Rows
 from placewright.placers.exact.max_load.program import max_load_program
 from placewright.placers.exact.schedule_program.model import new_solver
 from placewright.placers.pipelines.ideals.load_model import load_model_of
@@ -178,6 +180,45 @@ def test_a_solution_survives_the_presolve_of_the_solver() -> None:
         model.add_linear_expression_in_domain(total, cp_model.Domain(*row["between"]))
     solver = quiet_solver()
     assert solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+
+
+def test_outputs_that_outlast_the_load_leave_the_bound_true() -> None:
+    """Three ops of 1 us make graph outputs that would take the GPU hours to send to the host.
+
+    A fourth op, of 22 ps on the CPU and of nothing on the GPU, is better on the GPU.
+    """
+    builder = GraphBuilder()
+    for size in (12082.0, 43931.0, 46932.0):
+        op = builder.add_op(f"{size}", "Op")
+        builder.add_tensor(op, size, is_output=True)
+    builder.add_op("short", "Op")
+    links = (Link("cpu", "gpu", bandwidth=1.0), Link("gpu", "cpu", bandwidth=1.0))
+    cluster = Cluster((Device("cpu"), Device("gpu", "gpu")), links, "cpu")
+    costs = CostTable(frozen_floats([[1e-6, 1.0]] * 3 + [[2.218968530703704e-11, 0.0]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs).under(MaxLoad(0))
+    evaluator = Evaluator(problem, Budget())
+    evaluator.evaluate([0, 0, 0, 0])
+    found = CpSat().place(problem, evaluator, np.random.default_rng(0))
+    assert found.value == pytest.approx(3e-6, rel=1e-6, abs=0)
+    assert found.lower_bound <= 3e-6 * (1 + 1e-9)
+
+
+def test_the_rounding_of_long_sums_refuses_no_solution() -> None:
+    """All three columns must be 1, which leaves nothing for the time.
+
+    In ticks the sum of their coefficients is 2e17, where doubles are 32 apart.
+    """
+    amounts = [12082.0, 43931.0, 46932.0]
+    rows = Rows()
+    for column in range(3):
+        rows.add(1.0, np.inf, [column], [1.0])
+    rows.add(sum(amounts), np.inf, [0, 1, 2, 3], [*amounts, 1.0])
+    upper, is_integer = np.array([1.0, 1.0, 1.0, np.inf]), np.arange(4) < 3
+    program = IntegerProgram(rows, upper, is_integer, np.array([0.0, 0.0, 0.0, 1.0]))
+    limited = LimitedProgram(program, 1e8 / 3e-6 / 16, 3e-6)
+    answer = limited.search_below(0.0, quiet_solver(), lambda: False)
+    assert not answer.is_infeasible
+    assert answer.columns is not None
 
 
 def quiet_solver() -> Any:

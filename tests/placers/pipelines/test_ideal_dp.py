@@ -28,6 +28,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.ideals.items import (
     chain,
@@ -36,7 +37,7 @@ from placewright.placers.pipelines.ideals.items import (
     items_of,
 )
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
-from placewright.placers.pipelines.ideals.program import ContiguousProgram
+from placewright.placers.pipelines.ideals.program import INEXACT, NO_ROOM, ContiguousProgram
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
@@ -231,6 +232,46 @@ def test_an_idle_host_carries_the_outputs_that_others_send_it() -> None:
     value, device_of = solve_exactly(problem)
     assert value == best_by_simulator(problem) == 4.0
     assert device_of == [0, 1, 2]
+
+
+def test_one_slow_op_leaves_the_loads_of_others_exact() -> None:
+    """Four ops without edges; on the second device one of them takes 32,000 years.
+
+    Op 2 alone on the second device takes 8 us there, and the others 7 us on the first.
+    """
+    problem = pipeline_problem(
+        [[3e-6, 8e-6], [2e-6, 1e12], [5e-6, 8e-6], [2e-6, 7e-6]], [], [0.0] * 4
+    )
+    solution = IdealDp().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == pytest.approx(8e-6, rel=1e-9, abs=0)
+    assert solution.message == "optimal among pipelines of contiguous stages"
+
+
+def test_transfers_that_outlast_the_load_prove_nothing() -> None:
+    """Their sum rounds: the tensor of op 0 takes ages, and the best cut is before op 2."""
+    problem = pipeline_problem([[1e-6] * 2] * 3, [(0, 1), (1, 2)], [1e12, 5e-7, 0.0])
+    solution = IdealDp().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == pytest.approx(2.5e-6, rel=1e-9, abs=0)
+    assert solution.message == INEXACT
+
+
+@pytest.mark.parametrize("placer", [Dpl(), IdealDp()], ids=lambda placer: placer.name)
+def test_a_split_that_exceeds_the_memory_by_a_rounding_is_no_answer(placer: Dpl | IdealDp) -> None:
+    """Both ops on a device keep a byte more than its gigabyte; apart they take 1 s + 10 s."""
+    problem = pipeline_problem(
+        [[1.0] * 2] * 2, [(0, 1)], [10.0, 0.0], sizes=[6e8, 4e8 + 1.0], memory=1e9
+    )
+    solution = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert (solution.value, solution.message) == (11.0, NO_ROOM)
+
+
+def test_a_better_placement_that_is_no_pipeline_is_not_called_the_best_one() -> None:
+    """A chain of 1, 2 and 1 s: pipelines take 3 s, and the ends on one device 2 s."""
+    problem = pipeline_problem([[1.0] * 2, [2.0] * 2, [1.0] * 2], [(0, 1), (1, 2)], [0.0] * 3)
+    evaluator = Evaluator(problem)
+    assert evaluator.evaluate([0, 1, 0]) == 2.0
+    solution = IdealDp().place(problem, evaluator, np.random.default_rng(0))
+    assert (solution.value, solution.message) == (2.0, "")
 
 
 def best_by_simulator(problem: Problem) -> float:

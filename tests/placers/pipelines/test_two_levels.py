@@ -108,6 +108,28 @@ def test_backward_ops_follow_their_forward_ops(seed: int) -> None:
     assert solution.value <= best_in_groups(problem) * (1 + 1e-9)
 
 
+def test_a_split_in_groups_that_exceeds_the_memory_by_a_rounding_is_no_answer() -> None:
+    """Both ops on a device keep a byte more than its gigabyte; apart they take 1 s + 10 s."""
+    cluster = hosts([2, 2], 1, 2, memory=1e9)
+    problem = problem_on(cluster, [1, 1], [(0, 1)], [10, 0], weights=[6e8, 4e8 + 1.0])
+    for placer in (Dpl(), IdealDp()):
+        solution = solved(problem, placer)
+        assert (solution.value, solution.message) == (11.0, program.NO_ROOM)
+
+
+def test_a_better_placement_that_is_no_split_is_not_called_the_best_one() -> None:
+    """A chain on three devices: splits take 1 + 4 s, and the short ops on one device 4 s."""
+    chain = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    problem = problem_on(hosts([2, 1], 1, 2), [1, 4, 1, 4, 2], chain, [0] * 5)
+    best = solved(problem, IdealDp())
+    assert best.value == 5.0
+    assert best.message == "optimal among placements whose devices and groups are contiguous"
+    evaluator = Evaluator(problem)
+    assert evaluator.evaluate([0, 1, 0, 2, 0]) == 4.0
+    solution = IdealDp().place(problem, evaluator, np.random.default_rng(0))
+    assert (solution.value, solution.message) == (4.0, "")
+
+
 def test_groups_are_read_off_the_links() -> None:
     problem = problem_on(hosts([2, 3, 1], 1, 2), [1, 1], [(0, 1)], [1, 1])
     levels = link_levels(problem)

@@ -32,6 +32,9 @@ from placewright.placers.pipelines.ideals.load_model import (
 from placewright.simulation.evaluator import Evaluator
 
 
+_Terms = list[tuple[IntArray, FloatArray]]  # columns, -1 for none, and their coefficients
+
+
 @dataclass(frozen=True, eq=False)
 class MaxLoadProgram:
     """The program over a subset of the devices."""
@@ -170,7 +173,7 @@ class _Builder:
         model, kinds = self.model, self.kinds[devices]
         tensor_phase = np.where(model.is_forward, 0, len(peak) - 1)
         for phase in range(len(peak)):
-            compute, transfers = [], []
+            compute, transfers = _Terms(), _Terms()
             moved = tensor_phase == phase
             for device, kind in zip(devices, kinds.tolist(), strict=True):
                 compute.append((self.placed[:, device], self._seconds(kind)[phase]))
@@ -195,7 +198,7 @@ class _Builder:
                 low = 0.0 if group is compute else base
                 self.rows.add(low, np.inf, columns.tolist(), row[columns].tolist())
 
-    def _returned(self, device: int, moved: BoolArray) -> list[tuple[IntArray, FloatArray]]:
+    def _returned(self, device: int, moved: BoolArray) -> _Terms:
         """Columns and seconds of the graph outputs that other devices send to a device.
 
         The load model has them all in `standing` and takes off those of the device's own items. In
