@@ -31,7 +31,6 @@ from placewright.placers.pipelines.ideals.load_model import (
 )
 from placewright.simulation.evaluator import Evaluator
 
-
 _Terms = list[tuple[IntArray, FloatArray]]  # columns, -1 for none, and their coefficients
 
 
