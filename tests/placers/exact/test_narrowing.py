@@ -221,6 +221,17 @@ def test_the_rounding_of_long_sums_refuses_no_solution() -> None:
     assert answer.columns is not None
 
 
+def test_a_row_beyond_all_integers_of_the_solver_is_left_out() -> None:
+    """Both columns may be 1, and the time is then 0; the row has 1e30 ticks of each sign."""
+    rows = Rows()
+    rows.add(2.0, np.inf, [0, 1], [1.0, 1.0])
+    rows.add(0.0, np.inf, [0, 1, 2], [1e30, -1e30, 1.0])
+    upper, is_integer = np.array([1.0, 1.0, np.inf]), np.arange(3) < 2
+    program = IntegerProgram(rows, upper, is_integer, np.array([0.0, 0.0, 1.0]))
+    answer = LimitedProgram(program, 1e8, 1.0).search_below(0.5, quiet_solver(), lambda: False)
+    assert answer.columns is not None
+
+
 def quiet_solver() -> Any:
     solver = new_solver()
     solver.parameters.num_workers = 1

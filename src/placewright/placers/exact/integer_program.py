@@ -216,6 +216,7 @@ _WORTH = 0.01  # least improvement of the bound, relative, that is worth a searc
 _FIRST_SHARE = 0.05  # of all the time, for the first search
 _LARGEST = 2.0**40  # sum of coefficients of 0 and 1 in a row
 _MOST = 2.0**52  # largest sum of integers that is exact in a double and allowed by CP-SAT
+_MOST_SUM = 2.0**61  # largest sum of integers that CP-SAT takes, with room for its own
 
 
 class Narrowing:
@@ -372,6 +373,8 @@ class LimitedProgram:
             most = float(np.maximum(loose, 0.0) @ self._largest[columns])
             low -= math.floor(len(columns) * 2.0**-52 * (most + abs(low)))
             enough = math.ceil(max(0.0, most - low + 2.0))
+            if most + enough > _MOST_SUM:
+                return  # the solver refuses such sums; without the row, a proof stays valid
             self._bounded(columns, np.maximum(loose, -enough), low, math.inf)
         if math.isfinite(high):
             free = self._free[columns]
