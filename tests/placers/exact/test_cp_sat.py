@@ -23,6 +23,8 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.exact import cp_sat
 from placewright.placers.exact.cp_sat import CpSat
+from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.transfers import Ticks
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import packing_problem, random_problem
@@ -287,6 +289,38 @@ def test_limits_far_above_all_schedules_change_nothing(times: float) -> None:
     cluster = replace(plain.cluster, devices=devices)
     problem = replace(plain, cluster=cluster, limits={"energy": 30.0 * times})
     assert solve(problem) == solve(plain)
+
+
+def test_a_device_may_have_any_number_of_streams() -> None:
+    """The solver takes no makespan times 1e12."""
+    plain = fork_problem()
+    devices = tuple(replace(device, streams=10**12) for device in plain.cluster.devices)
+    problem = replace(plain, cluster=replace(plain.cluster, devices=devices))
+    assert ScheduleProgram(problem, Ticks(1e-7), 10**9).model.validate() == ""
+
+
+def test_seconds_that_cost_nothing_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op takes 1 ms and 1 mJ on a, and ages on b; a schedule of that length may be cheap."""
+    builder, programs = GraphBuilder(), list[ScheduleProgram]()
+    builder.add_op("op", "Op")
+    devices = tuple(Device(name, busy_watts=1.0, idle_watts=0.0) for name in ("a", "b"))
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, (Link("a", "b"), Link("b", "a")), host="a"),
+        CostTable(frozen_floats([[1e-3, 1e9]])),
+        Grouping.identity(1),
+        objective="energy",
+    )
+
+    def kept(*given: Any, **named: Any) -> ScheduleProgram:
+        programs.append(ScheduleProgram(*given, **named))
+        return programs[-1]
+
+    monkeypatch.setattr(cp_sat, "ScheduleProgram", kept)
+    value, bound, _ = solve(problem)
+    assert value == pytest.approx(1e-3)
+    assert bound <= value
+    assert [program.model.validate() for program in programs] == [""]
 
 
 def test_solutions_that_are_better_by_a_tick_each_end() -> None:

@@ -259,6 +259,16 @@ def test_parts_that_differ_in_one_duration_are_solved_apart() -> None:
     assert slower.bound > found.bound
 
 
+def test_devices_may_have_any_number_of_streams() -> None:
+    """All branches run at once: 0.25 s of input, two layers of 1 + 3 + 1 s, 0.5 s of output."""
+    plain = layers(2)
+    devices = tuple(replace(device, streams=10**12) for device in plain.cluster.devices)
+    found = solved(replace(plain, cluster=replace(plain.cluster, devices=devices)))
+    assert found is not None
+    assert found.is_solved
+    assert found.bound == pytest.approx(10.75, rel=1e-5)
+
+
 def test_a_problem_that_is_too_large_is_left_alone() -> None:
     """Its first op is an articulation unit, and a table for all of its devices would take long."""
     problem = random_layered_problem(np.random.default_rng(0), 6000, 16)

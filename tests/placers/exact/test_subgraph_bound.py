@@ -199,6 +199,48 @@ def test_a_limit_of_price_where_ops_run_at_once() -> None:
     assert prove_infeasible(problem) is None
 
 
+def test_units_are_not_lost_beside_transfers_that_outlast_them_by_far() -> None:
+    """Six ops in a row are a little faster on the accelerator, and a transfer takes a second."""
+    problem = pipeline_problem(
+        [[7.575606808529757e-12, 7.575667413384226e-12]] * 6,
+        [(op, op + 1) for op in range(5)],
+        [1.0] * 6,
+        n_cpus=1,
+        objective="latency",
+        execution_model=SUBGRAPH,
+    )
+    evaluator, best = Evaluator(problem), best_of_all(problem)
+    evaluator.evaluate(np.ones(6, dtype=np.int64))
+    found = CpSat().place(problem, evaluator, np.random.default_rng(0))
+    assert found.lower_bound <= best * (1.0 + 1e-9)
+    assert (found.value, found.status) == (pytest.approx(best, rel=1e-9), "optimal")
+
+
+def test_a_transfer_of_ages_leaves_the_solver_its_integers() -> None:
+    """Two ops take 4e-12 s on either device; the first solution may send for 1e12 s."""
+    problem = pipeline_problem(
+        [[3e-12, 1e-12], [1e-12, 3e-12]],
+        [(0, 1)],
+        [1e12] * 2,
+        n_cpus=1,
+        objective="latency",
+        execution_model=SUBGRAPH,
+    )
+    found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert (found.value, found.status) == (pytest.approx(4e-12), "optimal")
+    assert found.lower_bound <= 4e-12 * (1.0 + 1e-9)
+
+
+def test_a_transfer_that_no_good_placement_pays_leaves_latency_ip_its_bound() -> None:
+    """HiGHS refused the whole program for it, and the longest path, 6 s, was the bound."""
+    problem = chain_of_three([1e18, 4.0, 0.0])
+    assert best_of_all(problem) == 14
+    placer = LatencyIp(annealing_steps=500, annealing_rounds=2)
+    found = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.value == 14
+    assert 14 * (1.0 - 1e-4) <= found.lower_bound <= 14 * (1.0 + 1e-9)
+
+
 def test_latency_ip_closes_the_gap_where_the_relaxation_is_met() -> None:
     problem = chain_of_three([5, 4, 0])
     evaluator = Evaluator(problem)

@@ -219,13 +219,16 @@ _MOST = 2.0**52  # largest sum of integers that is exact in a double and allowed
 _MOST_SUM = 2.0**61  # largest sum of integers that CP-SAT takes, with room for its own
 
 
+Decode = Callable[[FloatArray], IntArray]  # the device of each unit in a solution's columns
+
+
 class Narrowing:
     """Searches below a series of limits; each search may improve the bound or the incumbent.
 
     Args:
-        program: no placement undercuts its objective, and no time of a best solution exceeds that
+        made: the program for an upper bound on the values of interest, and how its solutions are
+            read. No placement undercuts its objective, and no time of a best solution exceeds that
             solution's value (see `LimitedProgram` for its form).
-        decode: device of each unit in a solution's columns.
         most: upper bound on the value of every solution, in seconds, >= 0.
         solver: makes a solver that may use a share of the caller's time.
 
@@ -235,21 +238,20 @@ class Narrowing:
 
     def __init__(
         self,
-        program: IntegerProgram,
-        decode: Callable[[FloatArray], IntArray],
+        made: Callable[[float], tuple[IntegerProgram, Decode]],
         most: float,
         evaluator: Evaluator,
         solver: Callable[[float], Any],
     ) -> None:
-        self._decode, self._evaluator, self._solver = decode, evaluator, solver
-        self._source = program
+        self._made, self._evaluator, self._solver = made, evaluator, solver
         self._in_ticks_of(min(most, evaluator.best_value))
         self.is_infeasible = False
 
     def _in_ticks_of(self, most: float) -> None:
         """Round the program anew; `most` as of the constructor."""
         self._most = most
-        self._program = LimitedProgram(self._source, _TICKS / most if most > 0 else 1.0, most)
+        program, self._decode = self._made(most)
+        self._program = LimitedProgram(program, _TICKS / most if most > 0 else 1.0, most)
 
     def run(self) -> None:
         """Search until bound and value meet, nothing fits, or the budget ends."""

@@ -169,7 +169,7 @@ class LatencyIp:
         if too_large or evaluator.is_spent or self.bound_share == 0:
             return best
         scaled, scale = _scaled(arrays, best, evaluator)
-        program = bound_program(problem, scaled)
+        program = bound_program(problem, scaled, _horizon(arrays, best, evaluator) * scale)
         result = solve(
             program.program,
             seconds=self.bound_share * evaluator.remaining_seconds,

@@ -356,7 +356,7 @@ def max_load_limits(
         values = np.where(program.placed >= 0, columns[program.placed], -1.0)
         return problem.colocation.expand(values.argmax(axis=1))
 
-    return Narrowing(program.program, decode, longest, evaluator, solver)
+    return Narrowing(lambda _: (program.program, decode), longest, evaluator, solver)
 
 
 def _everything(model: LoadModel) -> float:

@@ -231,7 +231,8 @@ class ScheduleProgram(Variables):
                 busy[device].append(self._interval(unit, size, plain[device], literal, extra))
         for before, after in self._edges():
             self.model.add(self.start[after] >= self.end[before])
-        for device, streams in enumerate(self.arrays.streams.tolist()):
+        most = self.problem.n_units  # more streams would only exceed the solver's integers
+        for device, streams in enumerate(np.minimum(self.arrays.streams, most).tolist()):
             if streams == 1:
                 self.model.add_no_overlap(busy[device])
             else:

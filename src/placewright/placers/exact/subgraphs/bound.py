@@ -32,6 +32,7 @@ where leaves and enters of an edge (u, v) are summed over the accelerators.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.exact.integer_program import IntegerProgram, Narrowing, Rows
+from placewright.placers.exact.integer_program import Decode, IntegerProgram, Narrowing, Rows
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.evaluator import Evaluator
@@ -71,9 +72,17 @@ def program_size(problem: Problem, arrays: LatencyArrays) -> int:
     return (problem.colocation.n_groups + n_edges) * (1 + n_accelerators) + problem.n_units
 
 
-def bound_program(problem: Problem, arrays: LatencyArrays) -> BoundProgram:
-    """Build the program of a problem of execution model `subgraph` or `subgraph-ip`."""
-    return _Builder(problem, arrays).build()
+def bound_program(problem: Problem, arrays: LatencyArrays, most: float = math.inf) -> BoundProgram:
+    """Build the program of a problem of execution model `subgraph` or `subgraph-ip`.
+
+    Args:
+        problem: no placement undercuts the program's value.
+        arrays: of the problem, in any unit of time.
+        most: placements that take longer are of no interest. A transfer counts with as much at
+            most: added to a longer one, the seconds of units would be lost in rounding.
+    """
+    short = arrays._replace(transfer=np.minimum(arrays.transfer, most))
+    return _Builder(problem, short).build()
 
 
 class _Builder:
@@ -396,12 +405,14 @@ def subgraph_limits(
             limit.
     """
     arrays = latency_arrays(problem)
-    program = bound_program(problem, arrays)
 
-    def decode(columns: FloatArray) -> IntArray:
-        return problem.colocation.expand(program.classes_on(columns))
+    def made(most: float) -> tuple[IntegerProgram, Decode]:
+        program = bound_program(problem, arrays, most)
+        return program.program, lambda columns: problem.colocation.expand(
+            program.classes_on(columns)
+        )
 
-    return Narrowing(program.program, decode, latency_in_turn(arrays), evaluator, solver)
+    return Narrowing(made, latency_in_turn(arrays), evaluator, solver)
 
 
 def latency_in_turn(arrays: LatencyArrays) -> float:
