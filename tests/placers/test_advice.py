@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -233,6 +233,43 @@ def test_advice_ends_with_its_seconds() -> None:
     problem = _chain(2_000, 0.3 * 200_000)
     assert smallest_changes(problem, seconds=0.0) == ()
     assert advice(problem, seconds=0.0) == ""
+
+
+def _ends_with_the_first(fits: Callable[[Problem], bool]) -> Callable[..., Placement | None]:
+    """A search that finds a placement of the first problem that fits, when its time is over."""
+
+    def found(search: smallest_change._Search, problem: Problem) -> Placement | None:
+        if search.is_over or not fits(problem):
+            return None
+        search._ends = -math.inf
+        return Placement.of([0] * problem.n_units)
+
+    return found
+
+
+def test_a_time_that_is_over_proves_no_number_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five ops of 3 bytes on two devices of 5: three more would do, and four were found."""
+    problem = packing_problem(objective="throughput", n_ops=5)
+    problem = with_memory(with_memory(problem, 0, 5.0), 1, 5.0)
+    found = _ends_with_the_first(lambda larger: larger.n_devices >= 5)
+    monkeypatch.setattr(smallest_change._Search, "found", found)
+    change = smallest_change._copies(problem, 0, smallest_change._Search(4096, math.inf))
+    assert change is not None
+    assert change.count == 4
+    assert change.at_least <= 3
+
+
+def test_a_time_that_is_over_proves_no_number_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = packing_problem(n_ops=5)
+    first, second = problem.cluster.devices
+    devices = (replace(first, max_segments=1), second)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    found = _ends_with_the_first(lambda one: (one.cluster.devices[0].max_segments or 0) >= 3)
+    monkeypatch.setattr(smallest_change._Search, "found", found)
+    change = smallest_change._segments(problem, 0, smallest_change._Search(4096, math.inf))
+    assert change is not None
+    assert change.segments == 4
+    assert not change.is_exact
 
 
 def test_a_copy_is_linked_as_its_model_is() -> None:

@@ -348,3 +348,22 @@ def test_transfers_may_take_so_long_that_the_time_of_a_unit_vanishes() -> None:
     )
     assert math.isfinite(brute_force(problem))
     assert prove_infeasible(problem) is None
+
+
+def test_copies_that_occupy_devices_may_take_so_long_too() -> None:
+    """x1 copies for 1e12 s, after which the 1e-5 s of x2 are lost: its tensors never meet."""
+    builder, reads = GraphBuilder(), list[int]()
+    for op, size in enumerate((1.0, 10.0, 10.0)):
+        builder.add_op(f"x{op}", "Op", inputs=reads)
+        reads = [builder.add_tensor(op, size, is_output=op == 2)]
+    devices = tuple(Device(name, memory_bytes=15.0) for name in "ab")
+    links = (Link("a", "b", 1e12, occupies="receiver"), Link("b", "host"))
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, links),
+        CostTable(frozen_floats(np.full((3, 2), 1e-5))),
+        Grouping.identity(3),
+        pins={0: 0, 1: 1, 2: 1},
+    )
+    assert math.isfinite(brute_force(problem))
+    assert prove_infeasible(problem) is None

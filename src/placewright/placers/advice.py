@@ -449,7 +449,7 @@ def _segments(problem: Problem, device: int, search: _Search) -> SegmentChange |
     fewest = _fewest(fits, now, now, problem.n_units, search)
     if fewest is None:
         return None
-    is_exact = all_placements(problem, search.most) is not None
+    is_exact = not search.is_over and all_placements(problem, search.most) is not None
     return SegmentChange(spec.name, fewest, fewest - now, is_exact)
 
 
@@ -467,7 +467,8 @@ def _copies(problem: Problem, device: int, search: _Search) -> DeviceChange | No
         return None
     has_orders = isinstance(problem.execution_model, Event)
     is_exact = fewest == 1 or (
-        not has_orders and all_placements(larger[fewest - 1], search.most) is not None
+        not (has_orders or search.is_over)
+        and all_placements(larger[fewest - 1], search.most) is not None
     )
     least = fewest
     if not is_exact:

@@ -318,3 +318,11 @@ def all_in_turn(problem: Problem) -> float:
     factor = float(arrays.factors.max(initial=1.0))
     ways = readers + arrays.is_output  # to the readers, and home
     return float(seconds * factor + overheads + 2.0 * (ways * hop).sum())
+
+
+def copies_in_turn(problem: Problem) -> float:
+    """Seconds of all copies that may occupy devices, each as part of its sender and its receiver."""
+    arrays = problem_arrays(problem)
+    slowest = float(arrays.copy_per_byte.max(initial=0.0))
+    copy = float(arrays.copy_latency.max(initial=0.0)) + arrays.tensor_bytes * slowest
+    return float(2.0 * (np.diff(arrays.consumer_ptr) * copy).sum())

@@ -14,7 +14,13 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds.lower import least_amounts
-from placewright.simulation.layout import NO_ROUTE, all_in_turn, once_per_problem, routes
+from placewright.simulation.layout import (
+    NO_ROUTE,
+    all_in_turn,
+    copies_in_turn,
+    once_per_problem,
+    routes,
+)
 
 # Relative error of sums of bytes: another order of terms rounds otherwise, and shares of pools add
 # up to 1 within 1e-9.
@@ -123,7 +129,8 @@ def _working_sets(problem: Problem, *, counts: bool) -> FloatArray:
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
         np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
-    return np.where(seconds > _VANISHING * all_in_turn(problem), own[:, None], 0.0)
+    longest = all_in_turn(problem) + copies_in_turn(problem)
+    return np.where(seconds > _VANISHING * longest, own[:, None], 0.0)
 
 
 def _needed(problem: Problem, working: FloatArray) -> FloatArray:
