@@ -12,15 +12,16 @@ import pytest
 import placewright as pw
 from placewright.cli.app import with_bare_options
 from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Objective
 from placewright.core.source import ModelSource
-from placewright.errors import FieldError, GraphError
+from placewright.errors import FieldError, GraphError, InfeasibleError
 from placewright.files.problem_file import write_problem
 from placewright.profiling.profile import UnitTimes, keep_last, model_identity
 from placewright.profiling.store import CostStore
 from placewright.session.models import Model
-from placewright.session.problems import constrained, listed_ops
+from placewright.session.problems import _refuse_what_cannot_fit, constrained, listed_ops
 from placewright.testing.problems import random_problem, with_power
 
 NAMES = ("layers.0.mul", "layers.0.add", "layers.1.mul", "layers.1.add", "head")
@@ -145,6 +146,31 @@ class TestListing:
         assert found.devices == ("cpu:0",)
         unit = int(problem.units.group_of[problem.graph.op_index[found.ops[0].name]])
         assert found.ops[0].seconds["cpu:0"] == problem.costs.seconds[unit, 0]
+
+
+class TestBeforeMeasuring:
+    """An op that keeps 2 GiB and reads one input; the host, cpu:0, has a link from cpu:1 alone."""
+
+    def check(self, request: pw.Request) -> None:
+        builder = GraphBuilder()
+        given, weight = builder.add_input(4.0), builder.add_weight(2.0**31)
+        builder.add_op("read", "Op", inputs=[given], weights=[weight])
+        devices = (Device("cpu:0"), Device("cpu:1"))
+        cluster = Cluster(devices, (Link("cpu:1", "cpu:0"),), host="cpu:0")
+        _refuse_what_cannot_fit(Model(builder.build(), None), cluster, request)
+
+    def test_a_resident_input_needs_no_way_from_the_host(self) -> None:
+        pins = {"read": "cpu:1"}
+        with pytest.raises(InfeasibleError, match="is reached from the host"):
+            self.check(pw.Request("m.onnx", pins=pins))
+        self.check(pw.Request("m.onnx", pins=pins, resident=["input_0"]))
+
+    def test_memory_is_refused_where_the_execution_model_counts_weights(self) -> None:
+        memory = {"cpu:*": "1GiB"}
+        for objective in ("latency", "throughput"):
+            with pytest.raises(InfeasibleError, match="nothing was measured"):
+                self.check(pw.Request("m.onnx", memory=memory, objective=objective))
+        self.check(pw.Request("m.onnx", memory=memory, execution_model="placeto"))
 
 
 class TestStoredObjective:

@@ -109,7 +109,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         cluster, runtime = machine or _machine(
             request, steps, runtime_of(read.source, request.reads_for)
         )
-        _refuse_what_cannot_fit(read.graph, cluster, request)
+        _refuse_what_cannot_fit(read, cluster, request)
 
         def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
             extent = _extent(of.request, deadline, calibrate=calibrate)
@@ -208,19 +208,24 @@ def _require_memory(graph: ComputationGraph) -> None:
         )
 
 
-def _refuse_what_cannot_fit(graph: ComputationGraph, cluster: Cluster, request: Request) -> None:
+def _refuse_what_cannot_fit(read: Model, cluster: Cluster, request: Request) -> None:
     """Refuse a model that fits nowhere whatever its ops take, before minutes of measuring.
 
     Ops that take no time need no memory for inputs and outputs in any proof, and each may run
-    anywhere, so that a proof also holds for the measured problem, whose units are larger.
+    anywhere, so that a proof also holds for the measured problem, whose units are larger. Published
+    execution models count other bytes and need no links, so that nothing is refused there.
 
     Raises:
         InfeasibleError: weights, pins and memory leave no placement.
     """
+    if not isinstance(_model_asked(request), Event | MaxLoad):
+        return
+    graph = read.graph
     costs = CostTable(frozen_floats(np.zeros((graph.n_ops, cluster.n_devices))))
-    proof = prove_infeasible(
-        constrained(Problem.of_ops(graph, cluster, costs), request.memory, request.pins)
-    )
+    problem = Problem.of_ops(graph, cluster, costs)
+    kept = inputs_named(request.resident, graph, read.source)
+    problem = replace(problem, resident_inputs=kept)
+    proof = prove_infeasible(constrained(problem, request.memory, request.pins))
     if proof is not None:
         raise InfeasibleError(f"no placement is possible: {proof} (nothing was measured)")
 

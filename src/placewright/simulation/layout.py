@@ -321,7 +321,7 @@ def all_in_turn(problem: Problem) -> float:
 
 
 def copies_in_turn(problem: Problem) -> float:
-    """Seconds of all copies that may occupy devices, each as part of its sender and its receiver."""
+    """Seconds of all copies that may occupy devices, as parts of sender and receiver."""
     arrays = problem_arrays(problem)
     slowest = float(arrays.copy_per_byte.max(initial=0.0))
     copy = float(arrays.copy_latency.max(initial=0.0)) + arrays.tensor_bytes * slowest
