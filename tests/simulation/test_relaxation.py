@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from strategies import random_problem
 
 from placewright.core.problem import Problem
@@ -15,6 +17,7 @@ from placewright.simulation.bounds.relaxation import (
     LatencyRelaxation,
     LoadRelaxation,
     RelaxedProgram,
+    safe_dual_bound,
 )
 from placewright.testing import problems
 from placewright.testing.brute_force import brute_force
@@ -77,3 +80,23 @@ def test_energy_without_idle_power_has_a_bound() -> None:
         assert bound <= best * (1.0 + 1e-9)
         n_positive += math.isfinite(best) and bound > 0.5 * best
     assert n_positive >= 6
+
+
+def test_rounding_of_reduced_costs_is_taken_off_a_dual_bound() -> None:
+    """Terms of 1e12 cancel in them; the bound by the same multipliers in fractions is exact."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        matrix, multipliers = rng.uniform(-1e12, 1e12, (6, 3)), -rng.uniform(0.5, 1.0, 6)
+        matrix[5] = -(multipliers[:5] @ matrix[:5]) / multipliers[5]
+        free = Fraction(float(rng.uniform(0.5, 1.0)))
+        exact = free
+        for column in matrix.T.tolist():
+            pairs = zip(multipliers.tolist(), column, strict=True)
+            exact += min(Fraction(0), -sum(Fraction(y) * Fraction(a) for y, a in pairs) - free)
+        found = safe_dual_bound(
+            (csr_array(matrix), np.zeros(6), multipliers),
+            (csr_array(np.ones((1, 3))), np.ones(1), np.array([float(free)])),
+            np.zeros(3),
+            np.ones(3),
+        )
+        assert found <= exact

@@ -396,7 +396,8 @@ def safe_dual_bound(
     """Lower bound of min cost . z, A z <= b, E z = f, 0 <= z <= upper, from any multipliers.
 
     Weak duality: with y <= 0 of A and any v of E, the value is at least y.b + v.f + the sum over
-    columns of min(0, reduced cost) x upper. Rounding of the sums is taken off.
+    columns of min(0, reduced cost) x upper. Rounding is taken off, that of the sums and that of the
+    reduced costs, whose terms may cancel and outlast the value.
 
     Args:
         less: A, b, multipliers (positive ones are set to 0).
@@ -407,7 +408,11 @@ def safe_dual_bound(
     matrix, limits, multipliers = less
     equal_matrix, sides, free = equal
     y = np.minimum(multipliers, 0.0)
-    reduced = cost - matrix.T @ y - equal_matrix.T @ free
-    value = float(y @ limits + free @ sides + (np.minimum(reduced, 0.0) * upper).sum())
-    magnitude = float(np.abs(y * limits).sum() + np.abs(free * sides).sum())
-    return value - 1e-12 * magnitude
+    reduced = np.minimum(cost - matrix.T @ y - equal_matrix.T @ free, 0.0) * upper
+    value = float(y @ limits + free @ sides + reduced.sum())
+    magnitude = float(np.abs(y * limits).sum() + np.abs(free * sides).sum() - reduced.sum())
+    sizes = np.abs(cost) + abs(matrix).T @ np.abs(y) + abs(equal_matrix).T @ np.abs(free)
+    entries = np.concatenate([matrix.indices, equal_matrix.indices])
+    n_terms = 4.0 + np.bincount(entries, minlength=len(cost))
+    error = float((n_terms * sizes * upper).sum() * np.finfo(np.float64).eps)
+    return value - 1e-12 * magnitude - error
