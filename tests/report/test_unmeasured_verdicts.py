@@ -15,7 +15,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.core.source import ModelSource
+from placewright.core.source import CLUSTER, ModelSource
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import predicted_gain, prediction_error, verdict_lines
 from placewright.session.plans import (
@@ -178,6 +178,22 @@ def test_what_is_proven_is_proven_of_the_costs() -> None:
         assert "(proven)" in proofs[0]
         for text in proofs:
             assert "by these costs no placement" in text.lower()
+
+
+def test_a_proof_about_a_language_model_is_of_what_its_engine_can_express() -> None:
+    found = plan_with(None)
+    source = ModelSource("m.gguf", "0" * 64, "gguf", options={CLUSTER: "{}"})
+    whole = replace(found, status="optimal", lower_bound=found.value)
+    plan = replace(whole, problem=replace(found.problem, source=source))
+    part = replace(plan, status="feasible", lower_bound=1.0)
+    none = "by these costs no placement that the engine can express takes less"
+    assert f"{none} (proven)." in verdict_lines(plan)[0]
+    assert f"{none} than 1 s (gap 10.0%)." in verdict_lines(part)[0]
+    for one, said in ((plan, "proven to be the least"), (part, "lower bound")):
+        assert f"{said} of the placements that the engine can express" in plan_lines(one, "m")[1]
+        assert "s for its engine" in str(one)
+    for text in (verdict_lines(whole)[0], plan_lines(whole, "m")[1], str(whole)):
+        assert "engine" not in text
 
 
 def test_a_measured_plan_says_what_was_measured() -> None:

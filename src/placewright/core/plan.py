@@ -121,7 +121,8 @@ class Plan:
         problem: the problem that was placed.
         placement: devices and order of the problem's units.
         value: predicted, in the problem's `value_unit`.
-        lower_bound: no placement in any order has a smaller value; 0 where nothing is known.
+        lower_bound: no placement in any order has a smaller value, or none that the engine of a
+            language model can express; 0 where nothing is known.
         status: see `core.solution.Solution`.
         runtime: name of the runtime that executes it.
         memory: device name -> predicted peak bytes.
@@ -266,6 +267,13 @@ def no_choice(problem: Problem) -> str:
     return ""
 
 
+def scope_of_proof(plan: Plan) -> str:
+    """Of a language model, the clause that restricts placements to those in the search; else ""."""
+    source = plan.problem.source
+    is_for_engine = source is not None and CLUSTER in source.options
+    return " that the engine can express" if is_for_engine else ""
+
+
 def _bound(plan: Plan) -> str:
     if alone := no_choice(plan.problem):
         return alone
@@ -273,7 +281,8 @@ def _bound(plan: Plan) -> str:
         return "none is proven, so that the gap is unknown"
     by = f" by {plan.bound_method}" if plan.bound_method else ""
     bound = value_text(plan.lower_bound, plan.problem.value_unit)
-    return f"{bound}{by}: gap {plan.gap:.1%} ({plan.status})"
+    engine = " for its engine" if scope_of_proof(plan) else ""
+    return f"{bound}{engine}{by}: gap {plan.gap:.1%} ({plan.status})"
 
 
 def _measured(plan: Plan) -> str:

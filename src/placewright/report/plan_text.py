@@ -20,6 +20,7 @@ from placewright.core.plan import (
     Plan,
     device_of,
     no_choice,
+    scope_of_proof,
     search_text,
 )
 from placewright.core.problem import Problem
@@ -53,6 +54,8 @@ def _proven(plan: Plan) -> str:
     if alone := no_choice(problem):
         return alone
     groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
+    if engine := scope_of_proof(plan):
+        groups = f" of the placements{engine}"
     if plan.status == "optimal":
         return f"proven to be the least{groups}{_by(plan)}"
     if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):

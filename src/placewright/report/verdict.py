@@ -20,6 +20,7 @@ from placewright.core.plan import (
     contender_of,
     holds_advised,
     no_choice,
+    scope_of_proof,
 )
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration, value_text
@@ -317,9 +318,10 @@ def _proof(plan: Plan) -> str:
     if not plan.lower_bound > 0 or not math.isfinite(plan.gap):
         return "how far it is from the best is not proven"
     bound = value_text(plan.lower_bound, plan.problem.value_unit)
+    none = f"by these costs no placement{scope_of_proof(plan)} takes less"
     if plan.status == "optimal":
-        return "by these costs no placement takes less (proven)"
-    return f"by these costs no placement takes less than {bound} (gap {plan.gap:.1%})"
+        return f"{none} (proven)"
+    return f"{none} than {bound} (gap {plan.gap:.1%})"
 
 
 def _even_split(plan: Plan, proof: str) -> PlanVerdict:
@@ -420,8 +422,8 @@ def _next(plan: Plan) -> str:
         return f"`{command}` runs it and compares outputs and time."
     if plan.status == "optimal" or plan.gap <= _CLOSED:
         return (
-            "By these costs no placement gains more; only other devices, links or kernels can. See "
-            "the critical path."
+            f"By these costs no placement{scope_of_proof(plan)} gains more; only other devices, "
+            "links or kernels can. See the critical path."
         )
     if plan.problem.costs.source != "measured":
         return "Its costs were not measured: check it on the devices before you rely on it."
