@@ -408,11 +408,12 @@ def safe_dual_bound(
     matrix, limits, multipliers = less
     equal_matrix, sides, free = equal
     y = np.minimum(multipliers, 0.0)
-    reduced = np.minimum(cost - matrix.T @ y - equal_matrix.T @ free, 0.0) * upper
-    value = float(y @ limits + free @ sides + reduced.sum())
-    magnitude = float(np.abs(y * limits).sum() + np.abs(free * sides).sum() - reduced.sum())
+    reduced = cost - matrix.T @ y - equal_matrix.T @ free
     sizes = np.abs(cost) + abs(matrix).T @ np.abs(y) + abs(equal_matrix).T @ np.abs(free)
     entries = np.concatenate([matrix.indices, equal_matrix.indices])
     n_terms = 4.0 + np.bincount(entries, minlength=len(cost))
-    error = float((n_terms * sizes * upper).sum() * np.finfo(np.float64).eps)
-    return value - 1e-12 * magnitude - error
+    reduced -= n_terms * sizes * np.finfo(np.float64).eps
+    below = np.minimum(reduced, 0.0) * upper
+    value = float(y @ limits + free @ sides + below.sum())
+    magnitude = float(np.abs(y * limits).sum() + np.abs(free * sides).sum() - below.sum())
+    return value - 1e-12 * magnitude
