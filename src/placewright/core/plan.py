@@ -269,9 +269,13 @@ def no_choice(problem: Problem) -> str:
 
 def scope_of_proof(plan: Plan) -> str:
     """Of a language model, the clause that restricts placements to those in the search; else ""."""
-    source = plan.problem.source
-    is_for_engine = source is not None and CLUSTER in source.options
-    return " that the engine can express" if is_for_engine else ""
+    source, devices = plan.problem.source, plan.problem.cluster.devices
+    if source is None or CLUSTER not in source.options:
+        return ""
+    # Limits leave room for copies of weights on a card that may stream them, whoever computes.
+    cards = {each.options[STREAMED_BY] for each in devices if STREAMED_BY in each.options}
+    room = f" and that leaves room for copies on '{min(cards)}'" if cards else ""
+    return f" that the engine can express{room}"
 
 
 def _bound(plan: Plan) -> str:

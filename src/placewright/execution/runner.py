@@ -426,7 +426,11 @@ class ConcurrentRunner(TimesRequests):
 
 
 def allowed_seconds(predicted: float) -> float:
-    """The default limit of a request: 20 times the predicted seconds, at least a minute."""
+    """The default limit of a request, at least a minute.
+
+    Args:
+        predicted: seconds of all ops one after the other, or of the request if these are more.
+    """
     return max(_LEAST_SECONDS, _TIMES_PREDICTED * predicted)
 
 

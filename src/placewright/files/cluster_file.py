@@ -177,7 +177,9 @@ def write_cluster(path: Path | str, cluster: Cluster) -> None:
 
     Raises:
         InputError: the file cannot be written; an earlier one stays intact.
+        UnknownNameError: there is no such kind of devices.
     """
+    _check_kinds(cluster.devices)
     data = cluster_data(cluster)
     write_text(path, yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.cluster import STREAMED_BY, Cluster
+from placewright.core.cluster import Cluster
 from placewright.core.graph import ComputationGraph
-from placewright.core.plan import Plan
+from placewright.core.plan import Plan, scope_of_proof
 from placewright.core.quantities import format_bytes, format_duration, plain_number
 
 _LAYER = "layers."
@@ -50,18 +50,13 @@ def speed_lines(phases: Mapping[str, Speed]) -> list[str]:
 
 
 def proof_line(plan: Plan) -> str:
-    """The value with its bound and gap.
-
-    Limits leave room for copies of weights on a card that may stream them, whoever computes.
-    """
+    """The value with its bound and gap."""
     if not (plan.lower_bound > 0 and math.isfinite(plan.gap)):
         return f"together {format_duration(plan.value)}; no bound is proven"
-    devices = plan.problem.cluster.devices
-    cards = {each.options[STREAMED_BY] for each in devices if STREAMED_BY in each.options}
-    room = f" and that leaves room for copies on '{min(cards)}'" if cards else ""
+    none = f"by these costs no placement{scope_of_proof(plan)} takes less than"
     return (
-        f"together {format_duration(plan.value)}; by these costs no placement that the engine can "
-        f"express{room} takes less than {format_duration(plan.lower_bound)} (gap {plan.gap:.2%})"
+        f"together {format_duration(plan.value)}; {none} {format_duration(plan.lower_bound)} "
+        f"(gap {plan.gap:.2%})"
     )
 
 

@@ -200,7 +200,8 @@ def _measured(plan: dict[str, Any], unit: str) -> str:
     elif plan["lower_bound"] > 0:
         by = f" by {plan['bound_method']}" if plan["bound_method"] else ""
         gap = "" if plan["gap"] is None else f", gap {plan['gap']:.1%}"
-        rows.append(["lower bound", f"{value_text(plan['lower_bound'], unit)}{by}{gap}"])
+        name = f"lower bound of placements{plan['scope']}" if plan["scope"] else "lower bound"
+        rows.append([name, f"{value_text(plan['lower_bound'], unit)}{by}{gap}"])
     rows += [[name, amount_text(amount, name)] for name, amount in plan["amounts"].items()]
     return html_table(["", "time" if unit not in ("J", "per run") else "value"], rows)
 

@@ -18,7 +18,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.graph import compute_bound_tensors
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan, no_choice, search_text
+from placewright.core.plan import Plan, no_choice, scope_of_proof, search_text
 from placewright.core.problem import Problem
 from placewright.io.json_text import finite
 from placewright.report.difference import DEVICE_COLUMNS, difference_of, has_same_units
@@ -99,6 +99,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "amounts": dict(plan.amounts) if len(plan.amounts) > 1 else {},
         "lower_bound": plan.lower_bound,
         "no_choice": no_choice(plan.problem),
+        "scope": scope_of_proof(plan),
         "bound_method": plan.bound_method,
         "gap": finite(plan.gap),
         "status": plan.status,

@@ -140,7 +140,8 @@ def run_lines(document: Mapping[str, Any], comparison: str) -> list[str]:
     word = "equal" if document["equal"] else "NOT EQUAL"
     fault = "" if document["best_single_device_is_legal"] else " (breaks a limit or a pin)"
     seconds, predicted = (document[f"best_single_device_{of}"] for of in ("measured", "predicted"))
-    alone = "it cannot run the whole model" if seconds is None else format_duration(seconds)
+    refusal = document["best_single_device_refusal"]
+    alone = f"cannot run the whole model: {refusal}" if refusal else format_duration(seconds)
     note = ""
     if None not in (seconds, predicted):
         alone += f", predicted {format_duration(predicted)} ({predicted / seconds - 1.0:+.1%})"

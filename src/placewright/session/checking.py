@@ -110,8 +110,12 @@ def why_no_check(plan: Plan) -> str | None:
     return f"it measures time, not {objective}" if objective in CHARGED else None
 
 
-def why_not_here(problem: Problem) -> str | None:
-    """The reason why this machine cannot check a stored problem; None if it can, or none could."""
+def why_not_here(problem: Problem, runtime: str | None) -> str | None:
+    """The reason why this machine cannot check a stored problem; None if it can, or none could.
+
+    Args:
+        runtime: name of the one that would run it; None takes the problem's own.
+    """
     source = problem.source
     if source is None or problem.costs.source != "measured" or problem.time_unit != "s":
         return None
@@ -119,7 +123,7 @@ def why_not_here(problem: Problem) -> str | None:
     find: Callable[[str], object] = module_in_memory if is_module else require_existing
     try:
         find(source.path)
-        fault = changed_device(problem, None)
+        fault = changed_device(problem, runtime)
     except InputError as error:
         fault = str(error)
     return fault and f"it needs the model and the devices that were measured: {fault}"

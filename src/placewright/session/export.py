@@ -37,6 +37,7 @@ from placewright.writers.card_numbers import numbering_note
 from placewright.writers.device_map import (
     card_names,
     device_map,
+    is_numbered,
     layer_map,
     require_modules,
     torch_names,
@@ -328,9 +329,16 @@ def numbering(plan: Plan, form: str) -> str | None:
 
     if not is_of_tokens(plan.problem):
         return None
-    cards = [device for device in plan.problem.cluster.devices if device.kind == "gpu"]
-    names = card_names(cards) if form == "device-map" else engine_names(cards)
-    return numbering_note(cards, names, NAME)
+    devices = plan.problem.cluster.devices
+    if form == "device-map":
+        cards = [device for device in devices if device.kind == "gpu"]
+        return numbering_note(cards, card_names(cards), is_numbered)
+    cards = [
+        device
+        for device in devices
+        if device.pool is None and (device.kind == "gpu" or NAME in device.options)
+    ]
+    return numbering_note(cards, engine_names(cards), lambda card: bool(card.options.get(NAME)))
 
 
 def _shapes_note(plan: Plan) -> str:

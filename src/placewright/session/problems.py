@@ -15,7 +15,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.charges import CHARGED, Quantity, check_limits, require_known
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
+from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad, Sequential
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import by_op, matching
@@ -218,7 +218,7 @@ def _refuse_what_cannot_fit(read: Model, cluster: Cluster, request: Request) -> 
     Raises:
         InfeasibleError: weights, pins and memory leave no placement.
     """
-    if not isinstance(_model_asked(request), Event | MaxLoad):
+    if not isinstance(_model_asked(request), Event | MaxLoad | Sequential):
         return
     graph = read.graph
     costs = CostTable(frozen_floats(np.zeros((graph.n_ops, cluster.n_devices))))

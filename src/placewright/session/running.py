@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,13 @@ from placewright.core.execution_models import Event
 from placewright.core.plan import PLAN, Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.core.source import calls_of, calls_text
-from placewright.errors import FieldError, InputError, RuntimeFailure, StalePlanError
+from placewright.errors import (
+    FieldError,
+    InputError,
+    RuntimeFailure,
+    StalePlanError,
+    UnsuitableInputs,
+)
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
@@ -74,6 +80,7 @@ class RunResult:
             None if the plan is that device, or there were too few rounds for an interval.
         is_split: the plan uses several devices.
         is_by_time: the plan's objective is a time; else a time recommends nothing.
+        refusal: why that device could not run the whole model; "" if it could.
     """
 
     comparison: Comparison
@@ -91,6 +98,7 @@ class RunResult:
     ratio: tuple[float, float, float] | None = None
     is_split: bool = False
     is_by_time: bool = True
+    refusal: str = ""
 
     @property
     def equal(self) -> bool:
@@ -133,6 +141,7 @@ class RunResult:
             "best_single_device": self.device,
             "best_single_device_is_legal": self.device_is_legal,
             "best_single_device_measured": self.device_seconds,
+            "best_single_device_refusal": self.refusal or None,
             "best_single_device_predicted": self.device_predicted,
             "plan_over_best_single_device": self.ratio,
             "verdict": self.verdict,
@@ -311,7 +320,7 @@ def execute(
     alone_name = alone_way.name
     values = model.random_inputs(np.random.default_rng(0)) if given is None else given
     ways = (own_way,) if is_same else (own_way, alone_way)
-    samples = _samples(ways, model, values, runs, report, may_refuse=not is_legal)
+    samples, refusal = _samples(ways, model, values, runs, report, may_refuse=not is_legal)
     alone_seconds = samples[PLAN] if is_same else samples.get(alone_name, [])
     ratio = None if is_same else _ratio(samples[PLAN], alone_seconds)
     others = {alone_name: statistics.median(alone_seconds)} if alone_seconds else {}
@@ -332,6 +341,7 @@ def execute(
         ratio,
         len(np.unique(plan.placement.device_of)) > 1,
         is_by_time,
+        refusal,
     )
 
 
@@ -343,24 +353,34 @@ def _samples(
     report: Report,
     *,
     may_refuse: bool,
-) -> dict[str, list[float]]:
-    """Seconds of each run of contenders in turns, the plan first.
+) -> tuple[dict[str, list[float]], str]:
+    """Seconds of each run of contenders in turns, the plan first, and why one was left out.
 
     Args:
         may_refuse: leave out others that the runtime refuses: they break a limit of memory, which
             is the user's own or the device's.
     """
+    refusal = ""
     with ExitStack() as stack:
         with taking_turns(model):
             runners = {ways[0].name: ways[0].open(stack, None)}
             for way in ways[1:]:
-                with suppress(RuntimeFailure) if may_refuse else nullcontext():
-                    runner = way.open(stack, None)
-                    runner.run(values)
+                with ExitStack() as own:
+                    try:
+                        runner = way.open(own, None)
+                        if may_refuse:
+                            runner.run(values)
+                    except RuntimeFailure as error:
+                        if not may_refuse or isinstance(error, UnsuitableInputs):
+                            raise
+                        refusal = str(error)
+                        continue
                     runners[way.name] = runner
+                    stack.enter_context(own.pop_all())
         seconds = runs * sum(way.predicted or math.inf for way in ways if way.name in runners)
         progress = _measuring_left(report, seconds)
-        return measure_interleaved(runners, values, rounds=runs, progress=progress)
+        samples = measure_interleaved(runners, values, rounds=runs, progress=progress)
+    return samples, refusal
 
 
 def _measuring_left(report: Report, seconds: float) -> Callable[[float], None]:

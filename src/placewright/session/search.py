@@ -429,7 +429,7 @@ def search_and_check(
     _require_stream(measured.problem, model.request)
     wants = _wants_check(model.request)
     is_open = wants and model.request.check is None and model.read.problem is not None
-    away = why_not_here(measured.problem) if is_open else None
+    away = why_not_here(measured.problem, model.request.runtime) if is_open else None
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))

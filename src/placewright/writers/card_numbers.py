@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count, islice
 
 from placewright.core.cluster import Device
@@ -46,17 +46,19 @@ def require_distinct(tool: str, names: Mapping[str, str], option: str) -> None:
         seen[name] = card
 
 
-def numbering_note(cards: Sequence[Device], names: Sequence[str | None], option: str) -> str | None:
+def numbering_note(
+    cards: Sequence[Device], names: Sequence[str | None], is_named: Callable[[Device], bool]
+) -> str | None:
     """One line about cards that an export numbers by their order; None if they name themselves.
 
     Args:
         names: of the cards in the export.
-        option: of a device that names it.
+        is_named: True if an option of a card has its name there.
     """
     numbered = {
         card.name: name
         for card, name in zip(cards, names, strict=True)
-        if option not in card.options and name is not None
+        if name is not None and not is_named(card)
     }
     if len(cards) < 2 or all(_OWN.fullmatch(card) for card in numbered):
         return None

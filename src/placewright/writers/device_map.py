@@ -179,6 +179,11 @@ def _list_of_layers(paths: Sequence[str], modules: Mapping[str, object]) -> str:
     return max(fitting, key=lambda path: counts[path], default="")
 
 
+def is_numbered(card: Device) -> bool:
+    """True if the option of llama.cpp has the card's number."""
+    return _NAMED.fullmatch(card.options.get(NAME, "")) is not None
+
+
 def card_names(devices: Sequence[Device]) -> list[str | None]:
     """Names in PyTorch, by option or order; None for streamed weights and for served cards."""
     cards = [

@@ -11,11 +11,9 @@ import torch
 from torch_programs import branches, inference_program, step_program
 
 import placewright as pw
-from placewright.core.cluster import Device
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.reading.fx_program import FxProgram
-from placewright.frameworks.torch.running.devices import PreparedCaller
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.testing.framework_contract import check_runtime, random_segments
 
@@ -66,22 +64,6 @@ def test_the_plain_call_has_the_threads_of_its_device(number: int) -> None:
     device = replace(cores(model)[0], options={"device": "cpu", "threads": str(number)})
     model.plain(device)(model.random_inputs(np.random.default_rng(0)))
     assert (seen, torch.get_num_threads()) == ([number], before)
-
-
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_plan_in_the_callers_thread_flushes_subnormal_numbers_as_workers_do(
-    flushed: bool,
-) -> None:
-    """The caller's own arithmetic is as before afterwards."""
-    if not torch.set_flush_denormal(flushed):
-        pytest.skip("this processor cannot replace subnormal numbers by 0")
-    least = torch.full((1,), torch.finfo(torch.float32).tiny)
-    try:
-        with PreparedCaller(Device("cpu")):
-            assert float(least / 2) == 0.0
-        assert (float(least / 2) == 0.0) == flushed
-    finally:
-        torch.set_flush_denormal(False)
 
 
 class Bags(torch.nn.Module):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -122,10 +123,10 @@ class OnnxRuntime:
         """
         known = {cpu.name: cpu for cpu in cpu_devices()}
         options = {**(known[device.name].options if device.name in known else {}), **device.options}
-        if device.name.startswith("cuda:") and options.get("provider", CUDA) == CUDA:
-            # A mode that was completed before has the number of its card, and any name.
-            number = options.get("device_id") if "provider" in options else None
-            options = {**cuda_options(number or cuda_number(device.name)), **options}
+        is_open = "provider" not in options  # else a device of the provider may have any name
+        is_card = is_open or (options["provider"] == CUDA and "device_id" not in options)
+        if is_card and re.fullmatch("cuda:.*" if is_open else r"cuda:\d+", device.name):
+            options = {**cuda_options(cuda_number(device.name)), **options}
         available = onnxruntime_library().get_available_providers()
         provider = options.get("provider")
         if provider is None:

@@ -183,7 +183,8 @@ class Questions:
             tried += new
             if reached := [variant for variant in new if variant.decode >= rate]:
                 return sorted(reached, key=lambda variant: -variant.decode)
-        return [max(tried, key=lambda variant: (variant.decode, variant.is_infeasible))]
+        best = max(tried, key=lambda variant: (variant.decode, variant.is_infeasible))
+        return [replace(best, is_proven=all(variant.is_proven for variant in tried))]
 
     @property
     def is_priced(self) -> bool:
@@ -326,7 +327,9 @@ def reach_lines(rate: float, found: Sequence[Variant], *, is_priced: bool = Fals
     """
     best = max(variant.decode for variant in found)
     if best < rate:
-        fastest = f"the best one decodes {best:.4g}" if best else "no placement was found"
+        none = "the model fits on none" if found[0].is_proven else "no placement was found"
+        none = none if found[0].is_infeasible else found[0].reason
+        fastest = f"the best one decodes {best:.4g}" if best else none
         return [
             "no choice of these devices has a fastest plan for the request that decodes "
             f"{rate:g} tokens/s: {fastest}"

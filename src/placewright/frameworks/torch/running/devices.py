@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from placewright.execution.processor import (
 
 MODES = ("eager", "inductor")  # of option ``compile``
 _OPTIONS = ("device", "threads", "core", "compile")
-_LEAST = sys.float_info.min  # the least number with a full mantissa
 
 
 def discovered() -> tuple[Device, ...]:
@@ -207,11 +205,6 @@ def worker_setup(device: Device) -> Callable[[], None]:
     return setup
 
 
-def _flushes_subnormals() -> bool:
-    """True if this thread's arithmetic replaces numbers too small for a full mantissa by 0."""
-    return _LEAST / 2 == 0.0
-
-
 class PreparedCaller:
     """Settings of `worker_setup` for a caller's thread, which gets its own settings back.
 
@@ -227,8 +220,6 @@ class PreparedCaller:
 
     def __enter__(self) -> None:
         self._threads = torch.get_num_threads()
-        self._flushes = _flushes_subnormals()
-        torch.set_flush_denormal(True)
         self._optimizes = torch._C._get_graph_executor_optimize()
         torch._C._set_graph_executor_optimize(False)
         self._is_autocast = torch.is_autocast_enabled(self._type)
@@ -245,7 +236,6 @@ class PreparedCaller:
         if self._is_autocast:
             torch.set_autocast_enabled(self._type, True)
         torch._C._set_graph_executor_optimize(self._optimizes)
-        torch.set_flush_denormal(self._flushes)
         torch.set_num_threads(self._threads)  # each segment sets its device's
 
 
