@@ -37,7 +37,12 @@ from placewright.placers.pipelines.ideals.items import (
     items_of,
 )
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
-from placewright.placers.pipelines.ideals.program import INEXACT, NO_ROOM, ContiguousProgram
+from placewright.placers.pipelines.ideals.program import (
+    INEXACT,
+    NO_ROOM,
+    ContiguousProgram,
+    replicated,
+)
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
@@ -255,7 +260,7 @@ def test_transfers_that_outlast_the_load_prove_nothing() -> None:
     assert solution.message == INEXACT
 
 
-@pytest.mark.parametrize("placer", [Dpl(), IdealDp()], ids=lambda placer: placer.name)
+@pytest.mark.parametrize("placer", [Dpl(), IdealDp(), IdealDp(max_ideals=2)])
 def test_a_split_that_exceeds_the_memory_by_a_rounding_is_no_answer(placer: Dpl | IdealDp) -> None:
     """Both ops on a device keep a byte more than its gigabyte; apart they take 1 s + 10 s."""
     problem = pipeline_problem(
@@ -263,6 +268,24 @@ def test_a_split_that_exceeds_the_memory_by_a_rounding_is_no_answer(placer: Dpl 
     )
     solution = placer.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert (solution.value, solution.message) == (11.0, NO_ROOM)
+
+
+def test_groups_whose_split_exceeds_the_memory_by_a_rounding_are_no_answer() -> None:
+    problem = pipeline_problem(
+        [[1.0] * 2] * 2, [(0, 1)], [10.0, 0.0], sizes=[6e8, 4e8 + 1.0], memory=1e9
+    )
+    found = replicated(problem)
+    assert (found.value, found.message) == (11.0, NO_ROOM)
+
+
+def test_an_incumbent_that_differs_in_the_order_of_a_sum_is_no_better_one() -> None:
+    """A chain of 0.1, 0.2, 0.3, 0.6 and 0.7 s: the first three and the fourth take 1.2 s."""
+    seconds = [[each] * 2 for each in (0.1, 0.2, 0.3, 0.6, 0.7)]
+    problem = pipeline_problem(seconds, [(at, at + 1) for at in range(4)], [0.0] * 5)
+    evaluator = Evaluator(problem)
+    evaluator.evaluate([0, 1, 1, 0, 1])
+    solution = IdealDp().place(problem, evaluator, np.random.default_rng(0))
+    assert solution.message == "optimal among pipelines of contiguous stages"
 
 
 def test_a_better_placement_that_is_no_pipeline_is_not_called_the_best_one() -> None:

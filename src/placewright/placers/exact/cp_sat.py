@@ -50,7 +50,8 @@ from placewright.simulation.interruptible import interruptible
 from placewright.simulation.layout import all_in_turn
 
 _TICKS = 10**8  # per makespan of the first schedule
-_MOST_TICKS = 2.0**50  # of the longest schedule: the solver adds them up in 63 bits
+_MOST_TICKS = 2.0**50  # of the longest schedule
+_MOST_SUM = 2.0**60  # of them, over all units: the solver adds them up in 63 bits
 _MOST_NO_BETTER = 1000  # solutions in a row without a better value
 
 
@@ -116,7 +117,8 @@ class CpSat:
         start = _start(problem, evaluator)
         horizon = all_in_turn(problem) if start is None else _longest(problem, evaluator, start)
         seconds = horizon if start is None else min(horizon, evaluator.simulator.seconds(start))
-        seconds = max(seconds, horizon / _MOST_TICKS * _TICKS)
+        most_ticks = min(_MOST_TICKS, _MOST_SUM / max(1, problem.n_units))
+        seconds = max(seconds, horizon / most_ticks * _TICKS)
         ticks = Ticks(seconds / _TICKS if seconds > 0 else 1.0)
         most = math.inf if start is None else evaluator.simulator.value(start)
         program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1, most=most)

@@ -375,7 +375,8 @@ class LimitedProgram:
             most = float(np.maximum(loose, 0.0) @ self._largest[columns])
             low -= math.floor(len(columns) * 2.0**-52 * (most + abs(low)))
             enough = math.ceil(max(0.0, most - low + 2.0))
-            if most + enough > _MOST_SUM:
+            below = np.minimum(np.maximum(-loose, 0.0), enough) @ self._largest[columns]
+            if most + max(enough, float(below)) > _MOST_SUM:
                 return  # the solver refuses such sums; without the row, a proof stays valid
             self._bounded(columns, np.maximum(loose, -enough), low, math.inf)
         if math.isfinite(high):

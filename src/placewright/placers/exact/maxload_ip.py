@@ -39,7 +39,7 @@ from placewright.placers.pipelines.ideals.load_model import (
     load_model_of,
     why_not_separable,
 )
-from placewright.placers.pipelines.ideals.program import solved_in_order
+from placewright.placers.pipelines.ideals.program import SAME, solved_in_order
 from placewright.simulation.evaluator import Evaluator
 
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
@@ -236,7 +236,7 @@ class MaxloadIp:
         if result.is_out_of_time:
             return evaluator.cut_short()
         proven = value <= bound * (1 + 3 * _TOLERANCE)
-        if items is not None and proven and value <= evaluator.best_value:
+        if items is not None and proven and value <= evaluator.best_value * (1.0 + SAME):
             return evaluator.solution(
                 message=f"optimal among contiguous placements{_fused(items)}{items.restrictions}"
             )

@@ -34,12 +34,14 @@ from placewright.placers.pipelines.ideals.load_model import (
 from placewright.placers.pipelines.ideals.program import (
     INEXACT,
     NO_ROOM,
+    SAME,
     SPLIT_SHARE,
     TOO_MANY_KINDS,
     ContiguousProgram,
     evaluate_split,
     evaluate_with_room,
     fits_table,
+    in_order_with_room,
     is_exact,
     solved_in_order,
     unproven,
@@ -99,6 +101,8 @@ class IdealDp:
             items.successors, self.max_ideals, lambda: evaluator.remaining_seconds
         )
         if lattice is None or not fits_table(model.counts, lattice.n_ideals):
+            if linear is not None and math.isinf(value):
+                return in_order_with_room(model, items, evaluator)
             limit = f"more than {most} ideals" if lattice is None else "too many states"
             return evaluator.solution(message=f"best linear split: {limit} for the exact one")
         program = ContiguousProgram(model, lattice, math.inf if linear is None else linear.value)
@@ -126,7 +130,7 @@ def _answer(
         return evaluator.solution(message=f"{which} fits the devices' memory and support")
     if not is_exact(model, least, value):
         return unproven(evaluator, INEXACT)
-    if value > evaluator.best_value:
+    if value > evaluator.best_value * (1.0 + SAME):
         return evaluator.solution()
     message = f"optimal among pipelines of contiguous stages{items.restrictions}"
     return evaluator.solution(message=message)

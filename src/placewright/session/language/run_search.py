@@ -294,7 +294,8 @@ class _Mode:
     def _least(self, problem: Problem) -> float:
         """Lower bound of one division, at the prices that are best for the whole problem."""
         chain = Chain(problem, self._run, self._rank)
-        return float(chain.towards_end(self._prices)[0]) - float(self._prices @ chain.limits)
+        least, priced = chain.towards_end(self._prices)[0], self._prices @ chain.limits
+        return float(least * (1.0 - ROUNDING) - priced * (1.0 + ROUNDING))
 
     def _solved(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Solve a program within a share of the budget; its evaluations count."""

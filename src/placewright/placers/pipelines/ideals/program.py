@@ -21,6 +21,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import MaxLoad, splits_phases
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped, one_group_per_size
 from placewright.core.solution import Solution
@@ -45,11 +46,13 @@ from placewright.placers.pipelines.ideals.load_model import (
 from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.compiled import read_only
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 
 _STEPS_PER_SLICE = 20_000_000  # visited sets times states
 MAX_TABLE_ENTRIES = 100_000_000
 # Of the seconds that are left: so that the best split by then can still be valued.
 SPLIT_SHARE = 0.95
+SAME = 1e-9  # relative: values that differ by less are sums in another order
 _EXACT = 1e-6  # relative; proofs have a gap of 3e-6 (`evaluator.CLOSED`)
 NO_ROOM = "not proven best: a better split may fit where sums of bytes round down"
 INEXACT = "not proven best: the times that the program counts are not exact"
@@ -329,9 +332,7 @@ def place_in_order(
             message=f"no stretches of the {stretches} fit the devices' memory and support"
         )
     if math.isinf(value):
-        lattice = chain(depth_first_order(items.successors))
-        evaluate_with_room(ContiguousProgram(with_room(model), lattice), items, evaluator)
-        return unproven(evaluator, NO_ROOM)
+        return in_order_with_room(model, items, evaluator)
     return evaluator.solution(message=best)
 
 
@@ -353,9 +354,17 @@ def evaluate_with_room(program: ContiguousProgram, items: Items, evaluator: Eval
         evaluate_split(program, items, evaluator)
 
 
+def in_order_with_room(model: LoadModel, items: Items, evaluator: Evaluator) -> Solution:
+    """Evaluate the best split of the depth-first order that fits however bytes are added."""
+    order = chain(depth_first_order(items.successors))
+    evaluate_with_room(ContiguousProgram(with_room(model), order), items, evaluator)
+    return unproven(evaluator, NO_ROOM)
+
+
 def unproven(evaluator: Evaluator, why: str) -> Solution:
     """The incumbent as a solution, with the reason why a program does not prove it."""
-    return evaluator.solution(message="" if evaluator.is_closed else why)
+    solution = evaluator.cut_short() if evaluator.is_spent else evaluator.solution()
+    return solution if evaluator.is_closed else replace(solution, message=why)
 
 
 def is_exact(model: LoadModel, least: float, value: float) -> bool:
@@ -384,6 +393,13 @@ class Replicated:
     problem: Problem  # its devices are the groups, and the remaining single devices
     device_of: IntArray | None  # the split of the groups, shape (n_units,); None without one
     message: str  # the proof, or why there is none
+
+    @property
+    def value(self) -> float:
+        """Value of the split in the problem's time unit; inf without one that keeps every limit."""
+        if self.device_of is None:
+            return math.inf
+        return Simulator(self.problem).value(Placement.of(self.device_of))
 
 
 def replicated(
@@ -438,8 +454,23 @@ def replicated(
     if program is None:
         which = f"no contiguous split{items.restriction}"
         return Replicated(problem, None, f"{which} fits, with replicas or without")
+    found = _replicated(problem, program, pools, items, proven)
+    value = found.value
+    if math.isinf(value):
+        program = solved_in_order(with_room(model), items, pools, lambda: seconds_left() <= 0)
+        if program is None:
+            return Replicated(problem, None, NO_ROOM)
+        return _replicated(problem, program, pools, items, NO_ROOM)
+    if proven == _proof(items) and not is_exact(model, program.value, value):
+        return replace(found, message=INEXACT)
+    return found
+
+
+def _replicated(
+    problem: Problem, program: ContiguousProgram, pools: Pools, items: Items, message: str
+) -> Replicated:
     groups, group_of = _groups(program, pools)
-    return Replicated(grouped(problem, groups), items.grouping.expand(group_of), proven)
+    return Replicated(grouped(problem, groups), items.grouping.expand(group_of), message)
 
 
 def _groups(program: ContiguousProgram, pools: Pools) -> tuple[list[list[int]], IntArray]:

@@ -393,6 +393,8 @@ class GroupSplitter:
             self._items.successors, max_ideals, lambda: evaluator.remaining_seconds
         )
         if lattice is None or not self._fits_members(lattice) or not self._fits_table(lattice):
+            if message == NO_ROOM:
+                return unproven(evaluator, NO_ROOM)
             return evaluator.solution(
                 message="best linear split: too many ideals for the exact one"
             )
