@@ -11,6 +11,10 @@ import pytest
 from scipy.sparse import csr_array
 from strategies import random_problem
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.simulation.bounds.lower import relaxation_bound
 from placewright.simulation.bounds.relaxation import (
@@ -100,3 +104,20 @@ def test_rounding_of_reduced_costs_is_taken_off_a_dual_bound() -> None:
             np.ones(3),
         )
         assert found <= exact
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1e-6, 1.0, 1e6])
+def test_a_bound_does_not_depend_on_the_unit_of_time(seconds: float) -> None:
+    """Tolerances of the solver are absolute, and shares of units are at most 1 in any unit."""
+    rng = np.random.default_rng(3)
+    builder = GraphBuilder()
+    tensors: list[int] = []
+    for op in range(30):
+        read = [tensors[at] for at in rng.integers(0, op, 2)] if op else []
+        tensors.append(builder.add_tensor(builder.add_op(f"{op}", "Op", inputs=read), 1.0))
+    plain = rng.uniform(1.0, 9.0, (30, 2))
+    links = (Link("a", "b", 2.0 * seconds), Link("b", "a", 3.0 * seconds))
+    cluster = Cluster((Device("a"), Device("b")), links, "a")
+    costs = CostTable(frozen_floats(plain * seconds))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    assert relaxation_bound(problem) / seconds == pytest.approx(55.459929, rel=1e-6)

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array
 
 from placewright.core.arrays import FloatArray
 from placewright.core.charges import CHARGED, LIMIT_ROUNDING
@@ -39,9 +39,12 @@ from placewright.simulation.layout import (
     VIA_HOST,
     ProblemArrays,
     all_in_turn,
+    copies_in_turn,
     problem_arrays,
     transfer_seconds,
 )
+
+_SIZE = 1e3  # seconds of all units and transfers together, as the solver gets them
 
 
 @dataclass
@@ -206,11 +209,15 @@ class RelaxedProgram(ABC):
         bounds[:, 1] = self.upper
         options = {"time_limit": seconds} if math.isfinite(seconds) else {}
         less, equal = self.less.matrix(n_columns), self.equal.matrix(n_columns)
+        # Tolerances of the solver are absolute: it gets times and amounts in their own scale.
+        times, scale = ~np.isfinite(bounds[:, 1]), _SIZE / (self._whole or _SIZE)
+        columns = np.where(times, 1.0 / scale, 1.0)
+        rows = np.where(abs(less) @ times > 0, scale, 1.0)
         solve = partial(
             linprog,
             cost,
-            A_ub=less,
-            b_ub=self.less.limits,
+            A_ub=diags_array(rows) @ less @ diags_array(columns),
+            b_ub=rows * self.less.limits,
             A_eq=equal,
             b_eq=self.equal.limits,
             bounds=bounds,
@@ -221,10 +228,10 @@ class RelaxedProgram(ABC):
         if solution.status != 0:
             return 0.0
         value = safe_dual_bound(
-            (less, np.array(self.less.limits), np.asarray(solution.ineqlin.marginals)),
-            (equal, np.array(self.equal.limits), np.asarray(solution.eqlin.marginals)),
+            (less, np.array(self.less.limits), solution.ineqlin.marginals * rows / scale),
+            (equal, np.array(self.equal.limits), solution.eqlin.marginals / scale),
             cost,
-            self._column_limits(float(solution.fun)),
+            self._column_limits(float(solution.fun) / scale),
         )
         return max(0.0, value)
 
@@ -235,17 +242,23 @@ class RelaxedProgram(ABC):
             return 1.0
         return self.problem.charges[self.problem.objective].least_rate
 
+    @property
+    def _whole(self) -> float:
+        """Seconds of all units, transfers and exchanges one after the other."""
+        exchanges = float(self.problem.exchange_seconds.max(axis=1, initial=0.0).sum())
+        return all_in_turn(self.problem) + copies_in_turn(self.problem) + exchanges
+
     def _column_limits(self, value: float) -> FloatArray:
         """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w.
 
         An amount is at least its rate x w, so that w is at most value / rate. If w costs nothing,
         the w that a schedule needs is enough: no row asks for more than all units and transfers
-        one after the other.
+        one after the other. The addend is for a solver whose value is too low.
         """
-        is_free = self._rate <= 0
-        longest = all_in_turn(self.problem) if is_free else value / min(self._rate, 1.0)
-        most = 2.0 * max(value, longest) + 1.0
-        return np.asarray(np.minimum(np.array(self.upper), most), dtype=np.float64)
+        longest = self._whole if self._rate <= 0 else value / min(self._rate, 1.0)
+        most = 2.0 * max(value, longest) + (1.0 if self.amount else min(1.0, 2.0 * self._whole))
+        upper = np.array(self.upper)
+        return np.where(np.isfinite(upper), upper, most)
 
     def way(self, tensor: int, source: int, target: int) -> float:
         """Seconds of a transfer; 0 without a route (such placements are infeasible)."""

@@ -48,7 +48,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays
 
 _MOST_GROWN = 500_000  # units of all windows, with those that were given up; any windows are valid
-_LONG = 1e6  # times a value: what a longer transfer counts with
+_LONG = 1e6  # times a value: integers hold the seconds of units beside such a transfer
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +79,10 @@ def bound_program(problem: Problem, arrays: LatencyArrays, most: float = math.in
     Args:
         problem: no placement undercuts the program's value.
         arrays: of the problem, in any unit of time.
-        most: placements that take longer are of no interest. A transfer counts with `_LONG` times
-            that at most: added to a longer one, the seconds of units would be lost in rounding.
+        most: placements that take longer are of no interest. A transfer counts with as much at
+            most: added to a longer one, the seconds of units would be lost in rounding.
     """
-    short = arrays._replace(transfer=np.minimum(arrays.transfer, _LONG * most))
+    short = arrays._replace(transfer=np.minimum(arrays.transfer, most))
     return _Builder(problem, short).build()
 
 
@@ -409,8 +409,8 @@ def subgraph_limits(
     whole, longest = bound_program(problem, arrays), float(arrays.transfer.max(initial=0.0))
 
     def made(most: float) -> tuple[IntegerProgram, Decode]:
-        is_short = longest <= _LONG * most
-        program = whole if is_short else bound_program(problem, arrays, most)
+        is_whole = longest <= _LONG * most
+        program = whole if is_whole else bound_program(problem, arrays, _LONG * most)
         return program.program, lambda columns: problem.colocation.expand(
             program.classes_on(columns)
         )
