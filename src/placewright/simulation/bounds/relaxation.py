@@ -210,7 +210,8 @@ class RelaxedProgram(ABC):
         options = {"time_limit": seconds} if math.isfinite(seconds) else {}
         less, equal = self.less.matrix(n_columns), self.equal.matrix(n_columns)
         # Tolerances of the solver are absolute: it gets times and amounts in their own scale.
-        times, scale = ~np.isfinite(bounds[:, 1]), _SIZE / (self._whole or _SIZE)
+        times, whole = ~np.isfinite(bounds[:, 1]), self._whole
+        scale = _SIZE / whole if 0.0 < whole < math.inf else 1.0
         columns = np.where(times, 1.0 / scale, 1.0)
         rows = np.where(abs(less) @ times > 0, scale, 1.0)
         solve = partial(
