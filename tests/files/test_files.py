@@ -258,7 +258,7 @@ def no_constant(name: str) -> float:
 
 
 def with_searched(found: Plan) -> Plan:
-    return replace(found, searched=Searched(Placement.of([1, 0, 1], [0, 1, 2]), 16.5))
+    return replace(found, searched=Searched(Placement.of([1, 0, 1], [0, 1, 2]), 16.5, 2))
 
 
 def test_the_searched_placement_is_kept_beside_the_recommended_one(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_the_searched_placement_is_kept_beside_the_recommended_one(tmp_path: Pat
     write_plan(path, with_searched(plan()))
     searched = read_plan(path).searched
     assert searched is not None
-    assert searched.value == 16.5
+    assert (searched.value, searched.in_flight) == (16.5, 2)
     assert searched.placement.device_of.tolist() == [1, 0, 1]
     assert searched.placement.order is not None
     assert searched.placement.order.tolist() == [0, 1, 2]

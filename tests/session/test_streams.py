@@ -30,6 +30,7 @@ from placewright.profiling.hardware import NEVER, Deadline, Stopwatch
 from placewright.profiling.stream_calibration import StreamRound
 from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
+from placewright.report.verdict import verdict_lines
 from placewright.session import checking, streams
 from placewright.session.checking import StreamRounds, recommended_stream, repeated
 from placewright.session.plans import (
@@ -91,6 +92,22 @@ def test_the_best_device_is_kept_as_a_placement() -> None:
     assert kept.searched is not None
     assert searched_plan(kept).placement.device_of.tolist() == [0, 1]
     assert contender_to_run(kept) == PLAN
+
+
+@pytest.mark.parametrize("number", [None, 3])
+def test_the_split_keeps_its_own_number_in_flight_where_a_device_is_held(
+    number: int | None, tmp_path: Any
+) -> None:
+    """It was run with the one sample of the device, as one call at a time."""
+    plan = replace(two_stages(), in_flight=number)
+    kept = recommended_stream(plan, result(plan, {}, {**PERIODS, "a": 4.0}))[0]
+    write_plan(tmp_path / "plan.json", kept)
+    read = read_plan(tmp_path / "plan.json")
+    for held in (kept, read):
+        assert held.in_flight == 1
+        assert held.searched is not None
+        assert held.searched.in_flight == number
+        assert searched_plan(held).in_flight == number
 
 
 def test_a_plan_with_another_placement_keeps_its_limit_and_what_was_left_out() -> None:
@@ -155,6 +172,23 @@ def test_a_plan_that_is_not_measured_keeps_its_latency_limit() -> None:
     assert "at most 2 samples in flight" in plan_lines(plan, "m")
     with pytest.raises(InfeasibleError, match="a sample alone takes 8 s by the simulator"):
         placed(problem, 7.0)
+
+
+def test_a_split_whose_gain_needs_more_samples_than_the_limit_allows_is_not_held() -> None:
+    """Two stages of 60 and 40 ms with a hop of 1 ms: one sample at a time gains nothing."""
+    base = two_stages().problem
+    links = tuple(replace(link, latency_seconds=1e-3) for link in base.cluster.links)
+    problem = replace(
+        base,
+        cluster=replace(base.cluster, links=links),
+        costs=CostTable(frozen_floats(np.array([[0.06, 0.06], [0.04, 0.04]]))),
+    )
+    plan = placed(problem, 0.105)
+    assert len(set(plan.placement.device_of.tolist())) == 1
+    assert plan.searched is not None
+    assert (plan.searched.in_flight, searched_plan(plan).in_flight) == (1, 1)
+    assert verdict_lines(plan)[0].startswith("Do not split: ")
+    assert len(set(placed(problem, 10.0).placement.device_of.tolist())) == 2
 
 
 def test_a_quick_plan_keeps_its_latency_limit() -> None:

@@ -104,6 +104,7 @@ class Searched:
 
     placement: Placement  # of the plan's problem
     value: float  # predicted, in the problem's time unit
+    in_flight: int | None = None  # of its streams, as `Plan.in_flight` of the plan's own
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,6 +104,7 @@ class SearchedEntry(Strict):
     placement: dict[str, str]
     order: list[str] | None
     value: float
+    in_flight: int | None = Field(None, ge=1)
 
 
 class PlanDocument(Strict):

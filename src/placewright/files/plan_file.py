@@ -151,7 +151,9 @@ def read_plan(path: Path | str) -> Plan:
         searched=None
         if searched is None
         else Searched(
-            _placement(searched.placement, searched.order, problem, path), searched.value
+            _placement(searched.placement, searched.order, problem, path),
+            searched.value,
+            searched.in_flight,
         ),
     )
 
@@ -196,6 +198,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         else {
             **_placement_data(plan.searched.placement, problem),
             "value": plan.searched.value,
+            **_flight_data(plan.searched.in_flight),
         },
         "segments": None
         if plan.segments is None
@@ -217,8 +220,12 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         "placer": _placer_data(plan.placer),
         **_resident(problem),
         "left_out": list(plan.left_out),
-        **({} if plan.in_flight is None else {"in_flight": plan.in_flight}),
+        **_flight_data(plan.in_flight),
     }
+
+
+def _flight_data(in_flight: int | None) -> dict[str, int]:
+    return {} if in_flight is None else {"in_flight": in_flight}
 
 
 def _with_model_of(document: PlanDocument, problem: Problem, path: Path | str) -> PlanDocument:

@@ -75,7 +75,9 @@ def least_gain(problem: Problem) -> float:
     return _WORTHWHILE if problem.source is not None and is_prediction else _SAME
 
 
-def predicted_gain(problem: Problem, placement: Placement, value: float) -> PredictedGain | None:
+def predicted_gain(
+    problem: Problem, placement: Placement, value: float, in_flight: int | None = None
+) -> PredictedGain | None:
     """Compare a placement with the best single device.
 
     error = prediction_error × (overheads + `UNIT_SHARE` × rest)
@@ -83,6 +85,9 @@ def predicted_gain(problem: Problem, placement: Placement, value: float) -> Pred
     Overheads are the predicted dispatch, cuts and contention; nine of ten calibration placements
     had a smaller error. A calibrated device alone was timed as a whole, so its units contain the
     dispatch of its segment.
+
+    Args:
+        in_flight: samples of a stream under way at most; None is as many as pay.
 
     Returns:
         None if the placement uses one device, or no device alone is feasible, or the value is
@@ -104,7 +109,7 @@ def predicted_gain(problem: Problem, placement: Placement, value: float) -> Pred
     if not np.isfinite(alone[device]):
         return None
     least, share = bare.value(placement), problem.cluster.prediction_error
-    value = _streamed(simulator, placement, value)
+    value = _streamed(simulator, placement, value, in_flight)
     error = None
     if share is not None:
         error = share * (max(0.0, value - least) + UNIT_SHARE * least)
@@ -113,7 +118,9 @@ def predicted_gain(problem: Problem, placement: Placement, value: float) -> Pred
     return PredictedGain(device, float(alone[device]), value, error, least_gain(problem), call)
 
 
-def _streamed(simulator: Simulator, placement: Placement, value: float) -> float:
+def _streamed(
+    simulator: Simulator, placement: Placement, value: float, in_flight: int | None
+) -> float:
     """Replace the value by the period of a simulated stream, if that is larger; only throughput.
 
     A stream pays for cuts and dispatch; max-load is the period of a pipeline without them.
@@ -121,7 +128,8 @@ def _streamed(simulator: Simulator, placement: Placement, value: float) -> float
     if simulator.problem.objective != "throughput":
         return value
     try:
-        return max(value, simulator.stream(placement, samples=STREAM_SAMPLES).steady.period)
+        stream = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight)
+        return max(value, stream.steady.period)
     except (InfeasibleError, InputError):  # replicas, or too little memory
         return value
 
@@ -211,7 +219,7 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     if alone is None or alone.predicted is None:
         text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}"
         return PlanVerdict("no choice", f"{text}; {caveat}{proof}.", _next(plan))
-    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    gain = predicted_gain(plan.problem, plan.placement, plan.value, plan.in_flight)
     here = _value_and_period(plan.value, gain, unit)
     factor, best, seconds = _best_alone(plan, alternatives, alone, gain)
     against = f"'{best}' alone ({seconds})"
@@ -282,11 +290,12 @@ def _split_beside(plan: Plan) -> str:
     """Clause for a split that was found but not recommended; "" if there is none."""
     if plan.searched is None:
         return ""
-    gain = predicted_gain(plan.problem, plan.searched.placement, plan.searched.value)
+    found = plan.searched
+    gain = predicted_gain(plan.problem, found.placement, found.value, found.in_flight)
     if gain is None:
         return ""
     unit, name = plan.problem.time_unit, plan.problem.cluster.device_names[gain.device]
-    here = _value_and_period(plan.searched.value, gain, unit)
+    here = _value_and_period(found.value, gain, unit)
     if plan.measured is not None:
         seconds = plan.measured.baselines.get(SEARCHED)
         took = "" if seconds is None else f"took {format_duration(seconds)}; "

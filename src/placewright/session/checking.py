@@ -63,6 +63,7 @@ from placewright.session.streams import (
     StreamResult,
     best_measured,
     contender_to_run,
+    flight_within,
     stream_memory,
     within_latency,
 )
@@ -182,17 +183,14 @@ def probe_on_hardware(
     Raises:
         OutOfTime: the deadline passed before enough was measured.
     """
-    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    gain = predicted_gain(plan.problem, plan.placement, plan.value, plan.in_flight)
     if gain is None or not gain.is_sure:
         return plan, "check on the hardware: outputs were not compared, nor simpler ways measured"
     model = load(plan.runtime)
     seconds: Mapping[str, Sequence[float]]
     with limited(plan):
         if can_stream(plan):
-            flight: int | None = 1  # of a split whose samples take longer even alone
-            with suppress(InfeasibleError):
-                most = math.inf if limit is None else limit
-                flight = within_latency(Simulator(plan.problem), plan.placement, most)
+            flight = flight_within(plan.problem, plan.placement, limit)
             contenders: Contenders[Any] = _few(stream_contenders(plan, model, in_flight=flight))
             contenders = _within(contenders, plan.problem, limit)
             if contenders.names == (PLAN,):

@@ -212,7 +212,7 @@ def predicted_plan(plan: Plan) -> Plan:
     If the predicted gain of a split does not exceed the error of predictions, the plan gets the
     best single device, and keeps the split in `searched`.
     """
-    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    gain = predicted_gain(plan.problem, plan.placement, plan.value, plan.in_flight)
     if plan.measured is not None or gain is None or gain.is_sure:
         return plan
     alone = Placement.on_one_device(plan.problem.n_units, gain.device)
@@ -233,7 +233,7 @@ def with_placement(plan: Plan, placement: Placement) -> Plan:
     changed = plan_of(plan.problem, solution, plan.placer, plan.runtime)
     return replace(
         changed,
-        searched=Searched(plan.placement, plan.value),
+        searched=Searched(plan.placement, plan.value, plan.in_flight),
         left_out=plan.left_out,
         in_flight=plan.in_flight,
     )
@@ -256,7 +256,7 @@ def searched_plan(plan: Plan) -> Plan:
         bound_method=plan.bound_method,
     )
     found = plan_of(plan.problem, solution, plan.placer, plan.runtime)
-    return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
+    return replace(found, left_out=plan.left_out, in_flight=searched.in_flight)
 
 
 def held_lines(plan: Plan) -> list[str]:

@@ -80,7 +80,7 @@ from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.streams import within_latency
+from placewright.session.streams import flight_within, within_latency
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -436,6 +436,7 @@ def search_and_check(
         compares = wants and not model.request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
     table, limit, reason = None, model.request.latency_limit, why_no_check(plan) or away
+    plan = replace(plan, in_flight=flight_within(plan.problem, plan.placement, limit))
     is_named = model.request.check or (wants and (can_run(plan) or reason == away))
     if reason is not None and is_named:
         left_out.append(f"check on the hardware: {reason}")

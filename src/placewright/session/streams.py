@@ -387,6 +387,16 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     )
 
 
+def flight_within(problem: Problem, placement: Placement, limit: float | None) -> int | None:
+    """The number of `within_latency`, or 1 where a sample alone takes longer; None is no limit."""
+    if limit is None:
+        return None
+    try:
+        return within_latency(Simulator(problem), placement, limit)
+    except InfeasibleError:
+        return 1
+
+
 def _latency(stream: Stream) -> float:
     return float(np.quantile(stream.latencies, 0.95))
 
