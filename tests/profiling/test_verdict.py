@@ -75,6 +75,20 @@ def test_another_split_that_is_not_clearly_faster_does_not_win_over_single_devic
     assert verdict.recommendation == "cpu:0"
 
 
+def test_another_split_that_the_plan_is_too_far_behind_is_not_left_out() -> None:
+    """The plan won untested: only the even split, which scatters, was within 3 % of itself."""
+    samples = {
+        "plan": [1, 1, 1.01, 0.99, 1, 1, 1.01, 0.99, 1],
+        "cpu:0": [1.005, 1.02, 0.98, 1.005, 1.006, 0.99, 1.03, 1.004, 1.005],
+        "even split": [0.97, 0.965, 0.965, 0.97, 1.01, 0.97, 0.97, 1.0, 0.965],
+    }
+    names = ("even split",)
+    verdict = judge(samples, ["cpu:0", *names], splits=names, like_searched=names, most_loss=0.03)
+    assert (verdict.recommendation, verdict.split) == ("even split", False)
+    verdict = judge(samples, ["cpu:0", *names], splits=names, like_searched=names, most_loss=0.05)
+    assert verdict.recommendation == "cpu:0"
+
+
 def test_a_tie_goes_to_the_simplest() -> None:
     samples = {
         "plan": noisy(1.0, 0),

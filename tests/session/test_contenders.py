@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from support.branching_model import branching_model
 
 import placewright as pw
 from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
-from placewright.core.plan import ALL_CORES, PLAN, contender_of, device_of
+from placewright.core.plan import ALL_CORES, COPIES, PLAN, contender_of, device_of
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.execution.direct import DirectRunner
@@ -31,6 +33,7 @@ from placewright.session.contenders import (
     fastest_modes,
     request_contenders,
     stream_contenders,
+    whole_model_streams,
 )
 from placewright.session.models import loaded_model
 from placewright.session.running import execute
@@ -171,6 +174,33 @@ def test_names_of_devices_and_of_ours_never_meet() -> None:
     assert not set(names) & {"plan", "searched", "even split", "all cores", "lower bound"}
     assert [device_of(one, devices) for one in names] == list(range(len(devices)))
     assert device_of(PLAN, devices) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "shares_weights", "fits"),
+    [(100.0, False, False), (150.0, False, True), (100.0, True, True)],
+)
+def test_copies_that_exceed_a_pool_together_are_left_out(
+    size: float, shares_weights: bool, fits: bool
+) -> None:
+    """Weights of 70 bytes: each device alone fits into the pool, and both need 140 bytes."""
+    builder = GraphBuilder()
+    inputs: list[int] = []
+    for name in ("first", "second"):
+        op = builder.add_op(name, "Op", inputs=inputs, weights=[builder.add_weight(35.0)])
+        inputs = [builder.add_tensor(op, 0.0)]
+    plan = two_stages()
+    cluster = Cluster(
+        (Device("a", pool="ram"), Device("b", pool="ram")),
+        plan.problem.cluster.links,
+        pools={"ram": size},
+        shares_weights=shares_weights,
+    )
+    problem = replace(plan.problem, graph=builder.build(), cluster=cluster)
+    found = whole_model_streams(replace(plan, problem=problem), None)  # type: ignore[arg-type]
+    assert "a" in found.devices
+    assert (COPIES in found.devices) == (COPIES in found.predicted) == fits
+    assert ("one sample on each device" in found.left_out.get(COPIES, "")) is not fits
 
 
 def test_copies_run_in_the_fastest_mode_of_each_processor() -> None:

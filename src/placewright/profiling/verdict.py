@@ -69,7 +69,7 @@ def judge(
     """
     contenders = {name: _summary(row) for name, row in samples.items()}
     others = simplest_first
-    simplest_first = _without_equals(samples, others, searched, like_searched)
+    simplest_first = _without_equals(samples, others, searched, like_searched, most_loss)
     if not simplest_first:
         text = "run the plan: nothing simpler keeps the constraints"
         text += "".join(f", and '{name}' is not clearly faster" for name in others)
@@ -122,13 +122,18 @@ def _without_equals(
     simplest_first: Sequence[str],
     searched: str,
     like_searched: Collection[str],
+    most_loss: float,
 ) -> list[str]:
-    """Names of simpler contenders without those of `like_searched` that are not clearly faster."""
+    """Names of simpler contenders without those of `like_searched` that are not clearly faster.
+
+    One of them stays, too, if the searched placement itself is slower than it by `most_loss`.
+    """
     plan, kept = np.asarray(samples[searched]), []
     for name in simplest_first:
         share, _, most = median_interval(np.asarray(samples[name]) / plan)
         is_clear = most < 1 - _LEAST_GAIN or share < 1 - _CLEAR
-        if name == searched or name not in like_searched or is_clear:
+        is_behind = bool(np.median(plan) > (1 + most_loss) * np.median(samples[name]))
+        if name == searched or name not in like_searched or is_clear or is_behind:
             kept.append(name)
     return kept
 

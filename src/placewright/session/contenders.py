@@ -291,6 +291,8 @@ def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
     is_several = len(set(first_on_processors(members))) > 1
     if is_several and not copies:
         left_out[COPIES] = _why_no_copies(members, legal, left_out)
+    elif (reason := _why_not_together(simulator, copies)) is not None:
+        left_out[COPIES], copies = reason, ()
     mode, cores = _processor_streams(plan, model, simulator, left_out)
     devices |= {name: row for name, row in ((MODE, mode), (COPIES, copies), (CORES, cores)) if row}
     if copies:
@@ -308,6 +310,30 @@ def _why_no_copies(
         left_out.get(contender_of(device.name), "") for at, device in numbered if at not in able
     ]
     return next(filter(None, reasons), next(iter(left_out.values())))
+
+
+def _why_not_together(simulator: Simulator, copies: Sequence[Device]) -> str | None:
+    """The pool that has no room for a copy with one sample on each device; None if none."""
+    problem = simulator.problem
+    cluster = problem.cluster
+    if not (copies and cluster.shared_pools):
+        return None
+    peaks = np.zeros(problem.n_devices)
+    for index, device in enumerate(cluster.devices):
+        if any(member in copies for member in Members.of([device]).devices):
+            whole = Placement.on_one_device(problem.n_units, index)
+            own = simulator.sample_peaks(whole)
+            peaks[index] = (simulator.memory_peaks(whole) if own is None else own)[index]
+    if cluster.shares_weights and not np.any(cluster.replicas > 1):  # each weight counts once
+        peaks[np.flatnonzero(peaks)[1:]] -= problem.kept_weights.total
+    return next(
+        (
+            f"copies with one sample on each device take {format_bytes(size)} of '{name}', which "
+            f"has {format_bytes(limit)}"
+            for name, size, limit in cluster.exceeded_limits(peaks)
+        ),
+        None,
+    )
 
 
 def fastest_modes(
