@@ -206,12 +206,17 @@ class TimedOut(RuntimeFailure):
 
 
 class OutOfTime(AnswerError):
-    """The limit of the whole call (``total``) ended before there was an answer."""
+    """The limit of the whole call (``total``) ended before there was an answer.
+
+    Attributes:
+        plan: the `Plan` that a check on the hardware had improved until then; None without one.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(
             f"the total ended before {what}; allow more time, or call again: measurements are kept"
         )
+        self.plan: Any = None
 
 
 class InexpressibleError(AnswerError):

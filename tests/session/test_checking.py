@@ -27,7 +27,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import InfeasibleError
+from placewright.errors import InfeasibleError, StalePlanError
 from placewright.execution.comparing import Comparison
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
@@ -421,6 +421,23 @@ def test_a_probe_measures_no_single_device_that_exceeds_the_latency_limit(proble
     measured, left_out = probe_on_hardware(plan, lambda name: loaded_model(streamed, name))
     assert measured.measured is not None
     assert "measured beside" in left_out
+
+
+def test_devices_that_have_changed_are_not_measured(problem: Problem) -> None:
+    """A stored problem of another machine was checked on this one, if a check was asked for."""
+    first, second = problem.cluster.devices
+    devices = (first, replace(second, fingerprint="another core"))
+    cluster = replace(problem.cluster, devices=devices, prediction_error=0.1)
+    plan = find_plan(
+        replace(problem, cluster=cluster),
+        placer="auto",
+        budget=Budget(evaluations=50),
+        runtime="openvino",
+    )
+    with pytest.raises(StalePlanError, match="device 'cpu:1' has changed"):
+        check_on_hardware(plan, loaded_model(plan.problem, plan.runtime))
+    with pytest.raises(StalePlanError, match="device 'cpu:1' has changed"):
+        probe_on_hardware(plan, lambda name: loaded_model(plan.problem, name))
 
 
 def test_only_a_split_that_would_be_recommended_is_probed(

@@ -23,7 +23,7 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, Interrupted
+from placewright.errors import InputError, Interrupted, OutOfTime
 from placewright.files.problem_file import write_problem
 from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import auto, turn
@@ -32,6 +32,7 @@ from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.hardware import NEVER
 from placewright.report.time_left import CHECKING, SEARCHING, Report, Steps, no_report
 from placewright.session import search as searching
+from placewright.session.models import ModelOfRequest
 from placewright.session.request import request_of
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
@@ -310,6 +311,23 @@ def test_a_check_that_is_not_possible_is_named() -> None:
     asked = pw.place(problem, evaluations=20, check=True)
     assert "check on the hardware: it has no model; place a model file" in asked.left_out
     assert not any("check" in clause for clause in pw.place(problem, evaluations=20).left_out)
+
+
+def test_a_plan_that_an_unfinished_check_improved_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the search had found was returned, and the candidate that was measured was lost."""
+
+    def ended(plan: pw.Plan, *_: object, **__: object) -> None:
+        error = OutOfTime("enough was measured")
+        error.plan = replace(plan, placer=replace(plan.placer, version="of the check"))
+        raise error
+
+    monkeypatch.setattr(searching, "check_on_hardware", ended)
+    monkeypatch.setattr(searching, "why_no_check", lambda plan: None)
+    monkeypatch.setattr(ModelOfRequest, "loaded", lambda *_: None)
+    problem = random_problem(np.random.default_rng(0))
+    plan = pw.place(problem, evaluations=20, check=True)
+    assert plan.placer.version == "of the check"
+    assert any("the total ended before enough was measured" in what for what in plan.left_out)
 
 
 def measured_elsewhere(folder: Path) -> str:

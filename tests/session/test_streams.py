@@ -25,6 +25,7 @@ from placewright.core.solution import Solution
 from placewright.core.source import ModelSource
 from placewright.errors import InfeasibleError, InputError, OutOfTime
 from placewright.execution.requests import Execution
+from placewright.execution.runner import current_limit
 from placewright.files.plan_file import read_plan, write_plan
 from placewright.profiling.hardware import NEVER, Deadline, Stopwatch
 from placewright.profiling.stream_calibration import StreamRound
@@ -32,7 +33,13 @@ from placewright.report.plan_text import plan_lines
 from placewright.report.time_left import no_report
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, streams
-from placewright.session.checking import StreamRounds, recommended_stream, repeated
+from placewright.session.checking import (
+    Check,
+    StreamRounds,
+    check_on_hardware,
+    recommended_stream,
+    repeated,
+)
 from placewright.session.plans import (
     plan_of,
     recommendation_lines,
@@ -440,6 +447,35 @@ def test_a_candidate_that_breaks_the_latency_limit_is_not_chosen(
     assert unlimited.placement.device_of.tolist() == slow.device_of.tolist()
     found = best_measured(replace(plan, placement=fast), model, generator, latency_limit=limit)
     assert found.placement.device_of.tolist() == fast.device_of.tolist()
+
+
+def test_a_check_that_the_total_ends_hands_the_best_candidate_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its runs are limited, too: a device that hangs would be waited for without an end."""
+    found = two_stages()
+    costs = replace(found.problem.costs, source="measured")
+    problem = replace(found.problem, source=ModelSource("m.onnx", "0", "onnx"), costs=costs)
+    plan = replace(found, problem=problem)
+    better = replace(plan, placement=Placement.of(np.array([1, 0])))
+    limits: list[float] = []
+
+    def improved_plan(*_: Any, **__: Any) -> Plan:
+        limits.append(current_limit())
+        return better
+
+    def ended(*_: Any, **__: Any) -> None:
+        limits.append(current_limit())
+        raise OutOfTime("all had run")
+
+    monkeypatch.setattr(checking, "best_measured", improved_plan)
+    monkeypatch.setattr(checking, "execute_stream", ended)
+    monkeypatch.setattr(checking, "check_devices", lambda *_: None)
+    model: Any = None  # nothing runs
+    with pytest.raises(OutOfTime) as caught:
+        check_on_hardware(plan, model, check=Check(improves=True))
+    assert caught.value.plan.placement is better.placement
+    assert [math.isfinite(limit) for limit in limits] == [True, True]
 
 
 def test_every_sample_comes_once_however_short_the_time() -> None:

@@ -20,7 +20,13 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.problem import Problem
-from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
+from placewright.errors import (
+    InfeasibleError,
+    InputError,
+    MismatchError,
+    OutOfTime,
+    RuntimeFailure,
+)
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
@@ -73,7 +79,7 @@ STREAM_ROUNDS = 9
 SAMPLES = 200
 _MEASURING_SECONDS = 60.0  # of all contenders; slower models get fewer rounds or samples
 _PROBE_ROUNDS = 9  # of a split beside one device; an interval needs them
-_PROBE_STREAM_ROUNDS = 5
+_PROBE_STREAM_ROUNDS = LEAST_FOR_INTERVAL
 _NEAR = 1.3  # a single device that is predicted to be slower by more is not probed
 _MOST_ROUNDS = 3  # times as many, if the rounds scatter too much for a verdict
 _COMPARED = 3  # samples of each simpler contender whose outputs are compared
@@ -152,8 +158,10 @@ def check_on_hardware(
         InfeasibleError: no number of samples in flight keeps the latency limit, or fits into
             memory.
         MismatchError: outputs differ from the unsplit model's.
-        OutOfTime: the deadline passed before enough was measured.
+        OutOfTime: the deadline passed before enough was measured; it has the plan until then.
+        StalePlanError: the devices have changed.
     """
+    check_devices(plan.problem, plan.runtime)
     checked = _checked_streams if can_stream(plan) else _checked_requests
     return checked(plan, model, check or Check(), report, deadline)
 
@@ -182,10 +190,12 @@ def probe_on_hardware(
 
     Raises:
         OutOfTime: the deadline passed before enough was measured.
+        StalePlanError: the devices have changed.
     """
     gain = predicted_gain(plan.problem, plan.placement, plan.value, plan.in_flight)
     if gain is None or not gain.is_sure:
         return plan, "check on the hardware: outputs were not compared, nor simpler ways measured"
+    check_devices(plan.problem, plan.runtime)
     model = load(plan.runtime)
     seconds: Mapping[str, Sequence[float]]
     with limited(plan):
@@ -353,26 +363,31 @@ def _checked_streams(
     plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
 ) -> tuple[Plan, ContenderTable]:
     """Measure streams of samples; outputs of each contender are compared before."""
-    if check.improves and not deadline.is_over:
-        report(0.0, "measuring candidates")
-        plan = best_measured(
-            plan,
-            model,
-            np.random.default_rng(plan.placer.seed),
-            is_counted=check.is_counted,
-            latency_limit=check.latency_limit,
-            deadline=deadline,
-        )
-    in_flight = within_latency(Simulator(plan.problem), plan.placement, check.latency_limit)
-    plan = replace(plan, in_flight=in_flight)
-    result = execute_stream(
-        plan,
-        model,
-        length=StreamLength(_CHECKED_SAMPLES),
-        latency_limit=check.latency_limit,
-        report=report,
-        deadline=deadline,
-    )
+    with limited(plan):
+        if check.improves and not deadline.is_over:
+            report(0.0, "measuring candidates")
+            plan = best_measured(
+                plan,
+                model,
+                np.random.default_rng(plan.placer.seed),
+                is_counted=check.is_counted,
+                latency_limit=check.latency_limit,
+                deadline=deadline,
+            )
+        in_flight = within_latency(Simulator(plan.problem), plan.placement, check.latency_limit)
+        plan = replace(plan, in_flight=in_flight)
+        try:
+            result = execute_stream(
+                plan,
+                model,
+                length=StreamLength(_CHECKED_SAMPLES),
+                latency_limit=check.latency_limit,
+                report=report,
+                deadline=deadline,
+            )
+        except OutOfTime as error:
+            error.plan = plan
+            raise
     if not result.equal:
         raise MismatchError(
             f"outputs differ from the unsplit model: relative error {result.error:.3g} in sample "

@@ -451,6 +451,7 @@ def search_and_check(
                 plan, table = _checked(plan, model, steps, deadline)
         except OutOfTime as error:
             left_out.append(f"check on the hardware: {error.args[0]}")
+            plan = error.plan or plan
     if model.request.evaluator == "simulated":
         plan = predicted_plan(plan)
     # A full check has found the number itself.
