@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,23 @@ def test_groups_of_slices() -> None:
     assert np.isinf(found.errors(other, tensor)).all()
     assert Slices.of(tensor[:, :, 1:]).axis is None  # slices of seven values: small by chance
     assert Slices.of(tensor[0, :, 5]).axis is None
+
+
+def test_outputs_that_were_found_to_be_random_are_noted() -> None:
+    class Model:
+        def tolerance(self, devices: Any) -> float:
+            return 2e-4
+
+    fixed, draws = np.ones(8), itertools.count(1.0)
+
+    def plain(inputs: Any) -> list[Any]:
+        return [fixed.copy(), np.full(8, next(draws))]
+
+    check = OutputCheck(Model(), [None], plain)  # type: ignore[arg-type, list-item]
+    assert check.random == set()
+    judged = check.judged([], [fixed, np.full(8, 50.0)], plain([]))
+    assert [output.random for output in judged] == [False, True]
+    assert check.random == {1}
 
 
 def test_rounding_in_a_dead_channel_is_no_mismatch() -> None:

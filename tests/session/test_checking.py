@@ -225,6 +225,17 @@ def test_a_placement_with_other_outputs_is_never_recommended(
     assert "cpu:0" not in found.measured.baselines
 
 
+def test_random_outputs_are_named_and_not_called_equal(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = Comparison(0.0, 2e-4, "gate", random=("noise",))
+    monkeypatch.setattr(checking, "compare_outputs", lambda *_: same)
+    _, table = checked(searched_for(problem), monkeypatch, {"plan": 0.5})
+    first, second, *_ = table.verdict.splitlines()
+    assert first.startswith("other outputs equal to the unsplit model (relative error 0, ")
+    assert second.startswith("the output of 'noise' is random: two runs of the unsplit model ")
+
+
 def test_a_pin_leaves_out_everything_that_breaks_it(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

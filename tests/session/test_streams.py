@@ -22,7 +22,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.core.source import ModelSource
+from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InfeasibleError, InputError, OutOfTime
 from placewright.execution.requests import Execution
 from placewright.execution.runner import current_limit
@@ -476,6 +476,41 @@ def test_a_check_that_the_total_ends_hands_the_best_candidate_over(
         check_on_hardware(plan, model, check=Check(improves=True))
     assert caught.value.plan.placement is better.placement
     assert [math.isfinite(limit) for limit in limits] == [True, True]
+
+
+class RandomModel:
+    """Its only output is another one in each run."""
+
+    signature = Signature((), (Port("noise", (8,), "f32", 0),))
+
+    def tolerance(self, devices: Any) -> float:
+        return 1e-4
+
+    def plain(self, device: Any) -> Any:
+        draws = itertools.count(1.0)
+        return lambda inputs: [np.full(8, next(draws))]
+
+
+class Zeros:
+    """A server of that model."""
+
+    def outcomes(self, samples: Any) -> Any:
+        return (Execution((np.zeros(8),), {}, 1.0, ((0.0, 1.0),), 0.0) for _ in samples)
+
+
+def test_random_outputs_of_a_stream_are_named_and_not_called_equal() -> None:
+    plan = two_stages()
+    some: Any = (RandomModel(), Zeros())
+    compare = checking._Comparing(some[0], plan)
+    assert compare.worst(some[1], [[np.zeros(1)]] * 2) == (2, 0, 0.0)
+    assert compare.random == ("noise",)
+    found = replace(result(plan, {}, PERIODS), random=compare.random)
+    first, second, *_ = found.lines()
+    assert first.startswith("other outputs of all 100 samples equal to the unsplit model's: ")
+    assert second.startswith("the output of 'noise' is random: ")
+    assert found.data()["random_ops"] == ["noise"]
+    verdict = recommended_stream(plan, found)[1].verdict
+    assert verdict.splitlines()[:2] == [first, second]
 
 
 def test_every_sample_comes_once_however_short_the_time() -> None:

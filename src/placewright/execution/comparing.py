@@ -95,7 +95,7 @@ def compare_outputs(
     devices = problem.cluster.devices
     check = OutputCheck(model, devices)
     execution, before, state = _split_values(model, segments, devices, values)
-    names = [port.name or _maker(problem.graph, port.tensor) for port in model.signature.outputs]
+    names = output_names(problem.graph, model)
     judged = check.judged(values, execution.outputs, check.plain(values))
     random = tuple(
         dict.fromkeys(name for name, output in zip(names, judged, strict=True) if output.random)
@@ -127,6 +127,11 @@ def compare_outputs(
         worst.part,
         sum(output.disputed for output in judged),
     )
+
+
+def output_names(graph: ComputationGraph, model: LoadedModel) -> list[str]:
+    """Names of a model's outputs in its own order; an op's for an output without a name."""
+    return [port.name or _maker(graph, port.tensor) for port in model.signature.outputs]
 
 
 def _maker(graph: ComputationGraph, tensor: int) -> str:

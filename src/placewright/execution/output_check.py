@@ -87,6 +87,7 @@ class OutputCheck:
         self.plain = model.plain(devices[0]) if plain is None else plain
         self._model, self._device = model, devices[0]
         self._levels: list[PlainCall] | None = None  # made when they are needed
+        self.random: set[int] = set()  # numbers of the outputs that were found to be random
 
     def judged(
         self,
@@ -115,9 +116,10 @@ class OutputCheck:
         for at, pair in enumerate(pairs):
             if judged[at].excess > 1.0:
                 values = [run[at] for run in runs]
-                judged[at] = replace(
-                    self._judged(*pair, values), random=self._is_random(values[:n_equal])
-                )
+                is_random = self._is_random(values[:n_equal])
+                judged[at] = replace(self._judged(*pair, values), random=is_random)
+                if is_random:
+                    self.random.add(at)
         return judged
 
     def _judged(

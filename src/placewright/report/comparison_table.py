@@ -13,6 +13,7 @@ import numpy as np
 from placewright.core.plan import ALL_CORES, EVEN_SPLIT, LOWER_BOUND, PLAN, Plan, contender_of
 from placewright.core.quantities import counted
 from placewright.report.machine_speed import drifted, speed_note
+from placewright.report.stream_text import random_lines
 
 FORMAT = "placewright.comparison/1"
 NEAR = 1.02  # "within 2 % of the best known"
@@ -259,6 +260,7 @@ def request_table(
     left_out: Mapping[str, str],
     outputs: tuple[float, float],
     lines: Sequence[str],
+    random: Sequence[str] = (),
 ) -> ContenderTable:
     """The table of contenders that ran single requests.
 
@@ -269,6 +271,7 @@ def request_table(
         left_out: contender -> why it is not comparable.
         outputs: relative error of the plan's outputs, and the tolerance.
         lines: the verdict, and how to run what it recommends.
+        random: names of outputs that differ between runs of the unsplit model itself.
     """
     rows = [[name, "-", "not comparable", "-", "-"] for name in left_out]
     for name in sorted(measured, key=_position):
@@ -293,8 +296,9 @@ def request_table(
     reached = "" if changed else _share_reached(plan, alone, measured[searched][0])
     text = [
         *(f"'{name}' is not comparable: {reason}" for name, reason in left_out.items()),
-        f"outputs equal to the unsplit model (relative error {outputs[0]:.1g}, tolerance "
-        f"{outputs[1]:.1g}){reached}",
+        f"{'other outputs' if random else 'outputs'} equal to the unsplit model (relative error "
+        f"{outputs[0]:.1g}, tolerance {outputs[1]:.1g}){reached}",
+        *random_lines(random),
         *lines,
         *filter(None, [speed_note(changed)]),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,10 +81,12 @@ def measured_stream_lines(document: Mapping[str, Any], latency_limit: float) -> 
     """
     word = "equal" if document["equal"] else "NOT EQUAL"
     contenders, memory = document["contenders"], document["memory"]
+    outputs = "other outputs" if document["random_ops"] else "outputs"
     return [
-        f"outputs of all {document['samples']} samples {word} to the unsplit model's: relative "
+        f"{outputs} of all {document['samples']} samples {word} to the unsplit model's: relative "
         f"error {document['relative_error']:.2g} (tolerance {document['tolerance']:.2g}, worst in "
         f"sample {document['worst_sample']})",
+        *random_lines(document["random_ops"]),
         f"{contenders[PLAN]['samples_per_second']:.1f} samples/s measured, "
         f"{document['predicted_samples_per_second']:.1f} predicted (period "
         f"{document['prediction_error']:+.1%}), {document['in_flight']} in flight",
@@ -131,6 +133,15 @@ def memory_lines(memory: Mapping[str, Mapping[str, float]]) -> list[str]:
     ]
 
 
+def random_lines(names: Sequence[str]) -> list[str]:
+    """A line for each output that cannot be compared."""
+    return [
+        f"the output of '{name}' is random: two runs of the unsplit model differ, so that it was "
+        "not compared"
+        for name in names
+    ]
+
+
 def run_lines(document: Mapping[str, Any], comparison: str) -> list[str]:
     """The lines that `placewright run` prints.
 
@@ -148,11 +159,7 @@ def run_lines(document: Mapping[str, Any], comparison: str) -> list[str]:
         note = speed_note(document["changed_devices"])
     return [
         f"{_compared(document)} {word} to the unsplit model: {comparison}",
-        *(
-            f"the output of '{name}' is random: two runs of the unsplit model differ, so that it "
-            "was not compared"
-            for name in document["random_ops"]
-        ),
+        *random_lines(document["random_ops"]),
         f"measured {format_duration(document['measured'])}{_spread(document)}, predicted "
         f"{format_duration(document['predicted'])} ({document['prediction_error']:+.1%})",
         f"best single device '{document['best_single_device']}'{fault}: {alone}",

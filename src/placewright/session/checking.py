@@ -27,7 +27,7 @@ from placewright.errors import (
     OutOfTime,
     RuntimeFailure,
 )
-from placewright.execution.comparing import compare_outputs
+from placewright.execution.comparing import compare_outputs, output_names
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import executions
@@ -319,6 +319,7 @@ def _checked_requests(
         contenders.left_out,
         (comparison.error, comparison.tolerance),
         [verdict.text.removeprefix(DO_NOT_SPLIT), *held_lines(found)],
+        comparison.random,
     )
 
 
@@ -487,7 +488,8 @@ def execute_stream(
             if not result.is_close or deadline.is_over:
                 break
             result = replace(result, rounds=rounds.more(result.rounds))
-    return replace(result, memory=stream_memory(plan, model, result.in_flight))
+    memory = stream_memory(plan, model, result.in_flight)
+    return replace(result, memory=memory, random=compare.random)
 
 
 class _Comparing:
@@ -495,8 +497,14 @@ class _Comparing:
 
     def __init__(self, model: LoadedModel, plan: Plan) -> None:
         self._check = OutputCheck(model, plan.problem.cluster.devices)
+        self._names = output_names(plan.problem.graph, model)
         self.tolerance = self._check.tolerance
         self._known: dict[int, list[HostArray]] = {}
+
+    @property
+    def random(self) -> tuple[str, ...]:
+        """Names of the outputs that differ between runs of the unsplit model itself."""
+        return tuple(dict.fromkeys(self._names[at] for at in sorted(self._check.random)))
 
     def worst(self, server: SampleServer, samples: Iterable[Sample]) -> tuple[int, int, float]:
         """Number of samples that passed, index of the worst, and its relative error.

@@ -116,6 +116,8 @@ class StreamResult:
     latency_limit: float = math.inf
     # device name -> predicted and measured peak bytes; empty if no allocator counts them
     memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    # outputs that differ between runs of the unsplit model itself, and were not compared
+    random: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -188,6 +190,7 @@ class StreamResult:
             "relative_error": self.error,
             "tolerance": self.tolerance,
             "worst_sample": self.worst,
+            "random_ops": list(self.random),
             "samples": self.samples,
             "in_flight": self.in_flight,
             "predicted_samples_per_second": self.played.rate,
