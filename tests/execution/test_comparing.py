@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from placewright.execution.comparing import update_error
 from placewright.execution.output_check import relative_error
@@ -34,6 +37,47 @@ def test_rounding_is_no_error(seed: int, size: float) -> None:
         np.float32
     )
     assert update_error(before, twice, once) < 2e-4
+
+
+def test_a_large_element_does_not_hide_the_updates_of_small_ones() -> None:
+    """A table of embeddings moves by less than its largest element is rounded."""
+    before = np.random.default_rng(0).standard_normal((2000, 64)).astype(np.float32)
+    change = np.float32(1e-7) * np.random.default_rng(1).standard_normal((2000, 64))
+    once, twice = ((before - k * change).astype(np.float32) for k in (1, 2))
+    assert float(np.abs(once - before).max()) < 2.0 * np.finfo(np.float32).eps * before.max()
+    assert update_error(before, before, once) > 0.1, "missing"
+    assert update_error(before, twice, once) > 0.1, "doubled"
+    assert update_error(before, once, once) == 0.0
+    half = before.astype(np.float16)
+    after = half - np.float16(1e-3)
+    assert after.dtype == np.float16
+    assert update_error(half, half, after) > 3e-2
+
+
+def test_updates_of_complex_state_count_in_both_parts() -> None:
+    before = (parameters() + 1j * parameters(1)).astype(np.complex64)
+    after = before + np.complex64(1e-3j)
+    assert update_error(before, before, after) > 0.9
+    assert update_error(before, after, after) == 0.0
+
+
+def test_rounding_of_bfloat16_state_is_no_error() -> None:
+    """Its arrays are float32, in which the same difference is one."""
+    before = as_bfloat16(parameters())
+    change = 1e-2 * parameters(1)
+    once = as_bfloat16(before + change)
+    twice = as_bfloat16(as_bfloat16(before + change / 2) + change / 2)
+    eps = 2.0**-7
+    assert update_error(before, twice, once, eps) == 0.0
+    assert update_error(before, twice, once) > 0.1
+    moved = as_bfloat16(before + np.float32(0.3))
+    assert update_error(before, before, moved, eps) > 0.5, "a missing update is one"
+
+
+def as_bfloat16(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Values rounded to the upper half of their bits."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def test_what_must_stay() -> None:

@@ -97,9 +97,9 @@ def test_an_error_of_the_size_of_small_scores_is_found(
     execute = comparing._split_values
 
     def halved(*arguments: Any) -> Any:
-        execution, before, after = execute(*arguments)
+        execution, *state = execute(*arguments)
         execution.outputs[0][:, 3:] *= 0.5
-        return execution, before, after
+        return execution, *state
 
     monkeypatch.setattr(comparing, "_split_values", halved)
     wrong = compare_outputs(problem, placement, model)

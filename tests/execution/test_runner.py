@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from execution.adding import DEVICES, Adding, Compiling, expected, layered, plans
+from execution.adding import (
+    DEVICES,
+    Adding,
+    AddingSegment,
+    Compiling,
+    expected,
+    layered,
+    plans,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +48,23 @@ def test_any_plan_computes_what_the_graph_says(
     for x, result in enumerate(results):
         assert [float(v) for v in result.outputs] == expected(graph, float(x))
         assert all(end >= start >= 0 for start, end in result.spans)
+
+
+def test_segments_tell_the_precision_of_state_that_they_widen() -> None:
+    """Most have no such state, and no method for it."""
+
+    class Widening(AddingSegment):
+        def state_eps(self) -> dict[str, float]:
+            return {"weight": 2.0**-7}
+
+    class Coarse(Adding):
+        def compile(self, segments: Any, devices: Any) -> list[Any]:
+            return [Widening(self, segments[0]), *super().compile(segments[1:], devices)]
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Coarse(graph)
+    with ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES) as runner:
+        assert runner.state_eps() == {"weight": 2.0**-7}
 
 
 def test_devices_work_at_the_same_time() -> None:

@@ -94,7 +94,7 @@ def compare_outputs(
     segments = served_segments(problem, placement)
     devices = problem.cluster.devices
     check = OutputCheck(model, devices)
-    execution, before, state = _split_values(model, segments, devices, values)
+    execution, before, state, eps = _split_values(model, segments, devices, values)
     names = output_names(problem.graph, model)
     judged = check.judged(values, execution.outputs, check.plain(values))
     random = tuple(
@@ -110,7 +110,9 @@ def compare_outputs(
         errors = [relative_error(execution.tensors[t], expected[t]) for t in inner]
         names += list(expected_state)
         errors += [
-            update_error(before[name], state[name], value) if name in state else float("inf")
+            update_error(before[name], state[name], value, eps.get(name))
+            if name in state
+            else float("inf")
             for name, value in expected_state.items()
         ]
         judged += [JudgedOutput(error, check.tolerance) for error in errors]
@@ -147,11 +149,17 @@ def _split_values(
     segments: Sequence[OpSegment],
     devices: Sequence[Device],
     inputs: Sequence[HostArray],
-) -> tuple[Execution, dict[str, HostArray], dict[str, HostArray]]:
-    """Run a split once; return the execution with tensors, and the state before and after."""
+) -> tuple[Execution, dict[str, HostArray], dict[str, HostArray], dict[str, float]]:
+    """Run a split once.
+
+    Returns:
+        The execution with tensors, the state before and after, and the precision of state that was
+        widened.
+    """
     with ConcurrentRunner(model, segments, devices) as runner:
         before = runner.state_values()
-        return runner.run(inputs, keep_tensors=True), before, runner.state_values()
+        execution = runner.run(inputs, keep_tensors=True)
+        return execution, before, runner.state_values(), runner.state_eps()
 
 
 def reference_values(
@@ -168,11 +176,17 @@ def reference_values(
         return values, runner.state_values()
 
 
-def update_error(before: HostArray, after: HostArray, expected: HostArray) -> float:
+def update_error(
+    before: HostArray, after: HostArray, expected: HostArray, eps: float | None = None
+) -> float:
     """Relative error of a change: largest difference, less rounding, over the largest change.
 
     A step moves a parameter by a small part of its size. Relative to the parameter, a missing
     update would look like rounding.
+
+    Args:
+        eps: distance from 1 to the next number in the type of the state; default that of the type
+            of `expected`.
     """
     error = relative_error(after, expected)
     if error == 0.0 or not np.isfinite(error) or before.shape != expected.shape:
@@ -181,16 +195,19 @@ def update_error(before: HostArray, after: HostArray, expected: HostArray) -> fl
     moved, begun = known & np.isfinite(before), known & ~np.isfinite(before)
     errors = []
     if moved.any():
-        errors.append(_change_error(before[moved], after[moved], expected[moved]))
+        own = float(np.finfo(expected.dtype).eps) if eps is None else eps
+        errors.append(_change_error(before[moved], after[moved], expected[moved], own))
     if begun.any():  # such as a running maximum, which begins at -inf
         errors.append(relative_error(after[begun], expected[begun]))
     return max(errors, default=error)
 
 
-def _change_error(before: HostArray, after: HostArray, expected: HostArray) -> float:
-    other = expected.astype(np.float64)
-    # A new value is rounded to its own precision, which is coarse for a small change.
-    rounding = 2.0 * float(np.finfo(expected.dtype).eps) * float(np.abs(other).max())
-    largest = float(np.abs(after.astype(np.float64) - other).max())
-    change = float(np.abs(other - before.astype(np.float64)).max())
-    return max(0.0, largest - rounding) / max(change, rounding, 1e-300)
+def _change_error(before: HostArray, after: HostArray, expected: HostArray, eps: float) -> float:
+    kind = np.result_type(expected.dtype, np.float64)  # complex numbers stay complex
+    old, mine, other = (value.astype(kind) for value in (before, after, expected))
+    # A new value is rounded to its own precision, which is coarse for a small change. Each has its
+    # own rounding: that of the largest would hide a missing update of all small ones.
+    rounding = 2.0 * eps * np.maximum(np.abs(old), np.abs(other))
+    largest = float((np.abs(mine - other) - rounding).max())
+    change = float(np.abs(other - old).max())
+    return max(0.0, largest) / max(change, float(rounding.max()), 1e-300)

@@ -53,6 +53,7 @@ from placewright.execution.runtime import (
     LoadedModel,
     NativeTensor,
     OpSegment,
+    WidensState,
     graph_inputs,
 )
 
@@ -255,6 +256,14 @@ class ConcurrentRunner(TimesRequests):
             if isinstance(segment, ChangesState):
                 values.update(segment.state_values())
         return values
+
+    def state_eps(self) -> dict[str, float]:
+        """Name -> distance from 1 to the next number, for state of types that NumPy lacks."""
+        found: dict[str, float] = {}
+        for segment in itertools.chain(*self._compiled):
+            if isinstance(segment, WidensState):
+                found.update(segment.state_eps())
+        return found
 
     @property
     def is_open(self) -> bool:

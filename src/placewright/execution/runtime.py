@@ -267,6 +267,15 @@ class ChangesState(Protocol):
 
 
 @runtime_checkable
+class WidensState(Protocol):
+    """A compiled segment that changes state of types that NumPy lacks."""
+
+    def state_eps(self) -> Mapping[str, float]:
+        """Name -> distance from 1 to the next number, for state whose values are widened."""
+        ...
+
+
+@runtime_checkable
 class ResetsState(Protocol):
     """An instance that keeps state from one run to the next."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ import placewright as pw
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.reading.fx_program import FxProgram
+from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
+from placewright.frameworks.torch.running.segments import StateWrites
 from placewright.testing.framework_contract import check_runtime, random_segments
 
 
@@ -149,6 +152,18 @@ def colocated_segments(model: TorchModel, rng: np.random.Generator) -> tuple:
         for reader in graph.successors.row(op).tolist():
             ready[reader] -= 1
     return segments_of_ops(graph, parts)
+
+
+def test_a_segment_tells_the_precision_of_bfloat16_state() -> None:
+    """Its arrays are float32, whose rounding is finer."""
+    initial = {"half": torch.ones(3, dtype=torch.bfloat16), "whole": torch.ones(3)}
+    device = torch.device("cpu")
+    state = DeviceState(device, initial, initial.__getitem__, changing=tuple(initial))
+    writes = StateWrites(inside=((0, "half", 0),), after=("whole",))
+    function: Any = None  # it is not run
+    segment = TorchSegment(function, state, (), writes, n_outputs=0, threads=1, lane=None)
+    assert {value.dtype for value in segment.state_values().values()} == {np.dtype(np.float32)}
+    assert segment.state_eps() == {"half": 2.0**-7}
 
 
 def test_state_starts_afresh_with_every_runner() -> None:

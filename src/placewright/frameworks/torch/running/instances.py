@@ -114,13 +114,25 @@ class TorchSegment:
 
     def state_values(self) -> Mapping[str, HostArray]:
         """Name -> present value of the state that this segment changes."""
-        names = [name for _, name, _ in self.writes.inside] + list(self.writes.after)
         values = {}
-        for name in names:
+        for name in self._changed:
             value = self.state.tensor(name).detach().cpu()
             value = value.float() if value.dtype == torch.bfloat16 else value
             values[name] = value.numpy().copy()
         return values
+
+    def state_eps(self) -> Mapping[str, float]:
+        """See `execution.runtime.WidensState`."""
+        types = {name: self.state.tensor(name).dtype for name in self._changed}
+        return {
+            name: float(torch.finfo(dtype).eps)
+            for name, dtype in types.items()
+            if dtype == torch.bfloat16
+        }
+
+    @property
+    def _changed(self) -> list[str]:
+        return [name for _, name, _ in self.writes.inside] + list(self.writes.after)
 
 
 class TorchInstance:
