@@ -106,6 +106,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     ({"a": "text", "b": 0, "c": 0}, "input 'a'"),
     ({"a": [[1, 2, 3], [4, 5]], "b": 0, "c": 0}, "input 'a': a list is no array"),
+    ({"a": [[1e39] * 3] * 2, "b": 0, "c": 0}, r"input 'a' is float64 \[2, 3\], expected float32"),
     (np.zeros((3, *SHAPE), np.float32), "the model has 3 inputs \\(a, b, c\\), got values for 1"),
 ]
 

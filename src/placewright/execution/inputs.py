@@ -277,8 +277,11 @@ def _in_type(numbers: HostArray, dtype: np.dtype[Any]) -> HostArray:
         return numbers
     if dtype.kind == "f" and numbers.dtype.kind not in "biuf":  # None would be taken as nan
         return numbers
-    converted = numbers.astype(dtype)
+    with np.errstate(over="ignore"):  # a number that becomes infinite is refused
+        converted = numbers.astype(dtype)
     if dtype.kind in "iub" and not np.array_equal(converted, numbers):
+        return numbers
+    if dtype.kind == "f" and not np.array_equal(np.isfinite(converted), np.isfinite(numbers)):
         return numbers
     return converted
 
