@@ -135,6 +135,26 @@ def test_a_core_in_two_precisions_runs_one_model(model: OpenVinoModel) -> None:
             np.testing.assert_allclose(mine, other, rtol=close, atol=close * np.abs(other).max())
 
 
+def test_outputs_in_bfloat16_become_float32(tmp_path: Path) -> None:
+    """NumPy lacks the type, and OpenVINO gives its bits as float16."""
+    x = ops.parameter([2, 3], np.float32, name="x")
+    made = ov.Model([ops.result(ops.convert(ops.relu(x), "bf16"))], [x], "half")
+    ov.save_model(made, str(tmp_path / "half.xml"), compress_to_fp16=False)
+    graph, source = read_openvino(tmp_path / "half.xml")
+    model = OpenVinoRuntime().load(source, graph)
+    values = np.array([[1.5, -2.0, 96.0], [-0.25, 3.0, 0.125]], dtype=np.float32)
+    device = core_device()
+    found = model.plain(device)([values])
+    with ConcurrentRunner(model, [OpSegment(0, *_whole(model))], [device]) as runner:
+        found += runner.run([values]).outputs
+    with model.throughput_mode(device) as server:
+        found += server.run_many([[values]])[0].outputs
+    assert len(found) == 3
+    for output in found:
+        assert output.dtype == np.float32
+        np.testing.assert_array_equal(output, np.maximum(values, 0.0))
+
+
 def test_equal_segments_are_compiled_once(model: OpenVinoModel) -> None:
     order = model.graph.topological_order.tolist()
     halves = segments_of_ops(model.graph, [(0, order[:4]), (0, order[4:])])

@@ -52,6 +52,7 @@ from placewright.execution.runtime import (
 )
 from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.openvino import devices as openvino_devices
+from placewright.frameworks.openvino.arrays import host_array
 from placewright.frameworks.openvino.devices import (
     compile_options,
     native_device,
@@ -268,12 +269,12 @@ class OpenVinoModel:
                 f"OpenVINO cannot compile '{self.source.path}' for '{device.name}': "
                 f"{_last_line(error)}"
             ) from error
+        types = [port.get_element_type() for port in compiled.outputs]
 
         def run(inputs: Sequence[HostArray]) -> list[HostArray]:
             # A request of its own has the initial state.
-            request = compiled.create_infer_request() if self.keeps_state else compiled
-            made = request.infer(list(inputs)) if self.keeps_state else request(list(inputs))
-            return [np.array(value) for value in made.to_tuple()]
+            infer = compiled.create_infer_request().infer if self.keeps_state else compiled
+            return list(map(host_array, infer(list(inputs)).to_tuple(), types))
 
         return run
 
@@ -302,7 +303,7 @@ class OpenVinoModel:
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
         """Copy a tensor to an array."""
-        return np.array(tensor.data)
+        return host_array(tensor.data, tensor.get_element_type())
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
         """Keep the worker of a one-core device on its core, since inference runs in it."""
@@ -544,9 +545,8 @@ class OpenVinoThroughput:
             """Fetch the outputs, in a thread of OpenVINO's; its argument keeps the inputs alive."""
             end = time.perf_counter()
             try:
-                outputs = tuple(
-                    np.array(request.get_output_tensor(at).data) for at in range(self._n_outputs)
-                )
+                tensors = map(request.get_output_tensor, range(self._n_outputs))
+                outputs = tuple(host_array(t.data, t.get_element_type()) for t in tensors)
                 done.put((request, _Done(number, outputs, start, end)))
             except BaseException as error:  # the thread that waits for this sample raises it
                 done.put((request, _Done(number, (), start, end, str(error) or repr(error))))
