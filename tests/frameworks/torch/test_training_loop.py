@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -400,6 +402,31 @@ def test_an_interrupted_step_asks_for_a_state(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(2):
         with pytest.raises(RuntimeFailure, match="was closed; load it again"):
             step(*batch)
+
+
+def test_a_closed_step_keeps_no_state(tmp_path: Path) -> None:
+    """It tells its numbers, and neither gives nor takes what it has freed."""
+    batch, path = next(batches(Gpt, 1)), tmp_path / "step.safetensors"
+    with loaded(Gpt, optimizer="sgd", learning_rate=0.25) as step:
+        step(*batch)
+        values = step.state_dict()
+        state = weakref.ref(step._state)
+    gc.collect()
+    assert state() is None
+    assert (step.steps, step.learning_rate) == (1, 0.25)
+    uses: tuple[Callable[[], Any], ...] = (
+        lambda: step(*batch),
+        step.state_dict,
+        lambda: step.load_state_dict(values),
+        lambda: step.write_back(made(Gpt)),
+        lambda: step.save(path),
+        lambda: step.restore(path),
+    )
+    for use in uses:
+        with pytest.raises(RuntimeFailure, match="was closed; load it again"):
+            use()
+    assert not path.exists()
+    step.close()  # once more
 
 
 def test_training_goes_on_from_the_module_that_was_written_back() -> None:

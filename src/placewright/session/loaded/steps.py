@@ -7,12 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from placewright.core.plan import Plan
 from placewright.errors import InputError, PlacewrightError, RuntimeFailure
-from placewright.execution.runtime import LoadedModel, TrainsSteps
+from placewright.execution.allocator import give_back_freed_memory
+from placewright.execution.runtime import LoadedModel, StepState, TrainsSteps
 from placewright.session.loaded.plans import LoadedPlan, TensorInfo
 
 LearningRate = float | Callable[[int], float]
@@ -62,6 +64,7 @@ class LoadedStep:
         if not isinstance(model, TrainsSteps):
             raise InputError(f"runtime '{plan.runtime}' runs no training steps")
         self.plan = plan
+        self._state: StepState | _Numbers
         with model.step_state(seed) as self._state:
             self._loaded = LoadedPlan(plan, model)
         self.inputs: tuple[TensorInfo, ...] = self._loaded.inputs
@@ -98,14 +101,14 @@ class LoadedStep:
             InputError: an input is missing or unknown, or has another shape or type.
             RuntimeFailure: a segment failed; the state is then that of no step.
         """
-        with self._lock, self._loaded.in_use():
+        with self._in_use() as state:
             self._require_whole()
             if self._schedule is not None:
-                self.learning_rate = self._schedule(self._state.updates)
+                self.learning_rate = self._schedule(state.updates)
             with self._changing():
-                self._state.begin()
+                state.begin()
                 outputs = self._loaded(*batch, **named)
-                self._state.end()
+                state.end()
         return float(outputs[0].reshape(-1)[0])
 
     @property
@@ -133,9 +136,9 @@ class LoadedStep:
 
         Names are ``model.head.weight``, ``optimizer.head.weight.average``, ``steps`` and ``seed``.
         """
-        with self._lock:
+        with self._in_use() as state:
             self._require_whole()
-            return self._state.state_dict()
+            return state.state_dict()
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned, also of another plan of the same step.
@@ -143,8 +146,8 @@ class LoadedStep:
         Raises:
             InputError: an entry is missing, unknown, or of another shape; nothing has changed.
         """
-        with self._lock, self._changing():
-            self._state.load_state_dict(values)
+        with self._in_use() as state, self._changing():
+            state.load_state_dict(values)
             self._failure = None
 
     def write_back(self, module: Any) -> None:
@@ -153,9 +156,9 @@ class LoadedStep:
         Raises:
             InputError: the module lacks one, or has it in another shape or type.
         """
-        with self._lock:
+        with self._in_use() as state:
             self._require_whole()
-            self._state.write_back(module)
+            state.write_back(module)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint, a safetensors file with the entries of `state_dict`.
@@ -165,9 +168,9 @@ class LoadedStep:
         Raises:
             InputError: the file cannot be written.
         """
-        with self._lock:
+        with self._in_use() as state:
             self._require_whole()
-            self._state.save(Path(path))
+            state.save(Path(path))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue from a checkpoint.
@@ -175,13 +178,28 @@ class LoadedStep:
         Raises:
             InputError: there is no such file, it is damaged, or it is of another step.
         """
-        with self._lock, self._changing():
-            self._state.restore(Path(path))
+        with self._in_use() as state, self._changing():
+            state.restore(Path(path))
             self._failure = None
 
     def close(self) -> None:
-        """Free everything: threads, compiled segments, state."""
-        self._loaded.close()
+        """Free everything: threads, compiled segments, state. `steps` can still be read."""
+        try:
+            self._loaded.close()
+        finally:  # also if Ctrl-C ends the wait
+            self._state = _Numbers(self._state.steps, self._state.learning_rate)
+            give_back_freed_memory()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[StepState]:
+        """Give the state for a block, for which `close` waits.
+
+        Raises:
+            RuntimeFailure: the step is closed.
+        """
+        with self._lock, self._loaded.in_use():
+            assert not isinstance(self._state, _Numbers)
+            yield self._state
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -200,3 +218,11 @@ class LoadedStep:
             is_closed = not (isinstance(self._failure, RuntimeFailure) and self._loaded.is_open)
             way = "load the plan again and restore" if is_closed else "call restore"
             raise RuntimeFailure(f"a step failed half-way ({reason}); {way} or load_state_dict")
+
+
+@dataclass
+class _Numbers:
+    """Numbers of a closed step."""
+
+    steps: int
+    learning_rate: float
