@@ -18,7 +18,7 @@ from placewright.errors import InexpressibleError, InputError, StalePlanError
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.session.export import export, formats_that_take, require_source
-from placewright.writers.openvino_affinity import affinity_data, apply_affinity
+from placewright.writers.openvino_affinity import FORMAT, affinity_data, apply_affinity
 
 CORE = openvino.Core()  # one, which stays: see `frameworks.openvino.runtime`
 TENSORFLOW = Path(__file__).parents[1] / "data" / "tensorflow" / "network.pb"
@@ -160,6 +160,26 @@ def test_ops_that_are_called_like_positions_are_found_by_name(tmp_path: Path) ->
     apply_affinity(CORE.read_model(tmp_path / "m.onnx"), data)
     with pytest.raises(StalePlanError, match="has no op '#bar'"):
         apply_affinity(CORE.read_model(tmp_path / "m.onnx"), data | {"affinity": {"#bar": "CPU"}})
+
+
+def test_of_equal_names_the_first_op_has_the_affinity() -> None:
+    """A result and a later op are called like the op."""
+    op = openvino.opset13
+    x = op.parameter([2], np.float32, name="x")
+    first = op.relu(x, name="y")
+    second = op.negative(first, name="z")
+    ends = [op.result(first, name="y"), op.result(op.exp(second, name="y"), name="last")]
+    model = openvino.Model(ends, [x], "named")
+    last = [node.get_type_name() for node in model.get_ordered_ops()].index("Exp")
+    devices = {"y": "GPU.0", "z": "CPU", f"#{last}": "CPU"}
+    data = {"format": FORMAT, "shapes": {}, "device": "HETERO:CPU,GPU.0", "affinity": devices}
+    apply_affinity(model, data)
+    found = {
+        node.get_type_name(): node.get_rt_info()["affinity"].astype(str)
+        for node in model.get_ordered_ops()
+        if node.get_type_name() != "Result"
+    }
+    assert found == {"Parameter": "GPU.0", "Relu": "GPU.0", "Negative": "CPU", "Exp": "CPU"}
 
 
 def test_plans_with_state_are_refused_before_they_are_tried(tmp_path: Path) -> None:

@@ -147,7 +147,9 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
     _fix_shapes(model, data["shapes"])
     nodes = model.get_ordered_ops()
     position = {node.get_instance_id(): at for at, node in enumerate(nodes)}
-    by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
+    # Of equal names the first op's, as for the reader. Constants and results may have it, too.
+    last_first = sorted(range(len(nodes)), key=lambda at: (_is_op(nodes[at]), -at))
+    by_name = {nodes[at].get_friendly_name(): at for at in last_first}
     device_at: dict[int, str] = {}
     for name, device in data["affinity"].items():
         numbered = numbered_position(name)
@@ -169,6 +171,10 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
             )
         node.get_rt_info()["affinity"] = device_at[at]
     return str(data["device"])
+
+
+def _is_op(node: Any) -> bool:
+    return node.get_type_name() not in ("Constant", "Parameter", "Result")
 
 
 def _varying(nodes: list[Any]) -> frozenset[int]:
