@@ -226,6 +226,18 @@ def make_external_inside(path: Path) -> Path:
     return path
 
 
+def make_leftover(path: Path) -> Path:
+    """A weight inside the model that still names the file where it was."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    weights = {"w": np.ones((32, 32), np.float32)}
+    saved(path, nodes, [("x", 1, [2, 32])], [("y", 1, [2, 32])], weights)
+    model = onnx.load(str(path))
+    model.graph.initializer[0].external_data.add(key="location", value="old.bin")
+    path.write_bytes(model.SerializeToString())
+    (path.parent / "old.bin").write_bytes(bytes(weights["w"].nbytes))
+    return path
+
+
 def make_linked(path: Path) -> Path:
     """The layout of a cache of downloads: links to files whose names are their hashes."""
     blobs, named = path.parent / "blobs", path.parent / "named"
@@ -271,6 +283,7 @@ def make_never_begun(path: Path) -> Path:
         make_sparse,
         make_sparse_weights,
         make_external_inside,
+        make_leftover,
         make_linked,
         make_never_begun,
         make_external,

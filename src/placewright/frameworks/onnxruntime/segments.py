@@ -480,7 +480,8 @@ def _named(tensor: Any, name: str) -> Any:
 
 def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
     """Values of an initializer; data in a separate file is mapped, not read."""
-    place = {entry.key: entry.value for entry in tensor.external_data}
+    is_outside = tensor.data_location == onnx.TensorProto.EXTERNAL  # else entries are leftovers
+    place = {entry.key: entry.value for entry in tensor.external_data if is_outside}
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     offset, size = int(place.get("offset", 0)), math.prod(tensor.dims)
     kind = onnx.TensorProto.DataType.Name(tensor.data_type)
