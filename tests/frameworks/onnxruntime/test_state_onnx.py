@@ -115,3 +115,24 @@ def test_what_cannot_stay_is_refused(file: Path) -> None:
     model = loaded(file)
     with pytest.raises(InexpressibleError, match=r"keep state \('cache'\).*onnx-layers"):
         model.parts.standalone(whole_segment(model.graph))
+
+
+def test_an_old_value_is_returned_as_a_copy_only(tmp_path: Path) -> None:
+    """The runtime would return zeros for an output that is the state itself."""
+
+    def read(old: str) -> tuple[str, ...]:
+        nodes = [
+            helper.make_node("Add", ["x", "s"], ["s_next"], name="add"),
+            helper.make_node("Identity", ["s"], ["copy"], name="copy"),
+        ]
+        ends = [[value(name, [2]) for name in names] for names in (("x", "s"), ("s_next", old))]
+        graph = helper.make_graph(nodes, "g", *ends)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        onnx.save(model, tmp_path / "m.onnx")
+        _, source = read_onnx(tmp_path / "m.onnx", state={"s_next": "s"})
+        assert source.signature is not None
+        return tuple(port.name for port in source.signature.outputs)
+
+    assert read("copy") == ("copy",)
+    with pytest.raises(FieldError, match=r"'s' is also returned as it enters; return a copy"):
+        read("s")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placewright.core.source import NO_TENSOR, Port, name_of_copy
+from placewright.errors import FieldError
 from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
 from placewright.frameworks.onnxruntime.conversion import kept_interface
@@ -80,6 +81,11 @@ def keep_state(onnx: Any, model: Any, asked: Mapping[str, str]) -> KeptState:
         names.state,
     )
     reads = frozenset(value.read for value in values)
+    for at, name in enumerate(names.outputs):
+        if at not in gone and graph.output[at].name in reads:
+            raise FieldError(
+                "state", f"'{name}' is also returned as it enters; return a copy of it (Identity)"
+            )
     return KeptState(tuple(values), reads, frozenset(gone), left)
 
 
