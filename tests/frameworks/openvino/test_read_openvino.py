@@ -163,6 +163,22 @@ class TestFolding:
                     if kind in ("ReadValue", "Assign")]  # fmt: skip
         assert together == [0, 0]
 
+    def test_state_has_a_variable_of_its_own(self, tmp_path: Path) -> None:
+        """The file has a variable already, with the name that the state would have."""
+        op = ov.opset13
+        x = op.parameter([1, 2], np.float32, name="x")
+        old = op.parameter([1, 2], np.float32, name="old")
+        start = op.constant(np.zeros((1, 2), np.float32))
+        after = op.add(op.read_value(start, "state1", ov.Type.f32, [1, 2]), x, name="after")
+        ends = [op.result(after), op.result(op.add(after, old))]
+        ends[1].output(0).set_names({"new"})
+        model = ov.Model(ends, [op.assign(after, "state1")], [x, old], "stateful")
+        ov.serialize(model, str(tmp_path / "m.xml"))
+        graph, _ = read_openvino(tmp_path / "m.xml", state={"new": "old"})
+        apart = [c for c, kind in zip(graph.op_colocation, graph.op_kinds, strict=True)
+                 if kind in ("ReadValue", "Assign")]  # fmt: skip
+        assert sorted(apart) == [0, 0, 1, 1]
+
 
 class TestNames:
     def test_made_up_names_are_the_same_in_every_reading(self, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from placewright.execution.exported_program import Interface
 from placewright.execution.state_pairs import state_pairs
 from placewright.frameworks.openvino.devices import openvino_library
 from placewright.frameworks.openvino.flops import static_shape
+from placewright.io.content import UniqueNames
 
 # Kinds of ops whose outputs may lie in the memory of their inputs.
 _VIEWS = ("Convert", "Reshape", "Squeeze", "Unsqueeze", "Split", "VariadicSplit", "Slice",
@@ -38,10 +39,14 @@ def keep_state(model: Any, asked: Mapping[str, str], named: Interface) -> Interf
         asked, _ports(named.inputs, model.inputs), _ports(named.outputs, model.outputs)
     )
     ends = [(model.outputs[o].get_node(), model.inputs[i].get_node()) for o, i in pairs]
+    variable_name = UniqueNames()
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "ReadValue":  # the model has variables of its own
+            variable_name(node.get_variable_id())
     for (output, at), (result, parameter) in zip(pairs, ends, strict=True):
         kind, shape = parameter.get_element_type(), list(parameter.get_partial_shape().to_shape())
         start = opset.constant(np.zeros(shape, kind.to_dtype()))
-        variable = f"state{at}"
+        variable = variable_name(f"state{at}")
         read = opset.read_value(start, variable, kind, shape)
         read.set_friendly_name(f"{named.inputs[at]}/ReadValue")
         parameter.output(0).replace(read.output(0))
