@@ -15,7 +15,7 @@ from placewright.core.source import ModelSource
 from placewright.execution.exported_program import OwnClasses
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
 from placewright.frameworks.torch.reading.fx_program import FxProgram, plain_call
-from placewright.frameworks.torch.reading.reader import _exported, _functional, read_inference
+from placewright.frameworks.torch.reading.reader import _exported, functional, read_inference
 
 
 def read_torch(
@@ -28,7 +28,7 @@ def read_torch(
 
 def functional_program(model: Any, examples: Sequence[torch.Tensor] = ()) -> Any:
     """A module as `read_inference` exports it: without in-place operators."""
-    return _functional(_exported(model, examples, OwnClasses()))
+    return functional(_exported(model, examples, OwnClasses()))
 
 
 def inference_program(

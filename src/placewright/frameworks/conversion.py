@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_NAME = 150  # bytes, as file systems allow no more than 255 with all that is added
-_INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
+# Change it if the interface of a .pt2 file would be written otherwise, or a program refused.
+_INTERFACE = "interface 2"
 
 
 class Converter(ABC):

@@ -28,6 +28,7 @@ from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNa
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import MeasuresMemory
 from placewright.frameworks.torch.decoders import STATE, cached_decoder
+from placewright.frameworks.torch.programs import program_file
 from placewright.frameworks.torch.reading.fx_program import plain_call
 from placewright.frameworks.torch.reading.state import changes_in_place
 from placewright.frameworks.torch.running.instances import TorchInstance
@@ -268,6 +269,58 @@ def test_state_may_leave_as_it_was_and_an_input_may_become_state(seed: int | Non
         with pw.load(plan) as step:
             found = [float(step(np.full(2, k, np.float32))[0][0]) for k in (1, 2, 3)]
             assert found == expected
+
+
+def exported(module: nn.Module, folder: Path) -> Path:
+    torch.export.save(torch.export.export(module, (torch.ones(4, 3),)), folder / "m.pt2")
+    return folder / "m.pt2"
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+@pytest.mark.parametrize("kind", ["buffer", "parameter"])
+def test_a_file_whose_state_changes_is_not_converted(
+    kind: str, runtime: str, tmp_path: Path
+) -> None:
+    """The converters drop the new value without a word."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if kind == "buffer":
+                self.register_buffer("count", torch.zeros(1))
+            else:
+                self.count = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            return x * self.count
+
+    path = exported(Counting(), tmp_path)
+    with pytest.raises(InputError, match=r"m\.pt2' changes 'count' in each call.*`runtime` torch"):
+        pw.read(path, runtime=runtime)
+    assert pw.read(path, runtime="torch").graph.n_ops > 0
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_file_whose_outputs_need_no_old_value_may_be_converted(
+    trains: bool, tmp_path: Path
+) -> None:
+    """It counts its calls, has batch norm, in training mode too, and changes its input in place."""
+
+    class Watching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)
+            found: torch.Tensor = self.norm(x.mul_(2))
+            return found
+
+    path = exported(Watching().train(trains), tmp_path)
+    _, interface = program_file(path).load(path)
+    assert len(interface.inputs) == len(interface.outputs) == 1
 
 
 def test_buffers_stay_if_the_plain_call_fails() -> None:

@@ -18,6 +18,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     FxInterface,
     FxProgram,
     ReadProgram,
+    state_behind_outputs,
 )
 from placewright.io.content import existing_path
 
@@ -144,10 +145,17 @@ def program_file(path: Path | str) -> ProgramFile:
 
 def _loaded(path: Path) -> tuple[ExportedProgram, Interface]:
     from placewright.frameworks.torch.pt2.file import load_program, refused_in_one_line
+    from placewright.frameworks.torch.reading.reader import functional
 
     program = load_program(path)
     with refused_in_one_line(path):
         interface = FxInterface.of(program)
+        lost = state_behind_outputs(functional(program))
+    if lost:
+        raise InputError(
+            f"'{path}' changes '{lost[0]}' in each call, which a converted file does not keep; "
+            "place it with argument `runtime` torch"
+        )
     return program, Interface(interface.input_names, interface.output_names, interface.state)
 
 

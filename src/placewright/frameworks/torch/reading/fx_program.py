@@ -13,12 +13,13 @@ from placewright.errors import InputError
 from placewright.execution.exported_program import OwnClasses, tensor_inputs
 from placewright.execution.state_pairs import Pairs
 from placewright.frameworks.torch.reading.arguments import Arguments
-from placewright.frameworks.torch.reading.calls import draws_random_numbers
+from placewright.frameworks.torch.reading.calls import draws_random_numbers, kind_of
 from placewright.frameworks.torch.reading.state import changes_in_place, with_copies
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+    from torch.fx import Graph
 
     from placewright.core.graph import ComputationGraph
 
@@ -171,6 +172,33 @@ def _changed_state(program: ExportedProgram) -> dict[str, str]:
         for spec in signature.output_specs
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
     }
+
+
+def state_behind_outputs(program: ExportedProgram) -> list[str]:
+    """Paths of the buffers and parameters that a program changes and computes outputs of.
+
+    Args:
+        program: without in-place operators.
+    """
+    signature = program.graph_signature
+    paths = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    outputs = {str(name) for name in signature.user_outputs}
+    changed = _changed_state(program)
+    return [paths[name] for name in changed if outputs & _dependants(program.graph, name)]
+
+
+def _dependants(graph: Graph, state: str) -> set[str]:
+    """Names of a placeholder of state and of all nodes whose values depend on it.
+
+    Batch norm in training mode changes its averages, and computes its result without them.
+    """
+    found = {state}
+    for node in graph.nodes:
+        read = found.intersection(other.name for other in node.all_input_nodes)
+        is_average = read == {state} and "batch_norm" in kind_of(node)
+        if read and not is_average:
+            found.add(node.name)
+    return found
 
 
 def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:

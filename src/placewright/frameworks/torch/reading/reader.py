@@ -96,7 +96,7 @@ def _read_program(
         example_inputs, exported = reshaped, _exported(model, reshaped, own)
     original = fixed_program(exported, shapes)
     has_shapes = original is not exported or (is_module and bool(shapes))
-    program = _functional(original)
+    program = functional(original)
     named = FxInterface.of(original)
     pairs = _pairs(program, named, state)
     made = inference_program(program, example_inputs, original, own, pairs)
@@ -267,7 +267,7 @@ def _buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str
             yield f"{prefix}.{name}" if prefix else name, part, name
 
 
-def _functional(program: ExportedProgram) -> ExportedProgram:
+def functional(program: ExportedProgram) -> ExportedProgram:
     """Replace the in-place operators of a program.
 
     Raises:
@@ -276,14 +276,14 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of PyTorch about its own code
         try:
-            functional: ExportedProgram = program.run_decompositions({})
+            made: ExportedProgram = program.run_decompositions({})
         except AssertionError as error:  # damaged files raise others, which callers handle
             raise InputError(
                 "the exported program cannot be made free of in-place operators: PyTorch's "
                 f"`run_decompositions` failed ({export_reason(error)}); if two names of the module "
                 "hold one buffer that it changes, give that buffer one name"
             ) from error
-    return functional
+    return made
 
 
 def _read(
