@@ -26,6 +26,9 @@ from placewright.execution.runtime import (
 )
 
 
+_SMALL = 1 / 16  # of the largest element of a state: smaller ones are rounded like one of this
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The output with the largest error relative to its tolerance, against the unsplit model."""
@@ -206,8 +209,10 @@ def _change_error(before: HostArray, after: HostArray, expected: HostArray, eps:
     kind = np.result_type(expected.dtype, np.float64)  # complex numbers stay complex
     old, mine, other = (value.astype(kind) for value in (before, after, expected))
     # A new value is rounded to its own precision, which is coarse for a small change. Each has its
-    # own rounding: that of the largest would hide a missing update of all small ones.
-    rounding = 2.0 * eps * np.maximum(np.abs(old), np.abs(other))
+    # own rounding: that of the largest would hide a missing update of all small ones. Much smaller
+    # changes of small ones are sums whose terms cancel, such as of a bias before a normalisation.
+    sizes = np.maximum(np.abs(old), np.abs(other))
+    rounding = 2.0 * eps * np.maximum(sizes, _SMALL * sizes.max())
     largest = float((np.abs(mine - other) - rounding).max())
     change = float(np.abs(other - old).max())
     return max(0.0, largest) / max(change, float(rounding.max()), 1e-300)
