@@ -11,6 +11,7 @@ from torch import nn
 
 import placewright as pw
 from placewright.errors import InputError
+from placewright.frameworks.torch.training.eager import eager_step
 from placewright.frameworks.torch.training.step import read_training
 
 
@@ -88,6 +89,14 @@ def hooked(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def cleaned(x: torch.Tensor) -> torch.Tensor:
+    """Roots of zeros: their infinite gradient is NaN times 0, unless a hook makes it finite."""
+    squares = (x * 0.0).square()
+    if squares.requires_grad:
+        squares.register_hook(torch.nan_to_num)
+    return squares.sqrt()
+
+
 def batch_of() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(8, 6, generator=generator), torch.arange(8) % 4
@@ -98,6 +107,7 @@ def batch_of() -> tuple[torch.Tensor, torch.Tensor]:
     [
         (lambda: Between(Reversed.apply), "gradient of 'body.first.weight'"),
         (lambda: Between(hooked), "gradient of 'body.first.weight'"),
+        (lambda: Between(cleaned), "gradient of 'body.first.weight' differs by nan"),
         (Counting, "buffer 'body.count'"),
     ],
 )
@@ -106,6 +116,33 @@ def test_what_tracing_leaves_out_is_refused(body: Callable[[], nn.Module], what:
     before = {name: value.clone() for name, value in module.state_dict().items()}
     with pytest.raises(InputError, match=what):
         read_training(module, batch_of())
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_a_hook_behind_a_gradient_is_refused() -> None:
+    """Such a hook often holds an optimizer, which changes the parameter in the backward pass."""
+    body = nn.Linear(6, 4)
+    module, hook = Loss(body), body.bias.register_post_accumulate_grad_hook(lambda parameter: None)
+    with pytest.raises(InputError, match=r"parameter 'body\.bias' has a hook of register_post"):
+        read_training(module, batch_of())
+    hook.remove()
+    read_training(module, batch_of())
+
+
+class Decaying(Loss):
+    """It makes its parameters smaller in each call."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for value in self.parameters():
+                value.mul_(0.5)
+        return super().forward(x, labels)
+
+
+def test_a_step_that_is_compared_leaves_parameters_as_they_were() -> None:
+    module = Decaying(nn.Linear(6, 4))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert eager_step(module, batch_of()) is not None
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 

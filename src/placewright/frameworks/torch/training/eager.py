@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from placewright.frameworks.torch.training.joint import JointGraph
 
 _TOLERANCE, _COARSE = 1e-3, 5e-2  # relative to the largest element; of types below 32 bits
-_MOST_BYTES = 2**30  # of parameters; the check holds them, their gradients and a step's tensors
+_MOST_BYTES = 2**30  # of parameters; the check holds them twice, their gradients, a step's tensors
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,20 @@ class EagerStep:
     loss: torch.Tensor
     gradients: dict[str, torch.Tensor | None]
     buffers: dict[str, torch.Tensor]  # after the step
+
+
+def refuse_hooks_of_gradients(model: torch.nn.Module) -> None:
+    """Refuse hooks that run after a gradient was added up, which neither step here calls.
+
+    Raises:
+        InputError: a parameter that is trained has one.
+    """
+    for path, value in model.named_parameters():
+        if value.requires_grad and getattr(value, "_post_accumulate_grad_hooks", None):
+            raise InputError(
+                f"parameter '{path}' has a hook of register_post_accumulate_grad_hook, which no "
+                "plan runs; remove the hook"
+            )
 
 
 def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
@@ -56,7 +70,6 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
         for part in model.modules()
         for rows in _rows_of(part)
         for name, value in rows.items()
-        if value is None or not value.requires_grad
     ]
     try:
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -132,9 +145,12 @@ def _require(traced: Any, own: Any, what: str) -> None:
     traced, own = traced.detach().double(), own.detach().double().reshape(traced.shape)
     if not own.numel():
         return
-    largest = float(own.abs().max())
-    difference = float((traced - own).abs().max())
-    if difference > tolerance * largest + 1e-9:
+    apart = (traced - own).abs()
+    apart[(traced == own) | (traced.isnan() & own.isnan())] = 0.0  # such as two infinities
+    finite = own[own.isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    difference = float(apart.max())
+    if not difference <= tolerance * largest + 1e-9:  # NaN where only one of them has it
         raise InputError(
             f"the traced step is not that of the module: {what} differs by {difference:.3g}, where "
             f"its largest value is {largest:.3g}. Tracing leaves out backward passes of own "

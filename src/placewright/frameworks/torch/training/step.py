@@ -45,7 +45,12 @@ from placewright.frameworks.torch.reading.reader import (
     torch_library,
 )
 from placewright.frameworks.torch.reading.state import colocation_classes, state_views
-from placewright.frameworks.torch.training.eager import EagerStep, eager_step, require_equal_step
+from placewright.frameworks.torch.training.eager import (
+    EagerStep,
+    eager_step,
+    refuse_hooks_of_gradients,
+    require_equal_step,
+)
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
 from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
 from placewright.io.content import existing_path
@@ -445,10 +450,11 @@ def exported_step(
         dropout: False switches parts to evaluation mode that draw random numbers.
 
     Raises:
-        InputError: the module cannot be exported.
+        InputError: the module cannot be exported, or has hooks that a step would leave out.
     """
     if isinstance(model, Path | str):
         return load_program(existing_path(model)), None
+    refuse_hooks_of_gradients(model)
     modes = {part: part.training for part in model.modules()}
     try:
         _set_modes(model, modes, dropout)
