@@ -98,7 +98,8 @@ def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measur
         calibrate: fit overheads.
 
     Raises:
-        FieldError: two calls have one shape, or the model runs other ops with one of them.
+        FieldError: two calls have one shape, the model runs other ops with one of them, or a state
+            has several shapes.
     """
     calls = model.request.calls
     models = [model, *(_with_shapes(model, call) for call in calls[1:])]
@@ -106,6 +107,7 @@ def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measur
     for call, graph in zip(calls[1:], graphs[1:], strict=True):
         _require_same_ops(graphs[0], graph, call)
     stored = _complete(calls, [_shapes_of(model) for model in models])
+    _require_one_state(model, stored)
     found = [measure(models[0], None, calibrate=False)]
     units = found[0].problem.units
     found += [measure(model, units, calibrate=False) for model in models[1:]]
@@ -157,6 +159,28 @@ def _complete(
         Call(call.times, dict(zip(varying, row, strict=True)))
         for call, row in zip(calls, rows, strict=True)
     )
+
+
+def _require_one_state(model: ModelOfRequest, calls: Sequence[Call]) -> None:
+    """Refuse state that stays if it has other shapes in other calls.
+
+    Args:
+        calls: with the shapes of all inputs that differ between them.
+
+    Raises:
+        FieldError: the message names the state.
+    """
+    source = model.read.source
+    if not model.request.state or source is None or source.signature is None:
+        return
+    given = {name for port in source.signature.inputs for name in port.names}
+    for name in calls[0].shapes:
+        if name not in given:  # inputs that stay are given in no call
+            raise FieldError(
+                "calls",
+                f"give state '{name}' several shapes, but all calls share one state; give it one "
+                "shape, which the calls leave out",
+            )
 
 
 def _require_same_ops(first: ComputationGraph, other: ComputationGraph, call: Call) -> None:

@@ -27,10 +27,11 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.source import calls_of
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
-from placewright.execution.placements import placement_segments
+from placewright.execution.placements import LoadsBeside, placement_segments
 from placewright.frameworks.torch.decoders import cached_decoder
 from placewright.frameworks.torch.running.runtime import TorchModel
 from placewright.session.call_mix import LoadedCalls, models_of_calls
+from placewright.session.models import runtime_named
 from placewright.session.plans import searched_plan, with_placement
 from placewright.simulation.model import Simulator
 
@@ -305,6 +306,48 @@ def test_wrong_calls_are_refused_in_one_line(said: dict[str, Any], message: str)
     asked = {"devices": "cpu:0,cpu:1", **QUICK, **said}
     with pytest.raises((FieldError, UnknownNameError), match=message):
         pw.place(Branching().eval(), example_inputs=(torch.ones(4, 3),), **asked)
+
+
+class Remembering(nn.Module):
+    """It adds up its inputs, whose rows it remembers."""
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> dict[str, torch.Tensor]:
+        h = torch.tanh(x + h)
+        return {"y": h * 2, "new_h": h}
+
+
+def test_state_of_several_shapes_is_refused() -> None:
+    """Each shape would have a state of its own, and a call would forget those before it."""
+    with pytest.raises(FieldError, match="calls: give state 'h' several shapes, but all calls"):
+        pw.place(
+            Remembering(),
+            example_inputs=(torch.ones(3, 4), torch.zeros(3, 4)),
+            state={"new_h": "h"},
+            calls=[(1, {}), (9, {"x": (1, 4), "h": (1, 4)})],
+            devices="cpu:0",
+            **QUICK,
+        )
+
+
+def test_a_program_of_another_state_is_not_loaded_beside_the_first() -> None:
+    """A plan of an earlier version may have such calls."""
+    module = Remembering()
+    first, other = (
+        pw.read(
+            module,
+            (torch.ones(rows, 4), torch.zeros(rows, 4)),
+            runtime="torch",
+            state={"new_h": "h"},
+        )
+        for rows in (3, 1)
+    )
+    assert first.source is not None
+    assert other.source is not None
+    runtime = runtime_named("torch")
+    assert isinstance(runtime, LoadsBeside)
+    loaded = runtime.load(first.source, first.graph)
+    with pytest.raises(InputError, match=r"state 'h' is torch.float32 \[3, 4\] in the first call"):
+        runtime.load_beside(other.source, other.graph, loaded)
 
 
 def test_a_runtime_that_loads_one_shape_refuses_several() -> None:

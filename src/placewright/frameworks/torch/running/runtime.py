@@ -188,13 +188,21 @@ class TorchRuntime:
 
 
 def _values_of(first: FxProgram, program: FxProgram) -> dict[str, torch.Tensor]:
-    """The state of a program, with tensors of the first one if they are the same or stay."""
+    """The state of a program, with tensors of the first one if they are the same or stay.
+
+    Raises:
+        InputError: state that stays has another shape or type.
+    """
     of_memory = {memory_of(value): value for value in first.state.values()}
     held = {}
     for name, value in program.state.items():
         own = first.state.get(name) if name in program.updates else None
         if own is not None and (own.shape, own.dtype) != (value.shape, value.dtype):
-            own = None
+            raise InputError(
+                f"state '{name}' is {own.dtype} {list(own.shape)} in the first call and "
+                f"{value.dtype} {list(value.shape)} in another, but all calls share one state; "
+                "place again with one shape of it"
+            )
         held[name] = of_memory.get(memory_of(value), value) if own is None else own
     return held
 
