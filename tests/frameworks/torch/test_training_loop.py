@@ -290,6 +290,21 @@ def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
         assert losses_of(again, Gpt, 2) == losses  # each load starts from the module's values
 
 
+def test_a_checkpoint_of_another_accumulation_is_refused() -> None:
+    """Its mean gradient is of another number of steps, and so is its place in a schedule."""
+    with loaded(Gpt, optimizer="sgd:accumulate=2") as other:
+        losses_of(other, Gpt, 1)
+        values = other.state_dict()
+    with loaded(Gpt, optimizer="sgd:accumulate=4") as step:
+        with pytest.raises(InputError, match="of a step with accumulate=2, and this one has acc"):
+            step.load_state_dict(values)
+        assert step.steps == 0
+    del values["accumulate"]  # a file of an earlier version
+    with loaded(Gpt, optimizer="sgd:accumulate=2") as step:
+        step.load_state_dict(values)
+        assert step.steps == 1
+
+
 class Frozen(nn.Module):
     """A backbone that does not train, with normalisation in evaluation mode, under a new head."""
 
@@ -388,6 +403,7 @@ def test_an_interrupted_step_asks_for_a_state(monkeypatch: pytest.MonkeyPatch) -
             return whole(instance, entering)
 
         step(*batch)
+        state = step.state_dict()
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         monkeypatch.setattr(TorchInstance, "_call", interrupted)
         try:
@@ -399,6 +415,12 @@ def test_an_interrupted_step_asks_for_a_state(monkeypatch: pytest.MonkeyPatch) -
         for use in (lambda: step(*batch), step.state_dict, lambda: step.write_back(made(Gpt))):
             with pytest.raises(RuntimeFailure, match=r"half-way \(Key.*load the plan again"):
                 use()
+        for take in (lambda: step.load_state_dict(state), lambda: step.restore("never")):
+            # The worker that was left may write over the state that comes.
+            with pytest.raises(RuntimeFailure, match="workers have ended; load the plan again"):
+                take()
+        with pytest.raises(RuntimeFailure, match=r"half-way \(Key"):
+            step(*batch)
     for _ in range(2):
         with pytest.raises(RuntimeFailure, match="was closed; load it again"):
             step(*batch)
@@ -459,6 +481,13 @@ def test_arguments_of_load_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match="learning rate must be >= 0"):
             pw.load(plan, learning_rate=rate)
     assert len(closed) == len(wrong), "what was loaded is closed"
+    seeds: tuple[Any, ...] = (2**63, -(2**63) - 1, 1.5, True, "1", None)
+    for seed in seeds:
+        with pytest.raises(InputError, match="seed must be a whole number of 64 bits, got"):
+            pw.load(plan, seed=seed)
+    for seed in (np.int64(3), -(2**63)):
+        with pw.load(plan, seed=seed) as step:
+            assert int(step.state_dict()["seed"]) == seed
     for text in ("sgd:clip=-1", "sgd:accumulate=0", "sgd:accumulate=1.5"):
         with pytest.raises(InputError, match="optimizer"):
             pw.read(made(Gpt), next(batches(Gpt, 1)), objective="training", optimizer=text)

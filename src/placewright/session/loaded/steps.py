@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -42,14 +43,15 @@ class LoadedStep:
     Args:
         learning_rate: of all steps, or a function from the number of updates done to that of the
             next; None is the optimizer's own.
-        seed: of random operators, such as dropout.
+        seed: of random operators, such as dropout; a whole number of 64 bits.
 
     Attributes:
         plan: as given.
         inputs: in the model's own order.
 
     Raises:
-        InputError: the plan cannot be executed, or the learning rate is negative.
+        InputError: the plan cannot be executed, the learning rate is negative, or the seed is no
+            such number.
         RuntimeFailure: the runtime refuses a segment.
     """
 
@@ -65,7 +67,7 @@ class LoadedStep:
             raise InputError(f"runtime '{plan.runtime}' runs no training steps")
         self.plan = plan
         self._state: StepState | _Numbers
-        with model.step_state(seed) as self._state:
+        with model.step_state(_whole_number(seed)) as self._state:
             self._loaded = LoadedPlan(plan, model)
         self.inputs: tuple[TensorInfo, ...] = self._loaded.inputs
         self._schedule: Callable[[int], float] | None = None
@@ -134,7 +136,8 @@ class LoadedStep:
     def state_dict(self) -> dict[str, Any]:
         """Copies of all state as PyTorch tensors.
 
-        Names are ``model.head.weight``, ``optimizer.head.weight.average``, ``steps`` and ``seed``.
+        Names are ``model.head.weight``, ``optimizer.head.weight.average``, ``steps``, ``seed``
+        and ``accumulate``.
         """
         with self._in_use() as state:
             self._require_whole()
@@ -145,10 +148,13 @@ class LoadedStep:
 
         Raises:
             InputError: an entry is missing, unknown, or of another shape; nothing has changed.
+            RuntimeFailure: this is closed, or an interrupt has ended its workers.
         """
-        with self._in_use() as state, self._changing():
-            state.load_state_dict(values)
-            self._failure = None
+        with self._in_use() as state:
+            self._require_workers()
+            with self._changing():
+                state.load_state_dict(values)
+                self._failure = None
 
     def write_back(self, module: Any) -> None:
         """Copy parameters and buffers into the module that the step was made from.
@@ -177,10 +183,13 @@ class LoadedStep:
 
         Raises:
             InputError: there is no such file, it is damaged, or it is of another step.
+            RuntimeFailure: this is closed, or an interrupt has ended its workers.
         """
-        with self._in_use() as state, self._changing():
-            state.restore(Path(path))
-            self._failure = None
+        with self._in_use() as state:
+            self._require_workers()
+            with self._changing():
+                state.restore(Path(path))
+                self._failure = None
 
     def close(self) -> None:
         """Free everything: threads, compiled segments, state. `steps` can still be read."""
@@ -212,6 +221,13 @@ class LoadedStep:
                 self._failure = failure  # Ctrl-C leaves half a step, too
             raise
 
+    def _require_workers(self) -> None:
+        """Refuse state for a step that cannot run: a worker that was left may still write."""
+        if not self._loaded.is_open:
+            raise RuntimeFailure(
+                "this step's workers have ended; load the plan again and restore there"
+            )
+
     def _require_whole(self) -> None:
         if self._failure is not None:
             reason = str(self._failure) or type(self._failure).__name__
@@ -226,3 +242,14 @@ class _Numbers:
 
     steps: int
     learning_rate: float
+
+
+def _whole_number(seed: Any) -> int:
+    """The seed as Python's own number."""
+    try:
+        number = None if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = None
+    if number is None or not -(2**63) <= number < 2**63:  # a checkpoint holds it in 64 bits
+        raise InputError(f"seed must be a whole number of 64 bits, got {seed!r}")
+    return number

@@ -17,7 +17,8 @@ from placewright.io.opened import opened
 from placewright.io.written import write_files
 
 _APPLY = "apply"
-_STEPS, _SEED = "steps", "seed"  # entries of a checkpoint beside those of tensors
+# Entries of a checkpoint beside those of tensors. Files of earlier versions lack the last one.
+_STEPS, _SEED, _ACCUMULATE = "steps", "seed", "accumulate"
 _MODEL = "model."
 _FORMAT = {"format": "1", "kind": "placewright training step"}
 
@@ -84,19 +85,21 @@ class TorchStepState:
                 values[path] = value.clone(memory_format=torch.contiguous_format)
         values[_STEPS] = torch.tensor(self._steps)
         values[_SEED] = torch.tensor(self._draws.seed)
+        values[_ACCUMULATE] = torch.tensor(self._parts.accumulate)
         return values
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned; nothing changes if an entry does not fit.
 
         Raises:
-            InputError: an entry is missing, unknown, or of another shape.
+            InputError: an entry is missing, unknown, or of another shape, or another number of
+                steps makes one update.
         """
         known = {path for paths in self._parts.paths.values() for path in paths}
         expected = known | {_STEPS, _SEED}
         if missing := sorted(expected - set(values)):
             raise InputError(f"the state has no '{missing[0]}'; it is of another step")
-        if unknown := sorted(set(values) - expected):
+        if unknown := sorted(set(values) - expected - {_ACCUMULATE}):
             raise InputError(f"this step has no state '{unknown[0]}'; it is of another step")
         given = {
             name: _tensor(paths[0], values[paths[0]]) for name, paths in self._parts.paths.items()
@@ -104,6 +107,12 @@ class TorchStepState:
         steps, seed = (_whole_number(name, values[name]) for name in (_STEPS, _SEED))
         if steps < 0:
             raise InputError(f"state '{_STEPS}' must be >= 0, got {steps}")
+        mine = self._parts.accumulate
+        if (other := _whole_number(_ACCUMULATE, values.get(_ACCUMULATE, mine))) != mine:
+            raise InputError(
+                f"the state is of a step with accumulate={other}, and this one has "
+                f"accumulate={mine}; place with the optimizer of the checkpoint"
+            )
         for name, value in given.items():
             wanted = self._initial[name]
             if value.shape != wanted.shape or value.dtype != wanted.dtype:
