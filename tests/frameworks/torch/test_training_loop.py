@@ -18,6 +18,7 @@ import pytest
 import torch
 from support.training_loops import Gpt, Residual, batches, loaded, made, plan_of_step
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, StepLR
 
 import placewright as pw
 from placewright.errors import FieldError, FileFormatError, InputError, RuntimeFailure
@@ -65,7 +66,7 @@ def test_schedule_accumulation_and_clipping_are_those_of_a_plain_loop(
     """The rate falls with each update; a gradient is the mean of three batches, cut to 0.3."""
     module = made(kind)
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.9)
-    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 0.1 / (1 + update))
+    falling = LambdaLR(optimizer, lambda update: 0.1 / (1 + update))
     said = "sgd:clip=0.3,accumulate=3"
     with loaded(kind, optimizer=said, learning_rate=lambda update: 0.1 / (1 + update)) as step:
         for number, batch in enumerate(batches(kind, 12)):
@@ -97,7 +98,7 @@ def test_a_warm_up_begins_at_zero(name: str) -> None:
     module, batch = made(Dead), (torch.linspace(-1, 1, 48).reshape(8, 6), torch.arange(8) % 2)
     optimizer = getattr(torch.optim, name)(module.parameters(), lr=0.1, weight_decay=0.1)
     plan = plan_of_step(module, batch, seed=1, optimizer=optimizer)
-    warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1, update / 3))
+    warm = LambdaLR(optimizer, lambda update: min(1, update / 3))
     other = made(Dead)
     with pw.load(plan, learning_rate=lambda update: 0.1 * min(1, update / 3)) as step:
         for update in range(6):  # the first of them at a rate of 0
@@ -164,6 +165,7 @@ def test_an_optimizer_that_no_rule_describes_is_refused() -> None:
         (torch.optim.SGD([*every, nn.Parameter(torch.ones(1))]), "has 1 of [0-9]+ parameters from"),
         (torch.optim.SGD([{"params": every[:1]}, {"params": every[1:], "lr": 1.0}]), "2 groups"),
         (begun, "Adam: has state of earlier steps"),
+        (SGD(every), "SGD: is of .*test_training_loop, which may compute otherwise; make it with"),
         (7, "expects a text such as adamw:learning_rate=1e-3, or, .* got int"),
     ):
         with pytest.raises(InputError, match=message):
@@ -343,13 +345,35 @@ def test_a_checkpoint_of_a_module_in_another_memory_format(tmp_path: Path) -> No
         assert step(*batch) == expected
 
 
-def test_a_rate_that_a_scheduler_has_set_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("schedule", "rate"),
+    [
+        (lambda given: LambdaLR(given, lambda update: min(1, update / 3)), "0"),
+        (lambda given: StepLR(given, 10), "0.001"),  # begins with the optimizer's own rate
+    ],
+)
+def test_a_rate_that_a_scheduler_has_set_is_refused(
+    schedule: Callable[[torch.optim.Optimizer], Any], rate: str
+) -> None:
     module = Frozen(1)
     optimizer = torch.optim.AdamW(module.head.parameters(), lr=1e-3)
-    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1, update / 3))
+    schedule(optimizer)
     batch = torch.randn(8, 6), torch.arange(8) % 4
-    with pytest.raises(InputError, match=r"scheduler has set the learning rate to 0 of 0.001"):
+    with pytest.raises(InputError, match=f"scheduler has set the learning rate to {rate} of 0.001"):
         plan_of_step(module, batch, seed=None, optimizer=optimizer)
+
+
+class SGD(torch.optim.SGD):
+    """An optimizer of another library under a name of PyTorch's."""
+
+
+@pytest.mark.parametrize("register", ["register_step_pre_hook", "register_step_post_hook"])
+def test_an_optimizer_with_hooks_is_refused(register: str) -> None:
+    module, batch = made(Gpt), next(batches(Gpt, 1))
+    optimizer = torch.optim.SGD(module.parameters())
+    getattr(optimizer, register)(lambda *_: None)
+    with pytest.raises(InputError, match="SGD: has hooks of its steps, which no plan runs"):
+        pw.read(module, batch, objective="training", optimizer=optimizer)
 
 
 def test_a_checkpoint_brings_back_what_does_not_train(tmp_path: Path) -> None:

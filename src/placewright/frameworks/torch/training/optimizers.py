@@ -219,7 +219,7 @@ def text_of(optimizer: Any, module: Any) -> str:
     Raises:
         UnknownNameError: there is no rule for its class.
         InputError: it lacks parameters of the module or has others, has settings without a rule,
-            or has state.
+            has state, hooks or a scheduler, or its class is no class of ``torch.optim``.
     """
     kind = type(optimizer).__name__
     groups = getattr(optimizer, "param_groups", None)
@@ -231,11 +231,7 @@ def text_of(optimizer: Any, module: Any) -> str:
     name = kind.lower()
     if name not in OPTIMIZERS:
         raise UnknownNameError("optimizer", name, tuple(OPTIMIZERS))
-    if optimizer.state:
-        raise InputError(
-            f"optimizer {kind}: has state of earlier steps, but a plan starts without; place "
-            "before the first step"
-        )
+    _require_plain(optimizer, kind)
     mine = {id(value): path for path, value in module.named_parameters() if value.requires_grad}
     held = {id(value) for group in groups for value in group["params"]}
     if apart := [path for key, path in mine.items() if key not in held]:
@@ -248,17 +244,42 @@ def text_of(optimizer: Any, module: Any) -> str:
             f"optimizer {kind}: has {others} of {len(held)} parameters from outside the module, "
             "which a step would not train; make it of module.parameters()"
         )
-    for group in groups:
-        if (first := group.get("initial_lr", group["lr"])) != group["lr"]:
-            raise InputError(
-                f"optimizer {kind}: its scheduler has set the learning rate to {group['lr']:g} of "
-                f"{first:g}, and a plan has no scheduler; make the optimizer without one, and give "
-                "`pw.load` the argument `learning_rate`, a function of the number of the step"
-            )
     said = [_settings(name, group) for group in groups]
     if any(settings != said[0] for settings in said):
         raise InputError(f"optimizer {kind}: has {len(said)} groups that differ; a step has one")
     return f"{name}:{','.join(f'{key}={value!r}' for key, value in said[0].items())}"
+
+
+def _require_plain(optimizer: Any, kind: str) -> None:
+    """Refuse what no rule describes, of an optimizer whose class has the name of one with a rule.
+
+    Raises:
+        InputError: it is of another library, or has state, hooks or a scheduler.
+    """
+    import torch
+
+    if type(optimizer) is not getattr(torch.optim, kind, None):
+        raise InputError(
+            f"optimizer {kind}: is of {type(optimizer).__module__}, which may compute otherwise; "
+            f"make it with torch.optim.{kind}"
+        )
+    if optimizer.state:
+        raise InputError(
+            f"optimizer {kind}: has state of earlier steps, but a plan starts without; place "
+            "before the first step"
+        )
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise InputError(
+            f"optimizer {kind}: has hooks of its steps, which no plan runs; remove them"
+        )
+    for group in optimizer.param_groups:
+        if "initial_lr" in group:  # a scheduler notes it, also one that begins with this rate
+            raise InputError(
+                f"optimizer {kind}: its scheduler has set the learning rate to {group['lr']:g} of "
+                f"{group['initial_lr']:g}, and a plan has no scheduler; make the optimizer without "
+                "one, and give `pw.load` the argument `learning_rate`, a function of the number of "
+                "updates done"
+            )
 
 
 # Name in torch.optim -> ours; all others must be off.
@@ -267,7 +288,7 @@ _SETTINGS = {
     "nesterov": "nesterov", "eps": "epsilon", "betas": "",
 }  # fmt: skip
 # How torch.optim computes, and not what.
-_MEANS = ("params", "foreach", "fused", "capturable", "differentiable", "initial_lr")
+_MEANS = ("params", "foreach", "fused", "capturable", "differentiable")
 
 
 def _settings(name: str, group: Mapping[str, Any]) -> dict[str, float]:
