@@ -25,7 +25,6 @@ from placewright.execution.runtime import (
     whole_segment,
 )
 
-
 _SMALL = 1 / 16  # of the largest element of a state: smaller ones are rounded like one of this
 
 
