@@ -66,8 +66,6 @@ class FxProgram:
         arguments: of the model's own calls.
         plain: runs the model as PyTorch does, without this graph: values of all inputs -> all
             outputs, in the order of `inputs` and of the model's own result; state does not change.
-        of_module: placeholders of `updates` whose tensors are the module's own, which changes them
-            if it runs itself.
     """
 
     module: torch.fx.GraphModule
@@ -81,7 +79,6 @@ class FxProgram:
     in_place: Mapping[str, str] = field(default_factory=dict)
     result: Callable[[Sequence[torch.Tensor]], Any] = tuple
     arguments: Arguments = field(default_factory=Arguments)
-    of_module: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,6 @@ def inference_program(
         in_place=changes_in_place(program.graph, updates, given_outputs),
         result=structured_result(program, shown, own),
         arguments=Arguments.of(program, staying),
-        of_module=tuple(changed),
     )
 
 

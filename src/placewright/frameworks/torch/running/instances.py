@@ -35,12 +35,10 @@ class DeviceState:
         changing: names whose values change; this object has copies of them.
         replaceable: names whose values a checkpoint may replace. This object has tensors of its own
             for them, which share memory with the model until then.
-        of_module: changing names whose initial values the user's module may change.
         tensors: name -> value, for names that were requested.
         held: name -> new value that a later segment writes.
         copies: id of an initial value -> the tensor of a name that changes or is replaceable;
             states that share them change the same tensors.
-        starts: id of an initial value of the module -> its value when it was copied.
         draws: of random operators.
     """
 
@@ -49,11 +47,9 @@ class DeviceState:
     constant: Callable[[str], torch.Tensor]
     changing: Collection[str]
     replaceable: Collection[str] = ()
-    of_module: Collection[str] = ()
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     held: dict[str, torch.Tensor] = field(default_factory=dict)
     copies: dict[int, torch.Tensor] = field(default_factory=dict)
-    starts: dict[int, torch.Tensor] = field(default_factory=dict)
     draws: Draws = field(default_factory=Draws)
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -69,18 +65,10 @@ class DeviceState:
                             if name in self.changing
                             else self.constant(name).data
                         )
-                        if name in self.of_module:
-                            self.starts[id(initial)] = initial.clone()
                 self.tensors[name] = self.copies[id(initial)]
             else:
                 self.tensors[name] = self.constant(name)
         return self.tensors[name]
-
-    def reset(self, name: str) -> None:
-        """Give a name that changes the value that it had when it was copied."""
-        initial = self.initial[name]
-        with torch.no_grad():
-            self.tensor(name).copy_(self.starts.get(id(initial), initial))
 
     def write_held(self, name: str) -> None:
         """Write a held value, once the last reader of the old value has run."""
@@ -178,7 +166,8 @@ class TorchInstance:
         state = self.segment.state
         for name in self.segment.names:
             if name in state.changing:
-                state.reset(name)
+                with torch.no_grad():
+                    state.tensor(name).copy_(state.initial[name])
 
     def _call(self, entering: list[torch.Tensor]) -> list[torch.Tensor]:
         segment, state = self.segment, self.segment.state

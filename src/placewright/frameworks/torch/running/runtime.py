@@ -183,7 +183,7 @@ class TorchRuntime:
         shared = replace(program, state=_values_of(first.program, program))
         made = TorchModel(shared, graph, NodeMap(shared, graph, source), require_signature(source))
         made._shared = first._shared = {} if first._shared is None else first._shared
-        made._on_device, made._starts = first._on_device, first._starts
+        made._on_device = first._on_device
         return made
 
 
@@ -219,7 +219,6 @@ class TorchModel:
     _lanes: dict[torch.device, Lane] = field(default_factory=dict)
     _on_device: dict[tuple[int, torch.device], tuple[Any, Any]] = field(default_factory=dict)
     _shared: dict[torch.device, dict[int, torch.Tensor]] | None = None
-    _starts: dict[int, torch.Tensor] = field(default_factory=dict)
     _draws: Draws | None = None
 
     def __post_init__(self) -> None:
@@ -497,9 +496,7 @@ class TorchModel:
             lambda name: self._constant(name, device),
             changing,
             () if self.program.step is None else self.program.step.paths,
-            self.program.of_module,
             copies=copies,
-            starts={} if self._shared is None else self._starts,
             draws=self._draws or Draws(),
         )
 
