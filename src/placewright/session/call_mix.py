@@ -29,6 +29,7 @@ from placewright.execution.requests import numbered, request_numbers
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
+from placewright.report.stream_text import random_lines
 from placewright.session.loaded.plans import LoadedPlan, TensorInfo, Turns
 from placewright.session.measuring import Measured
 from placewright.session.models import (
@@ -296,7 +297,7 @@ def checked_calls(
     """
     calls = calls_of(plan.problem.source)
     owns = [_part_of(plan.problem, part) for part in parts]
-    ordered = _ordered(plan.placement, Simulator(plan.problem))
+    ordered, random = _ordered(plan.placement, Simulator(plan.problem)), dict[str, None]()
     for at, (call, own) in enumerate(zip(calls, owns, strict=True)):
         violation = Simulator(own).violation(ordered)
         if violation is not None:
@@ -311,9 +312,10 @@ def checked_calls(
                 f"outputs of {call} differ from the unsplit model: {comparison.text}; the plan was "
                 "not written"
             )
+        random |= dict.fromkeys(comparison.random)
     checked = proven_of_calls(plan, owns, [call.times for call in calls])
     clause = UNMEASURED if compares else f"{UNMEASURED}, nor were outputs compared"
-    return replace(checked, left_out=(*checked.left_out, clause))
+    return replace(checked, left_out=(*checked.left_out, clause, *random_lines(list(random))))
 
 
 def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float]) -> Plan:

@@ -54,7 +54,7 @@ from placewright.session.contenders import (
     stream_contenders,
 )
 from placewright.session.measuring import PROBE_SECONDS
-from placewright.session.models import module_in_memory, require_existing
+from placewright.session.models import ModelOfRequest, module_in_memory, require_existing
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
 from placewright.session.running import (
     ROUNDS,
@@ -134,6 +134,20 @@ def why_not_here(problem: Problem, runtime: str | None) -> str | None:
     except InputError as error:
         fault = str(error)
     return fault and f"it needs the model and the devices that were measured: {fault}"
+
+
+def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
+    """As `why_not_here`, of a request; None unless it is of a stored problem.
+
+    Raises:
+        InputError: the request asks for a check that this machine cannot do.
+    """
+    if model.read.problem is None:
+        return None
+    reason = why_not_here(problem, model.request.runtime)
+    if reason is not None and model.request.check:
+        raise InputError(f"there can be no check on the hardware: {reason}")
+    return reason
 
 
 def check_on_hardware(
@@ -295,7 +309,7 @@ def _checked_requests(
         raise MismatchError(
             f"outputs differ from the unsplit model: {comparison.text}; the plan was not written"
         )
-    contenders = request_contenders(plan, model)
+    random, contenders = comparison.random, request_contenders(plan, model)
     with limited(plan):
         seconds = _request_seconds(contenders, model, ROUNDS, report, deadline)
     while True:
@@ -307,6 +321,7 @@ def _checked_requests(
         with limited(plan):
             other = compare_outputs(problem, placement, model)
         if other.equal:
+            random = tuple(dict.fromkeys((*random, *other.random)))
             break
         contenders = contenders.without(written, _why_differs(other.error, other.tolerance))
         seconds = {name: row for name, row in seconds.items() if name != written}
@@ -319,7 +334,7 @@ def _checked_requests(
         contenders.left_out,
         (comparison.error, comparison.tolerance),
         [verdict.text.removeprefix(DO_NOT_SPLIT), *held_lines(found)],
-        comparison.random,
+        random,
     )
 
 

@@ -63,8 +63,8 @@ from placewright.session.checking import (
     Check,
     check_on_hardware,
     probe_on_hardware,
+    why_away,
     why_no_check,
-    why_not_here,
 )
 from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
@@ -80,7 +80,7 @@ from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.streams import flight_within, within_latency
+from placewright.session.streams import within_latency, within_limit
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -426,23 +426,22 @@ def search_and_check(
         MismatchError: outputs differ from the unsplit model's.
         OutOfTime: the total ended before there was a plan.
     """
-    _require_stream(measured.problem, model.request)
-    wants = _wants_check(model.request)
-    is_open = wants and model.request.check is None and model.read.problem is not None
-    away = why_not_here(measured.problem, model.request.runtime) if is_open else None
+    request, wants = model.request, _wants_check(model.request)
+    _require_stream(measured.problem, request)
+    away = why_away(measured.problem, model) if wants else None
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
-        compares = wants and not model.request.quick
+        compares = wants and not request.quick
         return Placed(checked_calls(plan, measured.parts, model, compares=compares))
-    table, limit, reason = None, model.request.latency_limit, why_no_check(plan) or away
-    plan = replace(plan, in_flight=flight_within(plan.problem, plan.placement, limit))
-    is_named = model.request.check or (wants and (can_run(plan) or reason == away))
+    table, limit, reason = None, request.latency_limit, why_no_check(plan) or away
+    plan = within_limit(plan, limit)
+    is_named = request.check or (wants and (can_run(plan) or reason == away))
     if reason is not None and is_named:
         left_out.append(f"check on the hardware: {reason}")
     elif wants and reason is None:
         try:
-            if model.request.quick:
+            if request.quick:
                 plan, unchecked = probe_on_hardware(
                     plan, model.loaded, _reports(steps, PROBING), deadline=deadline, limit=limit
                 )
@@ -452,10 +451,9 @@ def search_and_check(
         except OutOfTime as error:
             left_out.append(f"check on the hardware: {error.args[0]}")
             plan = error.plan or plan
-    if model.request.evaluator == "simulated":
+    if request.evaluator == "simulated":
         plan = predicted_plan(plan)
-    # A full check has found the number itself.
-    if limit is not None and (plan.measured is None or model.request.quick):
+    if limit is not None and (plan.measured is None or request.quick):  # else a check has found it
         in_flight = within_latency(Simulator(plan.problem), plan.placement, limit)
         plan = replace(plan, in_flight=in_flight)
     if can_run(plan):
@@ -532,7 +530,9 @@ def _search_within(
         except Interrupted as error:
             if error.plan is not None:
                 plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
-                error.plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
+                plan = within_limit(plan, request.latency_limit)
+                plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
+                error.plan = within_limit(plan, request.latency_limit)
             raise
     if plan.problem.execution_model != problem.execution_model:
         left_out.append(WEIGHTS_ONLY)

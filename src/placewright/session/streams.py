@@ -400,6 +400,11 @@ def flight_within(problem: Problem, placement: Placement, limit: float | None) -
         return 1
 
 
+def within_limit(plan: Plan, limit: float | None) -> Plan:
+    """The plan with the number of `flight_within`."""
+    return replace(plan, in_flight=flight_within(plan.problem, plan.placement, limit))
+
+
 def _latency(stream: Stream) -> float:
     return float(np.quantile(stream.latencies, 0.95))
 

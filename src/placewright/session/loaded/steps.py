@@ -207,8 +207,10 @@ class LoadedStep:
             RuntimeFailure: the step is closed.
         """
         with self._lock, self._loaded.in_use():
-            assert not isinstance(self._state, _Numbers)
-            yield self._state
+            state = self._state
+            if isinstance(state, _Numbers):  # Ctrl-C ended the wait of `close`
+                raise RuntimeFailure("this step was closed; load the plan again")
+            yield state
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

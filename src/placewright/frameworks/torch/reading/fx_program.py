@@ -187,6 +187,15 @@ def state_behind_outputs(program: ExportedProgram) -> list[str]:
     return [paths[name] for name in changed if outputs & _dependants(program.graph, name)]
 
 
+# Kinds that read shape and type of their first tensor alone.
+_READ_NO_VALUES = frozenset(
+    (
+        *("zero", "fill", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like"),
+        *("randn_like", "new_zeros", "new_ones", "new_full", "new_empty", "sym_size", "sym_numel"),
+    )
+)
+
+
 def _dependants(graph: Graph, state: str) -> set[str]:
     """Names of a placeholder of state and of all nodes whose values depend on it.
 
@@ -194,8 +203,10 @@ def _dependants(graph: Graph, state: str) -> set[str]:
     """
     found = {state}
     for node in graph.nodes:
-        read = found.intersection(other.name for other in node.all_input_nodes)
-        is_average = read == {state} and "batch_norm" in kind_of(node)
+        kind = kind_of(node)
+        first = node.args[0] if node.args and kind in _READ_NO_VALUES else None
+        read = found.intersection(each.name for each in node.all_input_nodes if each is not first)
+        is_average = read == {state} and "batch_norm" in kind and "no_training" not in kind
         if read and not is_average:
             found.add(node.name)
     return found

@@ -274,11 +274,12 @@ def _require_plain(optimizer: Any, kind: str) -> None:
         )
     for group in optimizer.param_groups:
         if "initial_lr" in group:  # a scheduler notes it, also one that begins with this rate
+            rate, first = group["lr"], group["initial_lr"]
+            has_set = f", which has set the learning rate to {rate:g} of {first:g}"
             raise InputError(
-                f"optimizer {kind}: its scheduler has set the learning rate to {group['lr']:g} of "
-                f"{group['initial_lr']:g}, and a plan has no scheduler; make the optimizer without "
-                "one, and give `pw.load` the argument `learning_rate`, a function of the number of "
-                "updates done"
+                f"optimizer {kind}: has a scheduler{'' if rate == first else has_set}, and a plan "
+                "has none; make the optimizer without one, and give `pw.load` the argument "
+                "`learning_rate`, a function of the number of updates done"
             )
 
 
