@@ -305,17 +305,20 @@ def test_a_file_whose_state_changes_is_not_converted(
 def test_a_file_whose_outputs_need_no_old_value_may_be_converted(
     trains: bool, tmp_path: Path
 ) -> None:
-    """It counts its calls, has batch norm, in training mode too, and changes its input in place."""
+    """It counts its calls, empties a buffer, has batch norm, and changes its input in place."""
 
     class Watching(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.norm = nn.BatchNorm1d(3)
             self.register_buffer("calls", torch.zeros(1))
+            self.register_buffer("sums", torch.zeros(3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.calls.add_(1)
-            found: torch.Tensor = self.norm(x.mul_(2))
+            self.sums.zero_()
+            self.sums.add_(x[0])
+            found: torch.Tensor = self.norm(x.mul_(2)) + self.sums
             return found
 
     path = exported(Watching().train(trains), tmp_path)
