@@ -52,7 +52,6 @@ from placewright.execution.runtime import (
 )
 from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.openvino import devices as openvino_devices
-from placewright.frameworks.openvino.arrays import host_array
 from placewright.frameworks.openvino.devices import (
     compile_options,
     native_device,
@@ -65,6 +64,7 @@ from placewright.frameworks.openvino.segments import (
     KernelMap,
     NodeMap,
     cut,
+    host_array,
     number_uses,
     with_inner_outputs,
     with_weights_in_file,

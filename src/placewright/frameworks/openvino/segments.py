@@ -1,6 +1,7 @@
 """Sub-models of an ``openvino.Model``, cut at the tensors of the graph that was read from it.
 
-Also the kernels that a device makes of a graph's ops, and the uses of a model's whole numbers.
+Also the kernels that a device makes of a graph's ops, the uses of a model's whole numbers, and
+arrays of its tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, numbered_position
 from placewright.errors import StalePlanError
 from placewright.execution.inputs import Use
-from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
+from placewright.execution.runtime import (
+    HostArray,
+    OpSegment,
+    require_folded,
+    require_same_kind,
+)
 from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
 from placewright.frameworks.openvino.state import copy_inputs
 from placewright.frameworks.weights_in_file import LEAST_BYTES, are_in_file, in_file
@@ -379,3 +385,18 @@ def _constant(value: Any) -> Any | None:
     while _PASSES.get(node.get_type_name()) == (0,):
         node = node.input_value(0).get_node()
     return node.get_data() if node.get_type_name() == "Constant" else None
+
+
+def host_array(values: HostArray, element_type: Any) -> HostArray:
+    """Copy what OpenVINO's Python gives as a tensor's array; bfloat16 becomes float32.
+
+    NumPy has no bfloat16. OpenVINO gives its bits under the name of float16.
+
+    Args:
+        element_type: of the tensor, an ``openvino.Type``.
+    """
+    copied = np.array(values)
+    if element_type.get_type_name() != "bf16":
+        return copied
+    bits = copied.view(np.uint16).astype(np.uint32)
+    return np.asarray(bits << 16, dtype=np.uint32).view(np.float32)
