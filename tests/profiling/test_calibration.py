@@ -131,7 +131,8 @@ def test_placements_without_overlap_run_in_their_callers_thread(
     contended = {row.trial for row in found.evidence.rows if row.devices_in_use == 2}
     assert contended
     assert (contended <= {6, 7}) == only_last
-    assert found.evidence.waits
+    # With two chains a core may always have something to do while the other's tensors come.
+    assert found.evidence.waits or chains == 2
     assert "placewright cpu:1" in {thread.name for thread in callers}
     assert (threading.current_thread() in callers) == (not in_threads)
 

@@ -117,37 +117,26 @@ def why_no_check(plan: Plan) -> str | None:
     return f"it measures time, not {objective}" if objective in CHARGED else None
 
 
-def why_not_here(problem: Problem, runtime: str | None) -> str | None:
+def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
     """The reason why this machine cannot check a stored problem; None if it can, or none could.
 
-    Args:
-        runtime: name of the one that would run it; None takes the problem's own.
+    Raises:
+        InputError: the request asks for such a check.
     """
     source = problem.source
-    if source is None or problem.costs.source != "measured" or problem.time_unit != "s":
+    is_stored = model.read.problem is not None and problem.costs.source == "measured"
+    if source is None or not is_stored or problem.time_unit != "s":
         return None
     is_module = source.path.startswith(MODULE_PREFIX)
     find: Callable[[str], object] = module_in_memory if is_module else require_existing
     try:
         find(source.path)
-        fault = changed_device(problem, runtime)
+        fault = changed_device(problem, None)  # by the runtime that measured
     except InputError as error:
         fault = str(error)
+    if fault is not None and model.request.check:
+        raise InputError(f"there can be no check on the hardware: {fault}")
     return fault and f"it needs the model and the devices that were measured: {fault}"
-
-
-def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
-    """As `why_not_here`, of a request; None unless it is of a stored problem.
-
-    Raises:
-        InputError: the request asks for a check that this machine cannot do.
-    """
-    if model.read.problem is None:
-        return None
-    reason = why_not_here(problem, model.request.runtime)
-    if reason is not None and model.request.check:
-        raise InputError(f"there can be no check on the hardware: {reason}")
-    return reason
 
 
 def check_on_hardware(

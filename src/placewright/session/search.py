@@ -80,7 +80,7 @@ from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.streams import within_latency, within_limit
+from placewright.session.streams import unchecked, within_latency, within_limit
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -530,9 +530,7 @@ def _search_within(
         except Interrupted as error:
             if error.plan is not None:
                 plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
-                plan = within_limit(plan, request.latency_limit)
-                plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
-                error.plan = within_limit(plan, request.latency_limit)
+                error.plan = unchecked(plan, request)
             raise
     if plan.problem.execution_model != problem.execution_model:
         left_out.append(WEIGHTS_ONLY)

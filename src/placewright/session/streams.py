@@ -42,7 +42,8 @@ from placewright.report.stream_text import measured_stream_lines, measured_strea
 from placewright.report.verdict import PREDICTED_SAMPLES, STREAM_SAMPLES
 from placewright.session.contenders import Contenders, judged
 from placewright.session.models import require_model
-from placewright.session.plans import plan_of
+from placewright.session.plans import plan_of, predicted_plan
+from placewright.session.request import Request
 from placewright.session.running import require_one_shape
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -403,6 +404,13 @@ def flight_within(problem: Problem, placement: Placement, limit: float | None) -
 def within_limit(plan: Plan, limit: float | None) -> Plan:
     """The plan with the number of `flight_within`."""
     return replace(plan, in_flight=flight_within(plan.problem, plan.placement, limit))
+
+
+def unchecked(plan: Plan, request: Request) -> Plan:
+    """The plan by predictions alone, with the samples in flight that the limit allows."""
+    plan = within_limit(plan, request.latency_limit)
+    plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
+    return within_limit(plan, request.latency_limit)
 
 
 def _latency(stream: Stream) -> float:
