@@ -69,7 +69,6 @@ from placewright.session.streams import (
     StreamResult,
     best_measured,
     contender_to_run,
-    flight_within,
     stream_memory,
     within_latency,
 )
@@ -203,7 +202,7 @@ def probe_on_hardware(
     seconds: Mapping[str, Sequence[float]]
     with limited(plan):
         if can_stream(plan):
-            flight = flight_within(plan.problem, plan.placement, limit)
+            flight = plan.in_flight
             contenders: Contenders[Any] = _few(stream_contenders(plan, model, in_flight=flight))
             contenders = _within(contenders, plan.problem, limit)
             if contenders.names == (PLAN,):

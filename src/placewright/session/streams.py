@@ -391,19 +391,13 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     )
 
 
-def flight_within(problem: Problem, placement: Placement, limit: float | None) -> int | None:
-    """The number of `within_latency`, or 1 where a sample alone takes longer; None is no limit."""
-    if limit is None:
-        return None
-    try:
-        return within_latency(Simulator(problem), placement, limit)
-    except InfeasibleError:
-        return 1
-
-
 def within_limit(plan: Plan, limit: float | None) -> Plan:
-    """The plan with the number of `flight_within`."""
-    return replace(plan, in_flight=flight_within(plan.problem, plan.placement, limit))
+    """The plan with the number of `within_latency`, or 1 where a sample alone takes longer."""
+    in_flight: int | None = 1
+    with suppress(InfeasibleError):
+        simulator = Simulator(plan.problem)
+        in_flight = None if limit is None else within_latency(simulator, plan.placement, limit)
+    return replace(plan, in_flight=in_flight)
 
 
 def unchecked(plan: Plan, request: Request) -> Plan:
