@@ -14,7 +14,7 @@ from execution.adding import Adding, Unlucky, expected, layered
 from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
 from placewright.execution.placements import CopyPerDevice
-from placewright.execution.requests import Execution
+from placewright.execution.requests import Execution, executions
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 
@@ -99,6 +99,26 @@ def test_the_next_sample_goes_to_whichever_copy_is_free() -> None:
     with copies(Adding(GRAPH, hook), 2, in_flight=10) as way:
         assert len(way.run_many([[np.float64(x)] for x in range(10)])) == 10
     assert served.count(served[0]) == 1
+
+
+def test_the_wait_for_a_free_copy_belongs_to_the_time_of_a_sample() -> None:
+    """It was left out, so that a latency was that of a copy and not from entry to end."""
+    both_entered = threading.Event()
+
+    def source() -> Iterator[list[Any]]:
+        yield [np.float64(0)]
+        yield [np.float64(1)]
+        both_entered.set()  # asked for a third one, the second one is in the queue
+
+    with copies(Adding(GRAPH, lambda op: assert_set(both_entered)), 1, in_flight=3) as way:
+        first, second = executions(way.outcomes(source()))
+    assert second.start < first.start + first.seconds
+    assert second.start + second.spans[0][0] >= first.start + first.spans[-1][1]
+    assert second.seconds == second.spans[-1][1]
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(60)
 
 
 def test_copies_that_never_end_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol, runtime_checkable
 
@@ -238,7 +239,7 @@ class CopyPerDevice:
         Samples are taken as `ConcurrentRunner.outcomes` takes them. Leaving the loop early closes
         the runners.
         """
-        waiting: SimpleQueue[tuple[int, int, Sample] | None] = SimpleQueue()
+        waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         done: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
         threads = [
             threading.Thread(
@@ -251,7 +252,9 @@ class CopyPerDevice:
         try:
             yield from in_order(
                 iter(samples),
-                lambda number, sample: waiting.put((number, next(self._draws), sample)),
+                lambda number, sample: waiting.put(
+                    (number, next(self._draws), sample, time.perf_counter())
+                ),
                 done.get,
                 in_flight=self.in_flight,
                 window=self._window,
@@ -265,19 +268,31 @@ class CopyPerDevice:
                 waiting.put(None)
 
 
+_Waiting = tuple[int, int, Sample, float]  # number, draw, values, and when it entered
+
+
 def _serve(
     runner: ConcurrentRunner,
     runners: Sequence[ConcurrentRunner],
-    waiting: SimpleQueue[tuple[int, int, Sample] | None],
+    waiting: SimpleQueue[_Waiting | None],
     done: SimpleQueue[tuple[int, Outcome]],
 ) -> None:
     """Run samples on one device until None comes, or until only others can run them."""
     while runner.is_open or not any(other.is_open for other in runners):
         if (item := waiting.get()) is None:
             break
-        number, draw, sample = item
+        number, draw, sample, entered = item
         try:
             result = next(iter(list(runner.outcomes([sample], iter([draw])))))
+            if isinstance(result, Execution):
+                result = _since(entered, result)
         except BaseException as error:  # goes to the thread that waits for this sample
             result = error if isinstance(error, RuntimeFailure) else RuntimeFailure(str(error))
         done.put((number, result))
+
+
+def _since(entered: float, result: Execution) -> Execution:
+    """Count the wait for a free copy, as a runner with several requests in flight counts it."""
+    wait = result.start - entered
+    spans = tuple((begin + wait, end + wait) for begin, end in result.spans)
+    return replace(result, start=entered, seconds=result.seconds + wait, spans=spans)

@@ -419,7 +419,9 @@ class StreamLength:
         InputError: it is too short to have a rate.
     """
 
-    samples: int = SAMPLES  # of the stream whose outputs are compared, and of a round at most
+    # of the stream whose outputs are compared, and of a round at most, but a round is never too
+    # short for a burst of the samples in flight
+    samples: int = SAMPLES
     # that this stream goes on, whatever `samples` is; None counts samples
     seconds: float | None = None
     # of all contenders; up to three times as many if they scatter too much for a verdict
@@ -558,7 +560,9 @@ class StreamRounds:
         self._streams = {name: _run_many(server) for name, server in servers.items()}
         self._bursts = {name: server.burst for name, server in servers.items()}
         self._rounds, self._report, self._deadline = rounds, report, deadline
-        self._skipped = min(max(self._bursts.values()), max(0, (len(inputs) - 2) // 3))
+        self._skipped = max(self._bursts.values())
+        least = 3 * self._skipped + 2  # a whole burst between filling and draining
+        inputs = [inputs[at % len(inputs)] for at in range(max(len(inputs), least))]
         took = 0.0
         for name, stream in self._streams.items():
             deadline.require(f"'{name}' had run")
@@ -566,7 +570,6 @@ class StreamRounds:
             stream(inputs[: self._skipped + 2])
             took += (time.perf_counter() - start) / (self._skipped + 2)
         affordable = int(min(seconds, deadline.seconds_left) / max(rounds * took, 1e-9))
-        least = 3 * self._skipped + 2
         length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
         self._inputs = inputs[:length]
 
