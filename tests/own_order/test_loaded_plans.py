@@ -338,6 +338,15 @@ def test_searched_runs_the_placement_where_another_way_was_recommended(
     assert plan.placement is split.placement
 
 
+def test_calls_run_on_the_recommended_member_of_a_group(split: Plan) -> None:
+    """Both members ran them, as if the group had been recommended."""
+    first = split.problem.cluster.device_names[0]
+    plan = recommended(replicated(split), first)
+    model = loaded_model(plan.problem, plan.runtime)
+    assert [device.name for device in unsplit_devices(plan, model)] == [first]
+    assert len(unsplit_devices(searched_plan(plan), model)) == 2
+
+
 def test_a_server_that_is_made_while_the_plan_closes_ends_with_it(
     split: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from placewright.core.execution_models import MaxLoad, Placeto
 from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, MODE, PLAN, PlacerRecord, Plan
 from placewright.core.problem import Problem
+from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InfeasibleError, InputError, OutOfTime
@@ -40,6 +41,7 @@ from placewright.session.checking import (
     recommended_stream,
     repeated,
 )
+from placewright.session.contenders import stream_contenders
 from placewright.session.plans import (
     plan_of,
     recommendation_lines,
@@ -89,6 +91,24 @@ def test_a_way_that_no_placement_expresses_is_kept_by_name(way: str, tmp_path: A
     assert "argument `searched` what the search found" in recommendation_lines(kept)[0]
     assert contender_to_run(searched_plan(kept)) == PLAN
     assert kept.placement.device_of.tolist() == [0, 1]
+
+
+def test_a_member_of_a_group_that_is_recommended_runs_the_streams() -> None:
+    """No placement expresses it: the group that the measurement refused was run."""
+    two = two_stages()
+    equal = replace(two.problem, costs=CostTable(frozen_floats(np.full((2, 2), 4.0))))
+    problem = grouped(equal, [[0, 1]])
+    alone = Solution(Placement.on_one_device(2, 0), 4.0, "feasible", 0.0)
+    plan = plan_of(problem, alone, two.placer, two.runtime)
+    never: Any = None
+    ways = stream_contenders(plan, never).without(COPIES, "left out by the test")
+    assert ways.names == ("a", PLAN)
+    found = result(plan, {}, {"a": 4.0, PLAN: 5.0}, contenders=ways)
+    kept = recommended_stream(plan, found)[0]
+    assert kept.placement is plan.placement
+    assert contender_to_run(kept) == "a"
+    assert "argument `searched` what the search found" in recommendation_lines(kept)[0]
+    assert contender_to_run(searched_plan(kept)) == PLAN
 
 
 def test_the_best_device_is_kept_as_a_placement() -> None:

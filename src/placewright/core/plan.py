@@ -179,6 +179,16 @@ class Plan:
         return _summary(self)
 
 
+def stream_by_name(plan: Plan) -> str | None:
+    """The recommended contender of a plan's streams if no placement expresses it; else None.
+
+    A device of the cluster may be a group; each of its members can run the whole model alone.
+    """
+    name = None if plan.measured is None else plan.measured.recommendation
+    members = (one.name for device in plan.problem.cluster.devices for one in device.members)
+    return name if name in (*UNSPLIT_STREAMS, *map(contender_of, members)) else None
+
+
 def _summary(plan: Plan) -> str:
     """Verdict, value, gap, devices, segments and measurement, as `print` shows them."""
     problem = plan.problem

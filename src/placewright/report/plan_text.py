@@ -15,13 +15,13 @@ from placewright.core.plan import (
     ALL_CORES,
     EVEN_SPLIT,
     PLAN,
-    UNSPLIT_STREAMS,
     Measurement,
     Plan,
     device_of,
     no_choice,
     scope_of_proof,
     search_text,
+    stream_by_name,
 )
 from placewright.core.problem import Problem
 from placewright.core.quantities import counted, format_bytes, format_duration, value_text
@@ -201,7 +201,7 @@ def recommendation_text(
                 f"'{name}' was measured beside this plan, but is not comparable: {why_not_default}"
             ]
         return [_faster(measured), *default]
-    if name in UNSPLIT_STREAMS:
+    if stream_by_name(plan) is not None:
         return [
             f"{_faster(measured)}; argument `samples` of a run, or `pw.stream`, runs that, "
             "argument `searched` what the search found"

@@ -15,7 +15,7 @@ from placewright.core.charges import CHARGED
 from placewright.core.execution_models import Event
 from placewright.core.op_patterns import by_op
 from placewright.core.placement import Placement
-from placewright.core.plan import ALL_CORES, UNSPLIT_STREAMS, PlacerRecord, Plan, Searched
+from placewright.core.plan import ALL_CORES, PlacerRecord, Plan, Searched, stream_by_name
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Solution
@@ -242,9 +242,7 @@ def with_placement(plan: Plan, placement: Placement) -> Plan:
 def searched_plan(plan: Plan) -> Plan:
     """The plan with the searched placement; the same plan if it holds that already."""
     if plan.searched is None:
-        measured = plan.measured
-        others = (ALL_CORES, *UNSPLIT_STREAMS)  # which no placement expresses
-        is_other = measured is not None and measured.recommendation in others
+        is_other = _has_default(plan) or stream_by_name(plan) is not None
         return replace(plan, measured=None) if is_other else plan
     searched = plan.searched
     is_closed = searched.value <= plan.lower_bound * (1.0 + CLOSED)

@@ -18,11 +18,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.placement import Placement
-from placewright.core.plan import (
-    PLAN,
-    UNSPLIT_STREAMS,
-    Plan,
-)
+from placewright.core.plan import PLAN, Plan, stream_by_name
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.core.solution import Budget, Solution
@@ -96,10 +92,7 @@ def require_measured(plan: Plan) -> None:
 
 def contender_to_run(plan: Plan) -> str:
     """Name of the contender that runs a plan's streams: the plan, or a recommended unsplit way."""
-    measured = plan.measured
-    if measured is not None and measured.recommendation in UNSPLIT_STREAMS:
-        return measured.recommendation
-    return PLAN
+    return stream_by_name(plan) or PLAN
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 from placewright.core.cluster import Device
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
-from placewright.core.plan import ALL_CORES, PLAN, UNSPLIT_STREAMS, Plan, device_of
+from placewright.core.plan import ALL_CORES, PLAN, Plan, device_of
 from placewright.core.source import Port
 from placewright.errors import (
     InfeasibleError,
@@ -472,7 +472,7 @@ def unsplit_devices(plan: Plan, model: LoadedModel) -> tuple[Device, ...]:
     simulator, name = Simulator(problem), PLAN
     if plan.measured is not None:
         name = plan.measured.recommendation
-    if name in UNSPLIT_STREAMS:
+    if contender_to_run(plan) != PLAN:
         devices = whole_model_streams(plan, model).devices
         if name in devices:
             return devices[name]
