@@ -167,6 +167,15 @@ def test_a_stream_on_a_device_with_a_name_of_ours_is_no_way_of_ours(name: str) -
     assert kept.searched is not None
 
 
+def test_a_plan_is_run_with_as_many_samples_in_flight_as_are_asked_for() -> None:
+    """More than 60 were 60, also for the limits on memory."""
+    never: Any = None
+    plan = two_stages()
+    played = stream_contenders(plan, never, in_flight=100).played
+    assert played is not None
+    assert (played.in_flight, len(played.finish)) == (100, 302)
+
+
 def test_names_of_devices_and_of_ours_never_meet() -> None:
     devices = [*OURS, "cpu:0", "device:device:plan", "device:"]
     names = [contender_of(one) for one in devices]

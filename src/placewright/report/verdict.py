@@ -65,6 +65,15 @@ class PredictedGain:
         return self.least_factor >= 1.0 + self.least_gain
 
 
+def played_samples(least: int, in_flight: int | None) -> int:
+    """Number of samples of a simulated stream: at least `least`, and enough to fill and drain it.
+
+    Args:
+        in_flight: samples under way at most; None if the simulator chooses.
+    """
+    return max(least, 3 * (in_flight or 0) + 2)
+
+
 def least_gain(problem: Problem) -> float:
     """The smallest predicted gain that is worth a split, relative to the split's value.
 
@@ -128,7 +137,8 @@ def _streamed(
     if simulator.problem.objective != "throughput":
         return value
     try:
-        stream = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight)
+        samples = played_samples(STREAM_SAMPLES, in_flight)
+        stream = simulator.stream(placement, samples=samples, in_flight=in_flight)
         return max(value, stream.steady.period)
     except (InfeasibleError, InputError):  # replicas, or too little memory
         return value
@@ -376,7 +386,9 @@ def prediction_error(plan: Plan) -> float | None:
     if plan.problem.objective == "throughput":
         try:
             stream = Simulator(plan.problem).stream(
-                plan.placement, samples=PREDICTED_SAMPLES, in_flight=plan.in_flight
+                plan.placement,
+                samples=played_samples(PREDICTED_SAMPLES, plan.in_flight),
+                in_flight=plan.in_flight,
             )
         except (InfeasibleError, InputError):  # replicas, or too little memory
             return None

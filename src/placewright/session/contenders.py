@@ -43,7 +43,7 @@ from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer
 from placewright.profiling.stream_calibration import copy_per_device, stream_runner
 from placewright.profiling.verdict import Verdict, judge
-from placewright.report.verdict import PREDICTED_SAMPLES
+from placewright.report.verdict import PREDICTED_SAMPLES, played_samples
 from placewright.session.models import runtime_named
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -217,7 +217,8 @@ def stream_contenders(
         InfeasibleError: the plan's own stream does not fit into a device's memory.
     """
     problem, simulator = plan.problem, Simulator(plan.problem)
-    played = simulator.stream(plan.placement, samples=PREDICTED_SAMPLES, in_flight=in_flight)
+    samples = played_samples(PREDICTED_SAMPLES, in_flight)
+    played = simulator.stream(plan.placement, samples=samples, in_flight=in_flight)
     whole = whole_model_streams(plan, model)
     left_out = dict(whole.left_out)
     members = [whole.contender(name, problem, model) for name in whole.devices]
@@ -225,7 +226,7 @@ def stream_contenders(
     is_split = even is not None and len(np.unique(even.device_of)) > 1
     if even is not None and is_split and not is_same(even, plan.placement):
         try:
-            stream = simulator.stream(even, samples=PREDICTED_SAMPLES, in_flight=in_flight)
+            stream = simulator.stream(even, samples=samples, in_flight=in_flight)
             members.append(_stream_contender(EVEN_SPLIT, problem, even, stream, model))
         except InfeasibleError as error:
             left_out[EVEN_SPLIT] = str(error)

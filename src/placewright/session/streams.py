@@ -35,7 +35,7 @@ from placewright.profiling.stream_calibration import (
 )
 from placewright.profiling.verdict import Verdict
 from placewright.report.stream_text import measured_stream_lines, measured_stream_table
-from placewright.report.verdict import PREDICTED_SAMPLES, STREAM_SAMPLES
+from placewright.report.verdict import PREDICTED_SAMPLES, STREAM_SAMPLES, played_samples
 from placewright.session.contenders import Contenders, judged
 from placewright.session.models import require_model
 from placewright.session.plans import plan_of, predicted_plan
@@ -335,8 +335,9 @@ def _in_flight(simulator: Simulator, placement: Placement) -> int | None:
 
 
 def _period(simulator: Simulator, placement: Placement, in_flight: int | None) -> float:
+    samples = played_samples(STREAM_SAMPLES, in_flight)
     try:
-        stream = simulator.stream(placement, samples=STREAM_SAMPLES, in_flight=in_flight)
+        stream = simulator.stream(placement, samples=samples, in_flight=in_flight)
     except InfeasibleError:
         return math.inf
     return stream.steady.period
@@ -368,19 +369,15 @@ def within_latency(simulator: Simulator, placement: Placement, limit: float) -> 
     """
     if math.isinf(limit):
         return None
-    most = simulator.stream(placement, samples=PREDICTED_SAMPLES)
-    if _latency(most) <= limit:
-        return most.in_flight
-    for in_flight in range(most.in_flight - 1, 0, -1):
-        if (
-            _latency(simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=in_flight))
-            <= limit
-        ):
-            return in_flight
-    alone = simulator.stream(placement, samples=PREDICTED_SAMPLES, in_flight=1)
+    pays = simulator.stream(placement, samples=PREDICTED_SAMPLES).in_flight
+    for in_flight in range(pays, 0, -1):
+        with suppress(InfeasibleError):  # late in a longer stream, copies may pile up
+            if _latency(simulator, placement, in_flight) <= limit:
+                return in_flight
+    alone = format_duration(_latency(simulator, placement, 1))
     raise InfeasibleError(
-        f"a sample alone takes {format_duration(_latency(alone))} by the simulator, more than the "
-        f"latency limit of {format_duration(limit)}; raise the limit, or place for latency"
+        f"a sample alone takes {alone} by the simulator, more than the latency limit of "
+        f"{format_duration(limit)}; raise the limit, or place for latency"
     )
 
 
@@ -400,7 +397,10 @@ def unchecked(plan: Plan, request: Request) -> Plan:
     return within_limit(plan, request.latency_limit)
 
 
-def _latency(stream: Stream) -> float:
+def _latency(simulator: Simulator, placement: Placement, in_flight: int) -> float:
+    """Seconds that 95 % of the samples of a played stream take at most."""
+    samples = played_samples(PREDICTED_SAMPLES, in_flight)
+    stream = simulator.stream(placement, samples=samples, in_flight=in_flight)
     return float(np.quantile(stream.latencies, 0.95))
 
 
