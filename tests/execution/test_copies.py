@@ -110,15 +110,14 @@ def test_the_wait_for_a_free_copy_belongs_to_the_time_of_a_sample() -> None:
         yield [np.float64(1)]
         both_entered.set()  # asked for a third one, the second one is in the queue
 
-    with copies(Adding(GRAPH, lambda op: assert_set(both_entered)), 1, in_flight=3) as way:
+    def hook(op: int) -> None:
+        assert both_entered.wait(60)
+
+    with copies(Adding(GRAPH, hook), 1, in_flight=3) as way:
         first, second = executions(way.outcomes(source()))
     assert second.start < first.start + first.seconds
     assert second.start + second.spans[0][0] >= first.start + first.spans[-1][1]
     assert second.seconds == second.spans[-1][1]
-
-
-def assert_set(event: threading.Event) -> None:
-    assert event.wait(60)
 
 
 def test_copies_that_never_end_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:

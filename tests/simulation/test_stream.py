@@ -110,6 +110,18 @@ def test_members_of_a_group_take_turns():
     assert set(stream.latencies.tolist()) == {6.0}
 
 
+@pytest.mark.parametrize(("members", "samples"), [(7, 20), (9, 24), (11, 24), (29, 60), (70, 200)])
+def test_the_period_of_a_group_is_exact_however_few_samples_are_played(members, samples):
+    """Each takes 2 s for each member, and as many begin at once. An average over the later half
+    cut through them: it was longer by up to nine tenths."""
+    problem = chain([[2.0 * members]], devices=(Device("d0", replicas=members),))
+    for in_flight in (None, members):
+        stream = played(problem, [0], samples, in_flight)
+        assert (stream.in_flight, len(stream.finish)) == (members, samples)
+        assert stream.steady.period == pytest.approx(2.0)
+        assert stream.steady.pattern == members
+
+
 def test_by_default_as_many_are_let_in_as_shorten_the_period():
     problem = chain(
         np.eye(3) * -6.0 + 10.0,

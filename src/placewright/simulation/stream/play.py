@@ -17,7 +17,7 @@ from placewright.simulation.stream.tasks import NO_TASK, SampleTasks, TaskTables
 
 _NEAR = 1.01  # a period so near to the shortest one is as good
 _LARGEST = 50_000_000  # times that are kept, of tasks and tensors, 400 MB
-_LONGEST_PATTERN = 64  # samples after which a pattern of begins may repeat
+_LONGEST_PATTERN = 64  # samples after which begins may repeat, or as many as a group has members
 _SAME = 1e-9  # of the time that has passed
 
 
@@ -29,7 +29,6 @@ class Steady:
     # samples after which everything repeats; 0 if no pattern was found, so that `period` is an
     # average over the later half
     pattern: int
-    first: int  # the first sample of the pattern, or of the average
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +147,7 @@ class _Player:
         return 2 * len(self.tasks.tables.seconds) + 2 * n_copies
 
     def play(self, samples: int, in_flight: int) -> Stream:
-        begin = np.zeros((samples, len(self.tasks.tables.seconds)))
-        entry = np.zeros(samples)
-        play(self.tasks.tables, samples, in_flight, entry, begin)
-        finish = (begin + self.tasks.tables.seconds).max(axis=1)
+        entry, begin, finish = self._times(samples, in_flight)
         peaks = stream_peaks(
             self.problem,
             self.tasks,
@@ -160,10 +156,27 @@ class _Player:
             entry,
             begin,
         )
-        steady = _steady_of(begin, finish, in_flight)
+        steady = self._steady(begin, finish, in_flight)
+        return Stream(in_flight, entry, finish, begin, self.tasks, steady, peaks)
+
+    def _times(self, samples: int, in_flight: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Entries of all samples, begins of their tasks, and when each sample is done."""
+        begin = np.zeros((samples, len(self.tasks.tables.seconds)))
+        entry = np.zeros(samples)
+        play(self.tasks.tables, samples, in_flight, entry, begin)
+        return entry, begin, (begin + self.tasks.tables.seconds).max(axis=1)
+
+    def _steady(self, begin: FloatArray, finish: FloatArray, in_flight: int) -> Steady:
+        """The pattern, if need be of a longer stream than the one that was asked for."""
+        longest = max(_LONGEST_PATTERN, int(self.tasks.tables.n_members.max(initial=1)))
+        steady = _steady_of(begin, finish, in_flight, longest)
+        longer = _settled_samples(in_flight) if in_flight > 1 else 0  # one after another is exact
+        if steady.pattern == 0 and len(finish) < longer and longer * self.width <= _LARGEST:
+            _, begin, finish = self._times(longer, in_flight)
+            steady = _steady_of(begin, finish, in_flight, longest)
         if steady.pattern == 0:  # no average of a part may promise more than servers can do
             steady = replace(steady, period=max(steady.period, self.most_work))
-        return Stream(in_flight, entry, finish, begin, self.tasks, steady, peaks)
+        return steady
 
     @cached_property
     def most_work(self) -> float:
@@ -194,7 +207,7 @@ class _Player:
         _, at = np.unique(self.tasks.tables.first_server, return_index=True)
         enough = 2 * int(self.tasks.tables.n_members[at].sum()) + 2
         for in_flight in range(2, enough + 1):
-            samples = 6 * in_flight + 8
+            samples = _settled_samples(in_flight)
             if samples * self.width > _LARGEST:
                 break
             stream = self.play(samples, in_flight)
@@ -204,7 +217,12 @@ class _Player:
         return 1 + next(at for at, one in enumerate(periods) if one <= _NEAR * min(periods))
 
 
-def _steady_of(begin: FloatArray, finish: FloatArray, in_flight: int) -> Steady:
+def _settled_samples(in_flight: int) -> int:
+    """Samples of a stream in which a pattern of as many as are in flight repeats."""
+    return 6 * in_flight + 8
+
+
+def _steady_of(begin: FloatArray, finish: FloatArray, in_flight: int, longest: int) -> Steady:
     """Find the pattern in which samples follow each other.
 
     Where all tasks of `in_flight` samples in a row begin as much later as those of the samples
@@ -216,23 +234,24 @@ def _steady_of(begin: FloatArray, finish: FloatArray, in_flight: int) -> Steady:
         begin: when each task begins, shape (n_samples, n_tasks).
         finish: when each sample is done, shape (n_samples,).
         in_flight: samples that may be under way.
+        longest: pattern that is looked for.
     """
     n_samples = len(finish)
     stop = n_samples - min(in_flight, n_samples - 1)  # the last ones have the devices to themselves
-    for pattern in range(1, min(_LONGEST_PATTERN, stop // 2) + 1):
+    for pattern in range(1, min(longest, stop // 2) + 1):
         first = stop - in_flight - pattern
         if first < 0:
             break
         later, earlier = begin[first + pattern : stop], begin[first : stop - pattern]
         shift = later[-1, 0] - earlier[-1, 0]
         if np.all(np.abs(later - earlier - shift) <= _SAME * max(shift, float(finish[stop - 1]))):
-            return Steady(float(shift) / pattern, pattern, first)
+            return Steady(float(shift) / pattern, pattern)
     half = stop // 2
     last = max(stop - 1, half + 1) if n_samples > 1 else 0
     if last <= half:
-        return Steady(float(finish[-1]), 0, 0)
+        return Steady(float(finish[-1]), 0)
     done = np.sort(finish)
-    return Steady(float(done[last] - done[half]) / (last - half), 0, half)
+    return Steady(float(done[last] - done[half]) / (last - half), 0)
 
 
 @compiled
