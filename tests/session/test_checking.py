@@ -24,19 +24,23 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan
+from placewright.core.plan import COPIES, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError, StalePlanError
 from placewright.execution.comparing import Comparison
+from placewright.execution.requests import Execution
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
+from placewright.profiling.hardware import NEVER
 from placewright.profiling.verdict import median_interval
 from placewright.report.comparison_table import ContenderTable
 from placewright.report.plan_text import plan_lines
+from placewright.report.time_left import no_report
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running
 from placewright.session.checking import (
+    StreamRounds,
     check_on_hardware,
     probe_on_hardware,
     repeated,
@@ -467,3 +471,25 @@ def test_samples_repeat_until_their_seconds_have_passed() -> None:
     samples = [[np.zeros(1)], [np.ones(1)]]
     taken = list(repeated(samples, 5.0, lambda: next(ticks) / 10))
     assert [float(sample[0][0]) for sample in taken] == [0.0, 1.0] * 24 + [0.0]
+
+
+class Bursting:
+    """Equal copies that begin together: so many samples are done at once, 0.1 s for each."""
+
+    def __init__(self, burst: int) -> None:
+        self.burst = burst
+
+    def outcomes(self, samples: Any) -> Any:
+        took = 0.1 * self.burst
+        starts = [at // self.burst * took for at in range(len(samples))]
+        return iter([Execution((), {}, took, ((0.0, took),), start) for start in starts])
+
+
+@pytest.mark.parametrize("burst", [32, 40, 64, 70, 130])
+def test_a_round_has_a_whole_burst_however_many_samples_are_in_flight(burst: int) -> None:
+    """Of 100 samples, 36 copies and more were measured over a part of a burst: 40 as too slow, and
+    70 as fast without an end."""
+    servers: Any = {"a": Bursting(1), COPIES: Bursting(burst)}
+    found = StreamRounds(servers, [[np.zeros(1)]] * 100, 3, no_report, NEVER).more({})
+    for row in found.values():
+        assert [one.period for one in row] == pytest.approx([0.1] * 3)

@@ -411,28 +411,6 @@ class Silent:
         return iter([Execution((), {}, 1.0, ((0.0, 1.0),), 0.0) for _ in samples])
 
 
-class Bursting(Silent):
-    """Equal copies that begin together: so many samples are done at once, 0.1 s for each."""
-
-    def __init__(self, burst: int) -> None:
-        self.burst = burst
-
-    def outcomes(self, samples: Any) -> Any:
-        took = 0.1 * self.burst
-        starts = [at // self.burst * took for at in range(len(samples))]
-        return iter([Execution((), {}, took, ((0.0, took),), start) for start in starts])
-
-
-@pytest.mark.parametrize("burst", [32, 40, 64, 70, 130])
-def test_a_round_has_a_whole_burst_however_many_samples_are_in_flight(burst: int) -> None:
-    """Of 100 samples, 36 copies and more were measured over a part of a burst: 40 as too slow, and
-    70 as fast without an end."""
-    servers: Any = {"a": Bursting(1), COPIES: Bursting(burst)}
-    found = StreamRounds(servers, [[np.zeros(1)]] * 100, 3, no_report, NEVER).more({})
-    for row in found.values():
-        assert [one.period for one in row] == pytest.approx([0.1] * 3)
-
-
 def problem_of(seed: int) -> Problem:
     made = random_problem(
         np.random.default_rng(seed), n_ops=16, objective="throughput", constrained=False
