@@ -233,6 +233,25 @@ def test_a_split_whose_gain_needs_more_samples_than_the_limit_allows_is_not_held
     assert len(set(placed(problem, 10.0).placement.device_of.tolist())) == 2
 
 
+def test_a_split_without_a_sure_gain_is_held_if_only_it_keeps_the_latency_limit() -> None:
+    """A sample takes 108 ms over both devices and 112 ms on either one."""
+    base = two_stages().problem
+    problem = replace(
+        base,
+        cluster=replace(base.cluster, prediction_error=1.0),
+        costs=CostTable(frozen_floats(np.array([[0.060, 0.064], [0.052, 0.048]]))),
+    )
+    plan = placed(problem, 0.110)
+    assert plan.placement.device_of.tolist() == [0, 1]
+    assert (plan.searched, plan.in_flight) == (None, 1)
+    assert len(set(placed(problem, 0.115).placement.device_of.tolist())) == 1
+    found = Solution(plan.placement, plan.value, "feasible", 0.0)
+    split = plan_of(problem, found, plan.placer, plan.runtime)
+    for limit, held in ((0.110, 2), (0.115, 1)):
+        kept = streams.unchecked(split, Request(problem, latency_limit=limit))
+        assert len(set(kept.placement.device_of.tolist())) == held
+
+
 def test_a_quick_plan_keeps_its_latency_limit() -> None:
     """The probe measures contenders, not the number of samples in flight."""
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))

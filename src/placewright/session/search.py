@@ -80,7 +80,7 @@ from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.streams import unchecked, within_latency, within_limit
+from placewright.session.streams import predicted_within, unchecked, within_latency, within_limit
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -452,7 +452,7 @@ def search_and_check(
             left_out.append(f"check on the hardware: {error.args[0]}")
             plan = error.plan or plan
     if request.evaluator == "simulated":
-        plan = predicted_plan(plan)
+        plan = predicted_within(plan, limit)
     if limit is not None and (plan.measured is None or request.quick):  # else a check has found it
         in_flight = within_latency(Simulator(plan.problem), plan.placement, limit)
         plan = replace(plan, in_flight=in_flight)

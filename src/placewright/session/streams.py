@@ -392,9 +392,20 @@ def within_limit(plan: Plan, limit: float | None) -> Plan:
 
 def unchecked(plan: Plan, request: Request) -> Plan:
     """The plan by predictions alone, with the samples in flight that the limit allows."""
-    plan = within_limit(plan, request.latency_limit)
-    plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
-    return within_limit(plan, request.latency_limit)
+    limit = request.latency_limit
+    plan = within_limit(plan, limit)
+    plan = predicted_within(plan, limit) if request.evaluator == "simulated" else plan
+    return within_limit(plan, limit)
+
+
+def predicted_within(plan: Plan, limit: float | None) -> Plan:
+    """The plan of `predicted_plan`, unless one sample of that breaks the latency limit."""
+    simpler = predicted_plan(plan)
+    with suppress(InfeasibleError):
+        simulator = Simulator(simpler.problem)
+        within_latency(simulator, simpler.placement, math.inf if limit is None else limit)
+        return simpler
+    return plan
 
 
 def _latency(simulator: Simulator, placement: Placement, in_flight: int) -> float:
