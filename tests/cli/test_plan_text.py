@@ -25,13 +25,14 @@ from placewright.core.plan import EVEN_SPLIT, Measurement, _cut
 from placewright.core.solution import Solution
 from placewright.core.source import Call, ModelSource, Port, Signature, calls_option
 from placewright.errors import GraphError
+from placewright.execution.state_pairs import option_of
 from placewright.io.content import one_line
 from placewright.report.page import page_text
 from placewright.report.page_document import plans_document
 from placewright.report.plan_text import default_text, plan_lines
 from placewright.report.stream_text import stream_lines
 from placewright.report.verdict import verdict_lines
-from placewright.session.plans import plan_of, simulated
+from placewright.session.plans import held_lines, plan_of, simulated
 from placewright.simulation.model import Simulator
 
 
@@ -134,6 +135,24 @@ def test_the_command_for_the_default_gives_inputs_as_they_were() -> None:
     )
     (line,) = default_text(replace(plan, problem=replace(plan.problem, source=source)), "", None)
     assert line.endswith("place m.onnx --devices cpu --shape 'x y=1,3' --value sr=16000")
+
+
+def test_the_command_for_the_default_reads_the_same_model() -> None:
+    """It dropped the optimizer, the state and the flags, so that it planned another model."""
+    plan = plan_with(chain("a"), [Device("cpu:0"), Device("cpu:1")], lambda op: 0)
+    options = {"optimizer": "adam:clip=1", "colocate_backward": "yes", "dropout": "yes"}
+    step = ModelSource("m.pt2", "0" * 64, "training", options=options)
+    problem = replace(plan.problem, source=step, objective="training")
+    (line,) = default_text(replace(plan, problem=problem), "", None)
+    words = "--optimizer adam:clip=1 --colocate-backward --dropout --objective training"
+    assert line.endswith(f"place m.pt2 --devices cpu {words}")
+    decoder = ModelSource("m.onnx", "0" * 64, "onnx", options=option_of({"new_*": "old_*"}))
+    plan = replace(plan, problem=replace(plan.problem, source=decoder))
+    measured = Measurement(2.0, 0.1, 9, {"all cores": 1.0}, "all cores")
+    assert any(
+        "place m.onnx --devices cpu --state 'new_*=old_*'" in line
+        for line in held_lines(replace(plan, measured=measured))
+    )
 
 
 def test_a_command_that_would_choose_another_precision_is_left_out() -> None:

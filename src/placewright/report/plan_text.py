@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +159,7 @@ def left_out_lines(plan: Plan) -> list[str]:
     ]
 
 
+_FLAGS = ("colocate_backward", "dropout")  # options of the source of a training step
 _TAKES_SEARCHED = "argument `searched` takes what the search found"
 
 
@@ -214,7 +215,12 @@ def recommendation_text(
 
 
 def default_text(
-    plan: Plan, runtime: str, call: str | None, *, has_command: bool = True
+    plan: Plan,
+    runtime: str,
+    call: str | None,
+    *,
+    has_command: bool = True,
+    state: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Lines about running the model with the runtime's default, which no placement expresses.
 
@@ -222,6 +228,7 @@ def default_text(
         runtime: its name if a command must name it; "" if it is the default one.
         call: expression that makes the model with the default in Python; None without one.
         has_command: False if a command would choose another precision than the plan's.
+        state: output -> input of the next call, as they were given when the model was read.
     """
     problem, source = plan.problem, plan.problem.source
     if source is None or source.path.startswith("module:"):
@@ -229,7 +236,8 @@ def default_text(
     in_python = [] if call is None else [f"'{ALL_CORES}' in Python: {call}"]
     if not has_command:
         return in_python
-    words = [f"placewright place {shlex.quote(source.path)} --devices cpu", *_inputs(source)]
+    words = [f"placewright place {shlex.quote(source.path)} --devices cpu"]
+    words += _as_read(source, state or {})
     if problem.objective == "training":
         words.append("--objective training")
     if runtime:
@@ -237,8 +245,8 @@ def default_text(
     return [f"a plan for '{ALL_CORES}': {' '.join(words)}", *in_python]
 
 
-def _inputs(source: ModelSource) -> list[str]:
-    """Options that give a model's inputs the shapes and values that they have in a plan."""
+def _as_read(source: ModelSource, state: Mapping[str, str]) -> list[str]:
+    """Options that read a model with the inputs, state and training step that it has in a plan."""
     values = {} if source.signature is None else source.signature.values
     given = [
         (option, f"{name}={','.join(map(str, numbers))}")
@@ -246,7 +254,13 @@ def _inputs(source: ModelSource) -> list[str]:
         for name, numbers in row.items()
         if numbers
     ]
-    return [f"--{option} {shlex.quote(text)}" for option, text in given]
+    given += [("state", f"{output}={name}") for output, name in state.items()]
+    given += [(name, text) for name, text in source.options.items() if name == "optimizer"]
+    flags = [name for name in _FLAGS if source.options.get(name) == "yes"]
+    return [
+        *(f"--{option} {shlex.quote(text)}" for option, text in given),
+        *(f"--{name.replace('_', '-')}" for name in flags),
+    ]
 
 
 def is_all_on(plan: Plan, device: int | None) -> bool:

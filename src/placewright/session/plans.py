@@ -22,6 +22,7 @@ from placewright.core.solution import Solution
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError, InfeasibleError
 from placewright.execution.placements import bytes_of_further_copies
+from placewright.execution.state_pairs import asked_of
 from placewright.files import plan_file
 from placewright.frameworks.registry import (
     framework_named,
@@ -285,7 +286,8 @@ def _default_lines(plan: Plan) -> list[str]:
             chosen = runtime_named(plan.runtime)
             call = chosen.unsplit_call(source.path, whole)
             is_found = whole in chosen.discover()  # else the plan has another precision
-    return default_text(plan, runtime, call, has_command=is_found)
+    state = {} if source is None else asked_of(source.options)
+    return default_text(plan, runtime, call, has_command=is_found, state=state)
 
 
 def _is_own_file(source: ModelSource) -> bool:
