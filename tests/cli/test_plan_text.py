@@ -79,6 +79,7 @@ def test_the_verdict_holds_a_split_against_the_best_single_device() -> None:
         return verdict_lines(replace(plan, problem=problem, value=value))[0]
 
     assert "2.00 times as fast as 'x' alone (4 s)" in verdict(1, 3, 3, 1)
+    assert "1.002 times as fast as 'x' alone" in verdict(1, 9, 1.004, 1)
     assert verdict(1, 1, 1, 1).startswith("Do not split: 2 s over 2 devices is no gain on 'x'")
     assert "since no single device can take it" in verdict(1, 1, 1, 1, memory=20.0)
     assert "alone" not in verdict(1, 1, 1, 1, alone=True)

@@ -9,21 +9,24 @@ import pytest
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
-from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.cluster import STREAMED_BY, Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
-from placewright.core.plan import Measurement, Plan
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement, PlacerRecord, Plan
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget
+from placewright.core.solution import Budget, Solution
 from placewright.core.source import CLUSTER, ModelSource
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import predicted_gain, prediction_error, verdict_lines
 from placewright.session.plans import (
+    plan_of,
     predicted_plan,
     recommendation_lines,
     searched_plan,
 )
 from placewright.session.search import find_plan
+from placewright.simulation.model import Simulator
 
 
 def problem_with(error: float | None) -> Problem:
@@ -142,13 +145,30 @@ def test_no_longer_search_is_advised_where_the_split_that_was_found_is_near_the_
     assert following == (
         f"Next: A longer search gains nothing: {found}, and was no faster on the hardware."
     )
+    near = replace(held, measured=replace(measured, baselines={"searched": 1.9}))
+    assert verdict_lines(near)[1] == (
+        f"Next: A longer search gains nothing: {found}, and was not clearly faster on the hardware."
+    )
+    assert any("; it was not clearly faster; argument" in line for line in plan_lines(near, "m"))
+
+
+def test_a_split_that_was_not_measured_is_not_said_to_be_slower() -> None:
+    """A run of the plan measures what it holds beside devices, without what the search found."""
+    plan = plan_with(10.0)
+    source = ModelSource("m.onnx", "0" * 64, "onnx", {}, "1")
+    held = predicted_plan(replace(plan, problem=replace(plan.problem, source=source)))
+    run = replace(held, measured=Measurement(2.0, 0.1, 9, {"b": 2.2}, "plan"))
+    assert "`placewright run PLAN --searched` measures the split" in verdict_lines(run)[1]
+    assert any("; no sure gain; argument" in line for line in plan_lines(run, "m"))
+    memory = replace(run, problem=replace(run.problem, source=None))  # no command measures it
+    assert "longer search" not in verdict_lines(memory)[1]
 
 
 @pytest.mark.parametrize(
     ("dispatch", "clause"),
     [
-        (0.985, "predicted to be 1.01 times as fast as 'a' alone, a gain of less than 1%"),
-        (1.5, "predicted to be 0.80 times as fast as 'a' alone; not measured"),
+        (0.985, "1.008 times as fast as 'a' alone (2 s as calibrated), a gain of less than 1%"),
+        (1.5, "0.80 times as fast as 'a' alone (2 s as calibrated); not measured"),
     ],
 )
 def test_a_split_that_gains_too_little_is_not_said_to_be_unsure(
@@ -164,8 +184,28 @@ def test_a_split_that_gains_too_little_is_not_said_to_be_unsure(
     problem = replace(plan.problem, cluster=cluster, source=source)
     held = predicted_plan(replace(plan, problem=problem, value=1.0 + dispatch))
     sentence = verdict_lines(held)[0]
-    assert clause in sentence
+    assert f"predicted to be {clause}" in sentence
     assert "off by" not in sentence
+
+
+def test_a_gain_is_on_the_device_that_calibration_names() -> None:
+    """Alone 'a' takes 100 s and 'b' 95 s, and each segment 1 s on 'a' and 10 s on 'b'."""
+    base = problem_with(10.0)
+    devices = tuple(
+        replace(device, dispatch_seconds=seconds)
+        for device, seconds in zip(base.cluster.devices, (1.0, 10.0), strict=True)
+    )
+    problem = replace(
+        base,
+        cluster=replace(base.cluster, devices=devices),
+        costs=CostTable(frozen_floats(np.array([[50.0, 47.5], [50.0, 47.5]])), "measured"),
+    )
+    plan = find_plan(problem, budget=Budget(evaluations=50))
+    sentence, following = verdict_lines(plan)
+    assert "57.5 s over 2 devices is predicted to be 1.65 times as fast as 'b' alone" in sentence
+    assert "'b' alone (95 s as calibrated), and the prediction" in sentence
+    assert following == "Next: Use 'b' alone."
+    assert set(predicted_plan(plan).placement.device_of.tolist()) == {1}
 
 
 def test_what_is_proven_is_proven_of_the_costs() -> None:
@@ -231,6 +271,49 @@ def test_seconds_are_not_compared_with_joules() -> None:
         assert "J predicted, its time 1.2 s measured, where 'a' alone (" in sentence
         assert " J) takes 1." in sentence
         assert "verdict    split over 2 devices" in str(taken)
+
+
+@pytest.mark.parametrize(
+    ("factor", "clause"), [(1.005, "is a gain of less than 1% on"), (1.0, "is no gain on")]
+)
+def test_a_small_gain_in_joules_is_not_called_none(factor: float, clause: str) -> None:
+    """The plan file holds the split, and no placement was proven to take less."""
+    base = problem_with(None)
+    devices = tuple(replace(one, busy_watts=4.0, idle_watts=3.0) for one in base.cluster.devices)
+    problem = replace(
+        base,
+        cluster=replace(base.cluster, devices=devices),
+        objective="energy",
+    )
+    plan = find_plan(problem, budget=Budget(evaluations=50))
+    alone = Simulator(problem).value(Placement.on_one_device(2, 0))
+    source = ModelSource("m.onnx", "0" * 64, "onnx", {}, "1")
+    of_model = replace(problem, source=source)
+    sentence = verdict_lines(replace(plan, problem=of_model, value=alone / factor))[0]
+    assert f" J over 2 devices {clause} 'a' alone (" in sentence
+
+
+@pytest.mark.parametrize(("device_of", "used"), [((0, 1, 2), 2), ((0, 2, 2), 2), ((2, 2, 2), 1)])
+def test_layers_that_a_card_copies_are_of_the_card_and_the_host(
+    device_of: tuple[int, ...], used: int
+) -> None:
+    """They were a device of their own on the page, and none at all in the text of the plan."""
+    builder = GraphBuilder()
+    given = builder.add_input(4)
+    for name in ("x", "y", "z"):
+        builder.add_tensor(builder.add_op(name, "MatMul", inputs=[given]), 4, is_output=True)
+    column = Device("cpu+gpu0", options={STREAMED_BY: "gpu0"})
+    devices = (Device("cpu"), Device("gpu0", "gpu"), column)
+    names = [device.name for device in devices]
+    links = tuple(Link(one, two) for one in names for two in names if one != two)
+    costs = CostTable(frozen_floats(np.ones((3, 3))))
+    problem = Problem.of_ops(builder.build(), Cluster(devices, links, "cpu"), costs)
+    placement = Placement.of(np.array(device_of))
+    solution = Solution(placement, Simulator(problem).value(placement), "feasible")
+    plan = plan_of(problem, solution, PlacerRecord("manual", "0", 0, 0, 0.0), "openvino")
+    said = f"split over {used} devices" if used > 1 else "do not split: 'cpu+gpu0' runs everything"
+    assert f"verdict    {said}" in str(plan)
+    assert verdict_lines(plan)[0].lower().startswith(said)
 
 
 def test_the_error_of_a_throughput_plan_is_that_of_its_stream() -> None:

@@ -244,11 +244,7 @@ def search_text(record: PlacerRecord) -> str:
 
 def _verdict(plan: Plan) -> str:
     """The recommendation, from the measurement if there is one."""
-    cluster = plan.problem.cluster
-    used = [cluster.devices[at] for at in np.unique(plan.placement.device_of).tolist()]
-    names = [device.name for device in used]
-    if cluster.host in names:  # weights that another device copies lie in its memory, too
-        names = [device.name for device in used if STREAMED_BY not in device.options]
+    names = devices_in_use(plan)
     is_by_time = plan.problem.objective not in CHARGED
     advised = plan.measured.recommendation if plan.measured and is_by_time else PLAN
     if not holds_advised(advised, names):
@@ -258,6 +254,22 @@ def _verdict(plan: Plan) -> str:
     if plan.measured is None:
         return f"split over {len(names)} devices by prediction: not measured"
     return f"split over {len(names)} devices"
+
+
+def devices_in_use(plan: Plan) -> list[str]:
+    """Names of the devices that a placement uses; two for weights that one copies to compute.
+
+    A placement in one column of a language model has the name of that column.
+    """
+    cluster = plan.problem.cluster
+    used = [cluster.devices[at] for at in np.unique(plan.placement.device_of).tolist()]
+    if len(used) == 1:
+        return [used[0].name]
+    found: list[str] = []
+    for device in used:
+        card = device.options.get(STREAMED_BY)
+        found += [device.name] if card is None else [cluster.host, card]
+    return list(dict.fromkeys(found))
 
 
 def holds_advised(advised: str, devices: Sequence[str]) -> bool:

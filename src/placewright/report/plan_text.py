@@ -26,6 +26,7 @@ from placewright.core.plan import (
 from placewright.core.problem import Problem
 from placewright.core.quantities import counted, format_bytes, format_duration, value_text
 from placewright.core.source import ModelSource, calls_of, calls_text
+from placewright.report.verdict import searched_was
 from placewright.simulation.model import Simulator
 
 
@@ -100,7 +101,7 @@ def plan_lines(plan: Plan, model: str, *, is_changed: bool = False) -> list[str]
     if plan.in_flight is not None:
         lines.append(f"at most {counted(plan.in_flight, 'sample')} in flight")
     if plan.searched is not None:
-        why = "no sure gain" if plan.measured is None else "it was not faster"
+        why = f"it was {was}" if (was := searched_was(plan)) else "no sure gain"
         lines.append(
             f"the plan holds {placement_text(plan)}; the search found another placement, predicted "
             f"at {value_text(plan.searched.value, unit)}; {why}; argument `searched` takes it"

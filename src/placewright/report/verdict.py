@@ -18,6 +18,7 @@ from placewright.core.plan import (
     SEARCHED,
     Plan,
     contender_of,
+    devices_in_use,
     holds_advised,
     no_choice,
     scope_of_proof,
@@ -191,12 +192,6 @@ def best_device(alternatives: tuple[Alternative, ...]) -> Alternative | None:
     return alternatives[min(alone)[1]] if alone else None
 
 
-def devices_in_use(plan: Plan) -> list[str]:
-    """Names of the devices with at least one unit."""
-    used = np.unique(plan.placement.device_of).tolist()
-    return [plan.problem.cluster.device_names[device] for device in used]
-
-
 @dataclass(frozen=True)
 class PlanVerdict:
     """Advice to split the model over devices or not, with the reason and the next step."""
@@ -233,22 +228,23 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     here = _value_and_period(plan.value, gain, unit)
     factor, best, seconds = _best_alone(plan, alternatives, alone, gain)
     against = f"'{best}' alone ({seconds})"
-    if factor < 1.0 + least_gain(plan.problem):
+    if factor < 1.0 + (least := least_gain(plan.problem)):
         by = "" if plan.measured is None else _by(plan)
-        text = f"Do not split: {here}{by} over {names} is no gain on {against}; {caveat}{proof}"
+        how = "no gain" if factor <= 1.0 + _SAME else f"a gain of less than {least:.0%}"
+        text = f"Do not split: {here}{by} over {names} is {how} on {against}; {caveat}{proof}"
         return PlanVerdict("do not split", f"{text}.", f"Use '{best}' alone.")
     if plan.measured is None and gain is not None and not gain.is_sure:
         what = f"{here} over {names} is {_unsure(gain, against, unit)}"
         return PlanVerdict(
-            "do not split", f"Do not split: {what}; {caveat}{proof}.", f"Use '{alone.name}' alone."
+            "do not split", f"Do not split: {what}; {caveat}{proof}.", f"Use '{best}' alone."
         )
     text = f"Split over {names}: {here}{_by(plan)}, "
     if is_by_time:
-        text += f"{factor:.2f} times as fast as {against}"
+        text += f"{_times(factor)} times as fast as {against}"
     else:
-        text += f"where {against} takes {factor:.2f} times as much"
+        text += f"where {against} takes {_times(factor)} times as much"
     if caveat and gain is not None and gain.error:
-        text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
+        text += f", {_times(gain.least_factor)} times at least if calibration's errors hold"
     return PlanVerdict("split", f"{text}; {caveat}{proof}.", _next(plan))
 
 
@@ -273,9 +269,24 @@ def _best_alone(
         seconds, name = min(measured)
         return seconds / plan.measured.median, name, f"{format_duration(seconds)} measured"
     factor = predicted.predicted / plan.value if plan.value > 0 else 1.0
-    if plan.measured is None and gain is not None:
-        factor = min(factor, gain.factor)
-    return factor, predicted.name, value_text(predicted.predicted, plan.problem.value_unit)
+    unit = plan.problem.value_unit
+    if plan.measured is None and gain is not None and gain.factor < factor:
+        name = contender_of(plan.problem.cluster.device_names[gain.device])
+        return gain.factor, name, _alone_text(gain, unit)
+    return factor, predicted.name, value_text(predicted.predicted, unit)
+
+
+def _alone_text(gain: PredictedGain, unit: str) -> str:
+    """The value of the best single device; a calibration timed it with its dispatch inside."""
+    text = value_text(gain.alone, unit)
+    return text if gain.error is None else f"{text} as calibrated"
+
+
+def _times(factor: float) -> str:
+    """A factor with two decimals, or as many as its difference from 1 needs."""
+    off = abs(factor - 1.0)
+    decimals = max(2, math.ceil(-math.log10(off))) if _SAME < off < 1.0 else 2
+    return f"{factor:.{decimals}f}"
 
 
 def _value_and_period(value: float, gain: PredictedGain | None, unit: str) -> str:
@@ -288,7 +299,7 @@ def _value_and_period(value: float, gain: PredictedGain | None, unit: str) -> st
 
 def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
     """Clause for a predicted gain that is too small, or smaller than the error of predictions."""
-    clause = f"predicted to be {gain.factor:.2f} times as fast as {against}"
+    clause = f"predicted to be {_times(gain.factor)} times as fast as {against}"
     if gain.factor <= 1.0:
         return clause
     if gain.factor < 1.0 + gain.least_gain or not gain.error:
@@ -310,7 +321,8 @@ def _split_beside(plan: Plan) -> str:
         seconds = plan.measured.baselines.get(SEARCHED)
         took = "" if seconds is None else f"took {format_duration(seconds)}; "
         return took and f"the split that the search found ({here} predicted) {took}"
-    unsure = _unsure(gain, f"'{name}' alone", unit)
+    alone = "" if math.isclose(gain.alone, plan.value) else f" ({_alone_text(gain, unit)})"
+    unsure = _unsure(gain, f"'{name}' alone{alone}", unit)
     return f"the split that the search found ({here}) is {unsure}; not measured; "
 
 
@@ -416,11 +428,19 @@ def with_plan_file(text: str, file: str) -> str:
     return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: file, text)
 
 
+def searched_was(plan: Plan) -> str:
+    """How fast the searched placement was beside the plan's own; "" if it was not measured."""
+    seconds = None if plan.measured is None else plan.measured.baselines.get(SEARCHED)
+    if plan.measured is None or seconds is None:
+        return ""
+    return "no faster" if seconds >= plan.measured.median else "not clearly faster"
+
+
 def _next_with_small_gap(plan: Plan, gap: float) -> str:
     """Advice on a plan that holds another placement than the searched one, whose gap is small."""
     found = f"what the search found is within {gap:.1%} of the bound by these costs"
-    if plan.measured is not None:
-        return f"A longer search gains nothing: {found}, and was no faster on the hardware."
+    if was := searched_was(plan):
+        return f"A longer search gains nothing: {found}, and was {was} on the hardware."
     plain, searched = "placewright run PLAN", "placewright run PLAN --searched"
     return f"`{run_command(plan).replace(plain, searched)}` measures the split: {found}."
 
@@ -434,10 +454,11 @@ def _next(plan: Plan) -> str:
         )
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
         gap = math.inf if plan.searched is None else plan.searched.value / plan.lower_bound - 1.0
-        if gap <= _OPEN and (plan.measured is not None or run_command(plan)):
+        if gap > _OPEN:
+            longer = "`placewright place MODEL --placer auto --budget 5m`"
+            return f"A longer search may close the gap: {longer}."
+        if searched_was(plan) or run_command(plan):
             return _next_with_small_gap(plan, gap)
-        longer = "`placewright place MODEL --placer auto --budget 5m`"
-        return f"A longer search may close the gap: {longer}."
     is_here = plan.measured is None and plan.problem.costs.source == "measured"
     if is_here and (command := run_command(plan)):
         return f"`{command}` runs it and compares outputs and time."
