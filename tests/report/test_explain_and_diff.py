@@ -14,6 +14,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
+from placewright.core.plan import Searched
 from placewright.core.problem import Problem
 from placewright.core.quantities import value_text
 from placewright.errors import GraphError
@@ -76,7 +77,32 @@ def test_own_time_decides_where_nothing_is_sent() -> None:
     problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats([[3.0, 1.0]])))
     found = explain(plan_for(problem, np.array([0])), "alone")
     assert found.elsewhere[0].decides == "its own time: 2 s less there"
-    assert "'d1' would be better" in found.lines()[0]
+    assert found.lines()[0].endswith("'d1' would be better (1 s, -66.67%); search longer")
+
+
+def test_no_longer_search_is_advised_for_what_the_search_has_found() -> None:
+    """The plan holds d0 all the same, as the gain was not sure."""
+    builder = GraphBuilder()
+    builder.add_op("alone", "Op")
+    cluster = Cluster((Device("d0"), Device("d1")), ())
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats([[3.0, 1.0]])))
+    plan = plan_for(problem, np.array([0]))
+    better = replace(plan, searched=Searched(Placement.of(np.array([1])), 1.0))
+    line = explain(better, "alone").lines()[0]
+    assert line.endswith("the search found a placement as good, which argument `searched` takes")
+    worse = replace(plan, searched=Searched(Placement.of(np.array([1])), 2.0))
+    assert explain(worse, "alone").lines()[0].endswith("search longer")
+
+
+@pytest.mark.parametrize("seconds", [0.99997, 1.00003])
+def test_a_small_difference_is_not_shown_as_none(seconds: float) -> None:
+    builder = GraphBuilder()
+    builder.add_op("alone", "Op")
+    cluster = Cluster((Device("d0"), Device("d1")), ())
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats([[1.0, seconds]])))
+    line = explain(plan_for(problem, np.array([0])), "alone").lines()[0]
+    assert "1 s" in line
+    assert "a change of less than 0.01%)" in line
 
 
 def test_a_constraint_decides() -> None:
@@ -133,6 +159,22 @@ def test_diff_of_a_plan_with_itself_is_empty() -> None:
     found = difference_of(plan, plan)
     assert found.lines()[0].startswith("the placements are the same")
     assert (found.n_moved, found.groups) == (0, ())
+
+
+def test_diff_of_two_orders_on_the_same_devices_does_not_call_them_the_same() -> None:
+    """`c` takes 5 s behind `a`, 1 s, on the other device; `b` takes 3 s before or after `a`."""
+    builder = GraphBuilder()
+    builder.add_op("a", "Op")
+    made = builder.add_tensor(0, 4.0)
+    builder.add_op("b", "Op")
+    builder.add_op("c", "Op", inputs=[made])
+    cluster = Cluster((Device("d0"), Device("d1")), (Link("d0", "d1"), Link("d1", "d0")))
+    costs = CostTable(frozen_floats([[1.0, 9.0], [3.0, 9.0], [9.0, 5.0]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    devices = np.array([0, 0, 1])
+    first, other = (plan_for(problem, devices, np.array(order)) for order in ([0, 1, 2], [1, 0, 2]))
+    found = difference_of(first, other)
+    assert found.lines()[0] == "the devices are the same, and the orders differ: 6 s and 9 s"
 
 
 def test_diff_names_what_moved_and_tries_each_move() -> None:

@@ -12,7 +12,7 @@ import pytest
 import placewright as pw
 from benchmarks.enlarged import EnlargedRow
 from benchmarks.tables import enlarged_table
-from placewright.report.comparison_table import ComparisonTable, Run
+from placewright.report.comparison_table import ComparisonTable, Run, request_table
 from placewright.report.difference import difference_of
 from placewright.report.learned_statistics import LearnedRun, report_text
 from placewright.report.tables import (
@@ -27,6 +27,7 @@ from placewright.suites.suite.pictures import comparisons, profiles
 from placewright.suites.suite.runs import SuiteRow
 from placewright.suites.tarnawski import BenchmarkRow
 from placewright.testing.problems import random_problem
+from tests.report.report_problems import layered_problem, plan_for
 
 SUITE = SuiteRow(
     1, "p", "zoo", 3, 2, "auto", 0, 20.0, "feasible", 1.0, 0.5, 1234, 20.0, processor_seconds=37.5
@@ -58,6 +59,36 @@ def test_the_table_of_a_comparison() -> None:
     assert "auto has the smallest median" in table.headline
     assert "(20 evaluations, 4 core-seconds)" in table.headline
     assert "(1 evaluation, 0.1 core-seconds)" in table.headline
+
+
+def test_no_placer_is_next_without_a_placement() -> None:
+    runs = (Run("heft", 0, 4.0, 1, 0.1), Run("random", 0, math.inf, 12, 0.1))
+    headline = ComparisonTable("s", runs, 4.0).headline
+    assert headline.endswith("4 s (1 evaluation, 0.1 core-seconds); no other has a value")
+
+
+@pytest.mark.parametrize(("bound", "share"), [(6e-6, "; 50% of what"), (10e-6, ""), (0.0, "")])
+def test_a_table_of_contenders_shows_microseconds_and_no_share_above_all(
+    bound: float, share: str
+) -> None:
+    """The split takes 9 us and the best device 12; a bound of 10 was predicted, and is wrong."""
+    plan = plan_for(layered_problem(100), np.repeat([0, 1], 50))
+    measured = {"gpu:0": (12e-6, 1e-6), "gpu:1": (14e-6, 2e-6), "plan": (9e-6, 1e-6)}
+    table = request_table(
+        dataclasses.replace(plan, lower_bound=bound),
+        measured,
+        {"gpu:1": 13e-6},
+        "plan",
+        {},
+        (0.0, 1e-4),
+        [],
+    )
+    assert [row[1:4] for row in table.rows[:2]] == [
+        ["-", "12 us", "1 us"],
+        ["13 us", "14 us", "2 us"],
+    ]
+    assert ("perfect split" in table.verdict) == bool(share)
+    assert share in table.verdict
 
 
 @pytest.mark.parametrize(

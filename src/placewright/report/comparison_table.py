@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.plan import ALL_CORES, EVEN_SPLIT, LOWER_BOUND, PLAN, Plan, contender_of
-from placewright.core.quantities import counted
+from placewright.core.quantities import counted, format_duration
 from placewright.report.machine_speed import drifted, speed_note
 from placewright.report.stream_text import random_lines
 
@@ -162,9 +162,9 @@ class ComparisonTable:
         if len(least) > 1:
             shared = f"{', '.join(least[:-1])} and {least[-1]} share the smallest {value}"
             return f"{shared}: {self.text_of(self.rows[0].median)}"
-        return (
-            f"{names[0]} has the smallest {value}: {texts[0]}; next is {names[1]} with {texts[1]}"
-        )
+        has_next = math.isfinite(self.rows[1].median)
+        others = f"next is {names[1]} with {texts[1]}" if has_next else f"no other has a {value}"
+        return f"{names[0]} has the smallest {value}: {texts[0]}; {others}"
 
     def data(self) -> dict[str, Any]:
         """Rows and all runs as a JSON document."""
@@ -281,13 +281,13 @@ def request_table(
         rows.append(
             [
                 _label(name, searched, plan.placer.name),
-                "-" if expected is None else f"{expected * 1e3:.2f} ms",
-                f"{median * 1e3:.2f} ms",
-                f"{iqr * 1e3:.2f} ms",
+                "-" if expected is None else format_duration(expected),
+                format_duration(median),
+                format_duration(iqr),
                 "-" if expected is None else f"{expected / median - 1:+.1%}",
             ]
         )
-    least = f"{plan.lower_bound * 1e3:.2f} ms" if plan.lower_bound > 0 else "-"
+    least = format_duration(plan.lower_bound) if plan.lower_bound > 0 else "-"
     rows.append([LOWER_BOUND, least, "-", "-", "-"])
     devices = {contender_of(device.name): device for device in plan.problem.cluster.devices}
     alone = {name: median for name, (median, _) in measured.items() if name in devices}
@@ -309,11 +309,12 @@ def request_table(
 def _share_reached(plan: Plan, alone: Mapping[str, float], seconds: float) -> str:
     """The part of the gain that the lower bound allows; "" for a plan without a gain.
 
-    The bound is predicted, so that it means nothing beside seconds of a machine that has changed.
+    The bound is predicted, so that it means nothing beside seconds of a machine that has changed,
+    or that are fewer.
     """
     best = min(alone.values(), default=0.0)
     is_split = len(np.unique(plan.placement.device_of)) > 1
-    if not is_split or best <= seconds or best <= plan.lower_bound:
+    if not is_split or not 0 < plan.lower_bound < seconds < best:
         return ""
     share = (best - seconds) / (best - plan.lower_bound)
     return f"; {share:.0%} of what a perfect split could gain over the best single device"

@@ -95,7 +95,10 @@ class Difference:
 
     def _verdict(self) -> str:
         if self.n_moved == 0 and not (self.only_first or self.only_other):
-            return "the placements are the same"
+            close = math.isclose(self.first.value, self.other_value, rel_tol=_SAME)
+            if close or not self.same_problem:
+                return "the placements are the same"
+            return "the devices are the same, and the orders differ"
         if not self.same_problem or self.first.value <= 0:
             return "two plans"
         if math.isinf(self.other_value):

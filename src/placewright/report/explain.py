@@ -28,6 +28,7 @@ from placewright.simulation.timeline import Timeline
 
 _MOST_DETAILED = 3  # devices whose difference is shown part by part
 _SAME = 1e-9  # relative difference of equal values, from rounding
+_LEAST_SHOWN = 1e-4  # relative difference
 OCCUPANTS = ("", "the sender", "the receiver", "both")  # by the bits of `Cluster.occupied`
 PARTS = ("compute", "contention", "dispatch", "cuts", "transfers", "waiting")
 
@@ -65,6 +66,8 @@ class OpExplanation:
     elsewhere: tuple[Elsewhere, ...]  # the other devices, best first
     unit: str  # of the values
     time_unit: str  # of the parts of a value, which are times
+    # value of what the search found, if the plan holds another placement; else inf
+    searched: float = math.inf
 
     def lines(self) -> list[str]:
         """Lines of text; the verdict first."""
@@ -124,12 +127,16 @@ class OpExplanation:
         if math.isinf(best.value):
             return "no other device can take it"
         text = value_text(best.value, self.unit)
-        change = best.value / self.value - 1.0 if self.value > 0 else 0.0
+        share = best.value / self.value - 1.0 if self.value > 0 else 0.0
+        change = f"{share:+.2%}" if abs(share) >= _LEAST_SHOWN else "a change of less than 0.01%"
         if best.value < self.value * (1.0 - _SAME):
-            return f"'{best.device}' would be better ({text}, {change:+.2%}); search longer"
+            is_found = self.searched <= best.value * (1.0 + _SAME)
+            found = "the search found a placement as good, which argument `searched` takes"
+            advice = found if is_found else "search longer"
+            return f"'{best.device}' would be better ({text}, {change}); {advice}"
         if best.value <= self.value * (1.0 + _SAME):
             return f"'{best.device}' would be as good"
-        return f"the next best, '{best.device}', gives {text} ({change:+.2%})"
+        return f"the next best, '{best.device}', gives {text} ({change})"
 
 
 def explain(
@@ -182,6 +189,7 @@ def explain(
         elsewhere=tuple(others),
         unit=problem.value_unit,
         time_unit=problem.time_unit,
+        searched=math.inf if plan.searched is None else plan.searched.value,
     )
 
 
