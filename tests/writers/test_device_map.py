@@ -106,6 +106,39 @@ def test_an_op_that_would_run_elsewhere_is_refused() -> None:
         mapped([0, 0, 0, 1, 1])
 
 
+def test_ops_that_read_the_model_s_inputs_run_on_the_main_device() -> None:
+    """x + b(a(x)), then c: the inputs are moved to the CPU if it has a module, else to a's card."""
+
+    def of(devices: list[int]) -> dict[str, str]:
+        builder = GraphBuilder()
+        given = builder.add_input(400)
+        value = given
+        for name in ("a", "b"):
+            op = builder.add_op(name, "MatMul", inputs=[value], module=name)
+            value = builder.add_tensor(op, 400)
+        total = builder.add_op("total", "Add", inputs=[given, value])
+        last = builder.add_op("c", "Relu", inputs=[builder.add_tensor(total, 400)], module="c")
+        builder.add_tensor(last, 400, is_output=True)
+        return device_map(plan_with(builder.build(), CUDA, lambda op: devices[op]))
+
+    assert of([0, 0, 0, 1]) == {"a": "cuda:0", "b": "cuda:0", "c": "cuda:1"}
+    assert of([0, 2, 2, 0]) == {"a": "cuda:0", "b": "cpu", "c": "cuda:0"}
+    with pytest.raises(InexpressibleError, match="'total' is on cuda:1 and reads from cuda:0 and"):
+        of([0, 1, 1, 1])
+    with pytest.raises(InexpressibleError, match="'total' is on cuda:0 and reads from cpu and cud"):
+        of([0, 0, 0, 2])
+
+
+def test_the_line_names_the_main_device(tmp_path: Path) -> None:
+    """Without it Accelerate takes any card, and computes the modules of the CPU there."""
+    state = ("first.weight", "block.left.weight", "block.right.weight", "last.scale")
+    source = ModelSource("m.pt2", "0", "torch", state=state)
+    for devices, main in (([1, 0, 0, 0, 2], "cpu"), ([1, 0, 0, 0, 0], "cuda:1")):
+        plan = plan_with(residual_network(), CUDA, devices.__getitem__, source)
+        line = export(plan, "device-map", tmp_path / "map.json")
+        assert f"map.json')), main_device='{main}')" in line
+
+
 def test_a_module_with_parameters_of_its_own_is_kept_whole() -> None:
     with pytest.raises(InexpressibleError, match="has parameters of its own"):
         mapped([0, 0, 1, 0, 0], own_weight=True)

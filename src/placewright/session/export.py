@@ -39,6 +39,7 @@ from placewright.writers.device_map import (
     device_map,
     is_numbered,
     layer_map,
+    main_device,
     require_modules,
     torch_names,
 )
@@ -184,7 +185,8 @@ def _device_map(plan: Plan, path: Path) -> str:
     loaded = _trial_note(path, "Accelerate", refused, "accepts the map")
     write_text(path, json.dumps(data, indent=1) + "\n")
     return (
-        f"accelerate.dispatch_model(model, device_map=json.load(open({str(path)!r}))){loaded}{note}"
+        f"accelerate.dispatch_model(model, device_map=json.load(open({str(path)!r})), "
+        f"main_device={main_device(data)!r}){loaded}{note}"
     )
 
 

@@ -3,7 +3,7 @@
 Accelerate moves the inputs of a mapped module to the module's device and leaves its outputs there.
 Ops that a module computes between its children run on the device of their inputs. So a module may
 be spread over devices only if it has no parameters of its own, and if all inputs of these ops lie
-on the device that the plan gives them.
+on the device that the plan gives them. The model's own inputs lie on the main device.
 
 Accelerate refuses a map without a device for every parameter and buffer, even if no op reads them.
 """
@@ -102,6 +102,16 @@ def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def main_device(mapped: Mapping[str, str]) -> str:
+    """The device to which Accelerate is to move the model's inputs.
+
+    Args:
+        mapped: module path -> device.
+    """
+    # With a card as the main device, Accelerate would copy modules of the CPU to it for each call.
+    return "cpu" if "cpu" in mapped.values() else next(iter(mapped.values()), "cpu")
 
 
 def layer_map(plan: Plan) -> dict[str, str]:
@@ -286,17 +296,17 @@ class _Writing:
             self._write(self.modules[child])
 
     def _check_loose_ops(self) -> None:
-        graph = self.graph
+        graph, main = self.graph, main_device(self.map)
         is_loose = np.zeros(graph.n_ops, dtype=bool)
         is_loose[self.loose] = True
-        device_of: dict[int, str | None] = {}  # of loose ops; None if all inputs are graph inputs
+        device_of: dict[int, str | None] = {}  # of loose ops; None if they read scalars at most
         for op in graph.topological_order.tolist():
             if not is_loose[op]:
                 continue
             sources: dict[str, None] = {}
             for tensor in graph.op_inputs.row(op).tolist():
                 maker = int(graph.tensor_producers[tensor])
-                source = None if maker < 0 else device_of.get(maker, self.devices[maker])
+                source = main if maker < 0 else device_of.get(maker, self.devices[maker])
                 if source is not None and graph.tensor_bytes[tensor] > _SCALAR_BYTES:
                     sources[source] = None
             device_of[op] = next(iter(sources), None)
