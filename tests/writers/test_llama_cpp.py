@@ -183,6 +183,34 @@ def test_first_experts_in_ram_have_an_option(tmp_path: Path) -> None:
     assert " -ngl 7 -ncmoe 3 --no-op-offload -c 256" in command_line(plan_with(problem, computed))
 
 
+def test_shared_experts_on_a_card_are_not_moved_with_the_first_ones(tmp_path: Path) -> None:
+    """The engine's own option moves those in chunks, too, so that patterns name the others."""
+    layers = ({**ATTENTION, **EXPERTS, **SHARED},) * 2
+    made = Made("nemotron_h_moe", layers, EIGHT, dtype="F16")
+    path = write_gguf(tmp_path / "m.gguf", made, np.random.default_rng(0), vocabulary=64)
+    problem = problem_of(path, ["CUDA0"])
+    experts = {"layers.0.experts": "cpu"}
+    options = engine_options(plan_with(problem, experts))
+    moved = r"blk\.0\.ffn_(up|down|gate|gate_up)_exps"
+    assert (options.cpu_experts, options.overrides) == (0, {moved: "CPU"})
+    shared = {f"layers.{layer}.shared-experts": "cpu" for layer in range(2)}
+    assert engine_options(plan_with(problem, experts | shared)).cpu_experts == 1
+
+
+def test_a_second_card_of_a_server_is_refused(tmp_path: Path) -> None:
+    """The engine would take the first one in its place."""
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    for names, refused in (
+        (["RPC1[127.0.0.1:7]"], "RPC1"),
+        (["RPC1[127.0.0.1:7]", "RPC0[127.0.0.1:7]"], "RPC1"),
+        (["RPC0[127.0.0.1:7]", "RPC00[127.0.0.1:8]"], "RPC00"),
+    ):
+        with pytest.raises(InexpressibleError, match=rf"'{refused}\[.*one rpc-server for each"):
+            command_line(plan_with(problem_of(path, names), {}))
+    options = engine_options(plan_with(problem_of(path, ["RPC0[a:1]", "RPC0[b:1]"]), {}))
+    assert (options.devices, options.servers) == (("RPC0", "RPC1"), ("a:1", "b:1"))
+
+
 def test_experts_beside_a_feed_forward_module_stay(tmp_path: Path) -> None:
     """`ffn_` alone would move the router and the experts of the layer, too."""
     made = Made("arctic", ({**ATTENTION, **DENSE, **EXPERTS},) * 2, EIGHT, dtype="F16")

@@ -180,6 +180,13 @@ class _Export:
         if experts:
             overrides = {key: at for key, at in overrides.items() if not key.endswith("_exps")}
         served = [found for name in self._names if (found := SERVED.fullmatch(name))]
+        for card in served:
+            if not card[0].startswith("RPC0["):
+                raise InexpressibleError(
+                    f"'{card[0]}' is not the first card of its server, and llama.cpp numbers the "
+                    "cards of all servers in turn; start one rpc-server for each card, with its "
+                    "option -d, and name the card RPC0[ADDRESS]"
+                )
         numbers = iter(range(len(served)))
         return EngineOptions(
             tuple(f"RPC{next(numbers)}" if SERVED.fullmatch(x) else x for x in self._names),
@@ -276,6 +283,8 @@ class _Export:
 
     def _host_experts(self, overrides: Mapping[str, str]) -> int:
         """First layers whose experts rest in RAM, if no other experts are moved; else 0."""
+        if any(self._at(op) != _HOST for op in self._ops("SharedExperts")):
+            return 0  # the option would move chunk experts, which are shared ones here, too
         found = [
             int(self._graph.op_modules[op].split(".")[1])
             for op in self._ops("Experts")
