@@ -45,7 +45,9 @@ def test_devices_that_a_target_cannot_tell_apart_are_refused() -> None:
         require_names(cores, "device-map")
     for target in (None, "onnx-segments", "llama.cpp"):
         require_names(cores, target)
-    require_names(Cluster((CPU, *CARDS)), "onnx-layers")
+    require_names(Cluster((CPU, CARDS[1])), "onnx-layers")
+    with pytest.raises(InexpressibleError, match="one name, 'gpu', for 'cuda:0' and 'cuda:1'"):
+        require_names(Cluster((CPU, *CARDS)), "onnx-layers")
     require_names(Cluster((CPU, *CARDS)), "device-map")
 
 
@@ -72,10 +74,14 @@ def test_modules_move_as_a_whole_for_a_device_map() -> None:
 
 def test_a_plan_that_its_target_cannot_express_is_refused(path: Path) -> None:
     graph, source = read_onnx(path)
-    plan = plan_with(graph, [CPU, *CARDS], lambda op: op % 3, source, "onnxruntime")
+    plan = plan_with(graph, [CPU, *CARDS], lambda op: op % 2 * 2, source, "onnxruntime")
     require_target(plan, "onnx-layers")
     require_target(plan, None)
     assert "onnx-layers" in formats_that_take(plan)
+    pair = plan_with(graph, [CPU, *CARDS], lambda op: op % 3, source, "onnxruntime")
+    with pytest.raises(InexpressibleError, match="uses cuda:0 and cuda:1; export it as onnx-seg"):
+        require_target(pair, "onnx-layers")
+    assert "onnx-layers" not in formats_that_take(pair)
     cores = plan_with(graph, [CPU, Device("cpu:0")], lambda op: op % 2, source, "onnxruntime")
     with pytest.raises(InexpressibleError, match="export it as onnx-segments"):
         require_target(cores, "onnx-layers")

@@ -229,6 +229,16 @@ def test_cards_without_a_provider_are_not_laid_on_the_cpu(path: Path, tmp_path: 
     assert assignment_settings(named) == "cpu(=cpu); gpu:1(=cuda:1)"
 
 
+def test_the_line_has_the_number_of_the_card(path: Path, tmp_path: Path) -> None:
+    """A provider without options is that of card 0."""
+    plan = plan_of_file(path, [Device("cpu"), Device("cuda:1", "gpu")])
+    told = export(plan, "onnx-layers", tmp_path / "layers.onnx")
+    named = "[('CUDAExecutionProvider', {'device_id': '1'}), 'CPUExecutionProvider']"
+    assert f"'cpu(=cpu); gpu:1(=cuda:1)' and its providers to {named}" in told
+    alone = export(plan_of_file(path, CORES, split=99), "onnx-layers", tmp_path / "alone.onnx")
+    assert "its providers" not in alone
+
+
 def test_formats_that_take_a_plan(path: Path, tmp_path: Path) -> None:
     """Modes of one card have its name; a mode of two cards is no device of any tool."""
     assert formats_that_take(plan_of_file(path, PAIR)) == ("onnx-layers", "onnx-segments")

@@ -48,6 +48,7 @@ from placewright.writers.onnx_layers import (
     annotated_model,
     assignment_settings,
     designator,
+    providers,
     require_nodes,
 )
 from placewright.writers.openvino_affinity import affinity_data, openvino_name, require_ops
@@ -131,6 +132,11 @@ def _distinct(target: str, name_of: Callable[[Device], str], devices: Sequence[D
                 f"'{device.name}'; leave one of them out (argument `devices`)"
             )
         seen[name] = device.name
+
+
+def _provider_of(device: Device) -> str:
+    """The name of a device without its number, since a session has one provider of a kind."""
+    return designator(device).partition(":")[0]
 
 
 def formats_that_take(plan: Plan) -> tuple[str, ...]:
@@ -230,7 +236,9 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
         save_onnx(model, made)
         loaded = _loaded(plan, [made], {OPTION: settings}, path)
         _move(scratch, target.parent)
-    return f"set the session option {OPTION} to '{settings}'{loaded}"
+    named = providers(plan)
+    cards = f" and its providers to {named}" if len(named) > 1 else ""
+    return f"set the session option {OPTION} to '{settings}'{cards}{loaded}"
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
@@ -450,7 +458,7 @@ _FORMATS: Mapping[str, _Format] = {
         write=_onnx_layers,
         express=assignment_settings,
         check_source=require_nodes,
-        check_names=partial(_distinct, "onnx-layers", designator),
+        check_names=partial(_distinct, "onnx-layers", _provider_of),
     ),
     "onnx-segments": _Format(_onnx_segments, _cutter, _require_cuts),
     "openvino-affinity": _Format(

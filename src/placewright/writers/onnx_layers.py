@@ -28,8 +28,8 @@ def assignment_settings(plan: Plan) -> str:
     """The value of the session option, for example ``"gpu:0(=cuda:0); cpu(=cpu)"``.
 
     Raises:
-        InexpressibleError: the ops are not ONNX nodes, or ONNX Runtime has one designator for two
-            devices of the plan, such as two cores of the CPU.
+        InexpressibleError: the ops are not ONNX nodes, ONNX Runtime has one designator for two
+            devices of the plan, such as two cores of the CPU, or the plan uses two cards.
     """
     problem = plan.problem
     require_nodes(problem.source)
@@ -43,7 +43,30 @@ def assignment_settings(plan: Plan) -> str:
                 f"assignment ('{device.name}' is one); export it as onnx-segments"
             )
         designators[device.name] = name
+    cards = [name for name, own in designators.items() if own.startswith("gpu")]
+    if len(cards) > 1:  # it ignores a second provider of a kind, and leaves its nodes to any
+        raise InexpressibleError(
+            "a session of ONNX Runtime has one provider of a kind, and the plan uses "
+            f"{' and '.join(cards)}; export it as onnx-segments"
+        )
     return "; ".join(f"{own}(={name})" for name, own in designators.items())
+
+
+def providers(plan: Plan) -> list[str | tuple[str, dict[str, str]]]:
+    """The argument `providers` of a session for the annotated model; a card has its number.
+
+    Args:
+        plan: one that has `assignment_settings`.
+    """
+    used = np.unique(plan.placement.device_of).tolist()
+    found: list[str | tuple[str, dict[str, str]]] = []
+    for device in (plan.problem.cluster.devices[number] for number in used):
+        own, _, number = designator(device).partition(":")
+        if own != "cpu":
+            provider = device.options.get("provider", "CUDAExecutionProvider")
+            number = number or device.options.get("device_id", "0")
+            found.append((provider, {"device_id": number}))
+    return [*found, "CPUExecutionProvider"]
 
 
 def require_nodes(source: ModelSource | None) -> None:
