@@ -320,6 +320,38 @@ def test_a_limit_that_a_move_breaks_is_named(browser: Any, tmp_path: Path) -> No
     assert "is pinned to gpu:0" in found.text("#what-if-value")
 
 
+def test_an_impossible_move_shows_the_plan_again(browser: Any, tmp_path: Path) -> None:
+    """Its own value, not that of the move before."""
+    from dataclasses import replace
+
+    problem = replace(layered_plan(60).problem, pins={5: 0})
+    plan = plan_for(problem, np.zeros(60, dtype=np.int64))
+    path = tmp_path / "page.html"
+    path.write_text(page_text(plans_document(("pinned", plan))))
+    page = opened(browser, path).page
+    page.select_option("#move-to", "2")
+    values = []
+    for unit in (10, 5):
+        page.evaluate("unit => placewright.views.state.select({ unit, from: 'find' })", unit)
+        page.click("[data-do=move]")
+        values.append(page.evaluate("placewright.views.state.current.value"))
+    assert values[0] != plan.value
+    assert values[1] == plan.value
+
+
+@pytest.mark.parametrize(
+    ("objective", "text"), [("energy", "drawn for times only"), ("latency", "not searched for")]
+)
+def test_a_plan_without_points_of_its_search_says_why(
+    objective: str, text: str, browser: Any, tmp_path: Path
+) -> None:
+    document = plans_document(("net", layered_plan(100)))
+    document["objective"], document["plan"]["history"] = objective, []
+    path = tmp_path / "page.html"
+    path.write_text(page_text(document))
+    assert text in opened(browser, path).text("#history")
+
+
 def test_a_page_whose_simulation_differs_says_so(browser: Any, tmp_path: Path) -> None:
     document = plans_document(("net", layered_plan(100)))
     document["plan"]["value"] *= 1.001
@@ -338,6 +370,34 @@ def test_two_plans_are_side_by_side(browser: Any, files: dict[str, Path]) -> Non
     moved = int((first.placement.device_of != other.placement.device_of).sum())
     assert found.page.evaluate("placewright.views.state.movedUnits.size") == moved
     assert not opened(browser, files["small"]).page.is_visible("#comparison-part")
+
+
+def test_bars_of_the_other_plan_are_of_that_plan(browser: Any, files: dict[str, Path]) -> None:
+    """Their critical path, and the device in the details of a bar."""
+    found = opened(browser, files["two"])
+    page, first, other = found.page, layered_plan(1_000), layered_plan(1_000, seed=2)
+    path = Simulator(other.problem).timeline(other.placement).critical_path
+    marked = page.evaluate(
+        """["unit", "hop"].map((kind) => {
+          const isOther = (row) => row.kind === kind && row.label.startsWith("2: ");
+          return [...placewright.views.timeline.rows.find(isOther).critical];
+        })"""
+    )
+    for is_transfer, drawn in zip((False, True), marked, strict=True):
+        assert set(drawn) == {step.index for step in path if step.is_transfer == is_transfer}
+    unit = int(np.flatnonzero(first.placement.device_of != other.placement.device_of)[0])
+    page.evaluate(
+        """(unit) => {
+          const t = placewright.views.timeline;
+          const isOther = (row) => row.label.startsWith("2: ") && row.kind === "unit";
+          const row = t.rows.findIndex((one) => isOther(one) && one.items.includes(unit));
+          t.choose({ row, place: t.rows[row].items.indexOf(unit) });
+        }""",
+        unit,
+    )
+    device = other.problem.cluster.device_names[int(other.placement.device_of[unit])]
+    assert f" on {device}" in found.text("#details")
+    assert found.errors == []
 
 
 def test_without_scripts_the_summary_is_there(browser: Any, files: dict[str, Path]) -> None:

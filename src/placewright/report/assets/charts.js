@@ -54,7 +54,9 @@
   function historyChart(holder, state) {
     const { history } = state.data.plan;
     if (history.length === 0) {
-      holder.textContent = "No history: the placement was not searched for, or the plan does not keep it.";
+      holder.textContent = ["energy", "price"].includes(state.data.objective)
+        ? "The course of a search is drawn for times only; the plan's file has it."
+        : "No history: the placement was not searched for, or the plan does not keep it.";
       return null;
     }
     const last = [state.data.plan.evaluations, state.data.plan.seconds, history.at(-1)[2], state.data.plan.lower_bound || null];

@@ -24,9 +24,15 @@
       this.live.textContent = parts[0].textContent;
     }
 
+    /** The placement that the selection is of. */
+    view() {
+      return this.state.selected.view ?? this.state.current;
+    }
+
     ofUnit(unit) {
       const { state } = this;
-      const { data, current } = state;
+      const { data } = state;
+      const current = this.view();
       const kind = data.units.kinds[data.units.kind[unit]];
       const device = state.devices[current.device[unit]].name;
       const ops = data.units.ops ? `, ${counted(data.units.ops[unit], "op")}` : "";
@@ -61,8 +67,9 @@
     link(unit, size) {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = `${this.state.names[unit]} (${this.state.devices[this.state.current.device[unit]].name}, ${size})`;
-      button.addEventListener("click", () => this.state.select({ unit, from: "details" }));
+      button.textContent = `${this.state.names[unit]} (${this.state.devices[this.view().device[unit]].name}, ${size})`;
+      const { view } = this.state.selected;
+      button.addEventListener("click", () => this.state.select({ unit, view, from: "details" }));
       return button;
     }
 

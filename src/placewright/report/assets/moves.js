@@ -100,6 +100,7 @@
       if (result.broken) {
         this.output.textContent = `Not possible: ${this.brokenText(result.broken)}`;
         this.output.className = "worse";
+        state.show(state.plan); // not an earlier what-if
         return;
       }
       const before = state.plan.value;

@@ -70,7 +70,7 @@
       this.listeners.forEach((listener) => listener(what));
     }
 
-    /** Select {unit}, {hop} or {node}; null for nothing. */
+    /** Select {unit}, {hop} or {node}, with a {view} if it is of the other plan; null for nothing. */
     select(selected) {
       this.selected = selected;
       this.tell("selected");

@@ -21,13 +21,10 @@
       this.value = state.current.value || 1;
       const other = state.data.other;
       if (other?.plan?.timeline && other.same_units) {
-        const view = { ...other.plan.timeline, value: other.plan.time };
-        this.rows.push(...timelineRows(state, view, "2: "));
-        this.value = Math.max(this.value, view.value);
+        this.other ??= { ...other.plan.timeline, value: other.plan.time, hasTimeline: true };
+        this.rows.push(...timelineRows(state, this.other, "2: "));
+        this.value = Math.max(this.value, this.other.value);
       }
-      const critical = state.current.critical ?? [];
-      this.criticalUnits = new Set(critical.filter(([isHop]) => !isHop).map(([, at]) => at));
-      this.criticalHops = new Set(critical.filter(([isHop]) => isHop).map(([, at]) => at));
       this.height = layRows(this.rows);
     }
 
@@ -61,8 +58,9 @@
       const marks = {
         back: styleColour("--back"), front: styleColour("--front"), soft: styleColour("--soft"),
         mark: styleColour("--mark"), names: this.state.names, moved: this.state.movedUnits,
-        criticalUnits: this.criticalUnits, criticalHops: this.criticalHops,
-        isSelected: (row, item) => Boolean(selected) && selected[row.kind] === item,
+        // Both plans have the unit; a transfer is of one of them.
+        isSelected: (row, item) => Boolean(selected) && selected[row.kind] === item
+          && (row.kind === "unit" || (selected.view ?? this.state.current) === row.view),
       };
       drawTimeline(this.canvas, this.rows, this.view(), marks, this.state.unit);
     }
@@ -111,7 +109,8 @@
       if (!found) return;
       this.row = found.row;
       const row = this.rows[found.row];
-      this.state.select({ [row.kind]: row.items[found.place], text: this.text(found), from: "timeline" });
+      const view = row.view === this.other ? row.view : undefined;
+      this.state.select({ [row.kind]: row.items[found.place], view, text: this.text(found), from: "timeline" });
       this.reveal(row, found.place);
     }
 

@@ -57,13 +57,12 @@
     const item = row.items[at];
     const room = right - x;
     const device = row.view.device[item];
-    const isCritical = (row.kind === "unit" ? marks.criticalUnits : marks.criticalHops)?.has(item);
     if (row.kind === "unit") fillBox(ctx, device, x, row.top, room, row.height);
     else {
       ctx.fillStyle = marks.soft;
       ctx.fillRect(x, row.top, room, row.height);
     }
-    if (isCritical) {
+    if (row.critical.has(item)) {
       ctx.fillStyle = marks.front;
       ctx.fillRect(x, row.top + row.height - 4, room, 4);
     }

@@ -72,7 +72,11 @@
       if (items.length === 0) return;
       rows.push(new Row(prefix + channels[channel], "hop", items, view.hops.start, view.hops.end));
     });
-    rows.forEach((row) => { row.view = view; });
+    rows.forEach((row) => {
+      const steps = (view.critical ?? []).filter(([isHop]) => Boolean(isHop) === (row.kind === "hop"));
+      row.critical = new Set(steps.map(([, at]) => at));
+      row.view = view;
+    });
     return rows;
   }
 
