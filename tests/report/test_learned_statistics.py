@@ -128,6 +128,33 @@ def test_five_seeds_cannot_decide_fifteen_problems() -> None:
     assert "| `seq2seq` | 15 | too few runs |" in report_text(runs, 500)
 
 
+def test_a_problem_with_too_few_runs_is_no_tie_and_may_be_decided() -> None:
+    """Twelve problems have ten seeds, and the last one five, whose p Holm's method adjusts last."""
+    names = ("seq2seq", *controls_of("seq2seq"))
+    values = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+    def report(of_last: tuple[float, ...]) -> str:
+        runs = [
+            one
+            for problem in range(12)
+            for value, name in zip(values, names, strict=True)
+            for one in runs_of(str(problem), name, value, value)
+        ]
+        for value, name in zip(of_last, names, strict=True):
+            runs += runs_of("last", name, value, value)[:5]
+        return report_text(runs, 500)
+
+    def row(text: str) -> str:
+        return next(line for line in text.splitlines() if line.startswith("| last | 5 |"))
+
+    even = report((1.0,) * 5)
+    assert "| `seq2seq` | 13 | 12 | 12 | 12 | 0 | 0 |" in even
+    assert row(even).endswith("| too few runs | too few runs |")
+    better = report(values)
+    assert "| `seq2seq` | 13 | 13 | 13 | 13 | 0 | 0 |" in better
+    assert row(better).endswith("| yes | better |")
+
+
 def test_a_policy_that_samples_what_never_fits_has_not_learned() -> None:
     names = ("seq2seq", *controls_of("seq2seq"))
     runs = [r for name in names for r in runs_of("a", name, float("nan"), 1.0)]

@@ -418,14 +418,19 @@ def _cells(verdict: LearnedVerdict) -> list[str]:
         *(_ratio(value) for value in (*bests, *verdict.beside)),
         f"{verdict.p_cooling:.2g}",
         "yes" if verdict.learns else "no" if verdict.is_decidable else TOO_FEW,
-        verdict.use if verdict.is_decidable else TOO_FEW,
+        _use(verdict),
     ]
+
+
+def _use(verdict: LearnedVerdict) -> str:
+    """Whether a learner is of use on a problem; a tie says nothing of too few runs."""
+    return TOO_FEW if verdict.use == "tie" and not verdict.is_decidable else verdict.use
 
 
 def _summary(name: str, rows: Sequence[LearnedVerdict]) -> list[str]:
     if not any(verdict.is_decidable for verdict in rows):
         return [f"`{name}`", str(len(rows)), TOO_FEW, "", "", "", ""]
-    uses = [verdict.use for verdict in rows]
+    uses = [_use(verdict) for verdict in rows]
     counts = [sum(v.is_better_by_samples for v in rows), sum(v.learns for v in rows)]
     counts += [uses.count(use) for use in ("better", "tie", "worse")]
     return [f"`{name}`", str(len(rows)), *(str(count) for count in counts)]
