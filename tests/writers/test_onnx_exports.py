@@ -234,9 +234,9 @@ def test_the_line_has_the_number_of_the_card(path: Path, tmp_path: Path) -> None
     plan = plan_of_file(path, [Device("cpu"), Device("cuda:1", "gpu")])
     told = export(plan, "onnx-layers", tmp_path / "layers.onnx")
     named = "[('CUDAExecutionProvider', {'device_id': '1'}), 'CPUExecutionProvider']"
-    assert f"'cpu(=cpu); gpu:1(=cuda:1)' and its providers to {named}" in told
+    assert f"'cpu(=cpu); gpu:1(=cuda:1)', and the session's providers to {named}" in told
     alone = export(plan_of_file(path, CORES, split=99), "onnx-layers", tmp_path / "alone.onnx")
-    assert "its providers" not in alone
+    assert "providers" not in alone
 
 
 def test_formats_that_take_a_plan(path: Path, tmp_path: Path) -> None:

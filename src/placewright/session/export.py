@@ -237,7 +237,7 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
         loaded = _loaded(plan, [made], {OPTION: settings}, path)
         _move(scratch, target.parent)
     named = providers(plan)
-    cards = f" and its providers to {named}" if len(named) > 1 else ""
+    cards = f", and the session's providers to {named}" if len(named) > 1 else ""
     return f"set the session option {OPTION} to '{settings}'{cards}{loaded}"
 
 
