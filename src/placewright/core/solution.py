@@ -99,9 +99,10 @@ class UpdatePoint:
     """One update of a policy."""
 
     evaluations: int  # queries until then
-    # by name, where the method measures it: ``mean_time`` of the samples (in the problem's unit),
-    # ``entropy`` of a choice in nats, ``loss``, ``kl`` (old || new, of the joint distribution, in
-    # nats), ``gain`` of an episode of `placeto`, and the number of ``clusters`` of `hsdag`
+    # by name, where the method measures it: ``mean_time`` of the samples (in the problem's unit,
+    # each at most ten reference times), ``entropy`` of a choice in nats, ``loss``, ``kl`` (old ||
+    # new, of the joint distribution, in nats), ``gain`` of an episode of `placeto`, and the number
+    # of ``clusters`` of `hsdag`
     values: Mapping[str, float]
 
 

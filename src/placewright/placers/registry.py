@@ -215,7 +215,8 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
 def family_of(name: str) -> str:
     """The published system that a name belongs to: `hsdag` for `hsdag-corrected`.
 
-    Policies pass between the members of a family, for their networks are the same.
+    Policies pass between the members of a family. A member refuses a policy whose network has other
+    settings than it can take on.
     """
     families = [bare for bare in REGISTRY if name.startswith(f"{bare}-") and name in REGISTRY]
     return families[0] if families else name

@@ -17,13 +17,17 @@ from placewright.errors import InputError
 from placewright.placers.learned.hsdag.algorithm import (
     HsdagGraph,
     make_policy,
+    mean_time,
+    rewards_of,
     run_episode,
     run_steps,
 )
 from placewright.placers.learned.hsdag.graph import vocabulary_of
 from placewright.placers.learned.hsdag.network import Dropout, dominant_communities
 from placewright.placers.learned.hsdag.placer import Hsdag, HsdagCorrected, HsdagReleased
+from placewright.placers.learned.shared.returns import FAILING_TIMES, reference_value
 from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
 
 FORMS = (Hsdag, HsdagReleased, HsdagCorrected)
 
@@ -166,6 +170,18 @@ def test_released_says_why_it_found_nothing_where_all_it_samples_is_homogeneous(
     assert "homogeneous=true" in solution.message
     allowed = dataclasses.replace(settings, homogeneous=True)
     assert toys.run(allowed, problem, 40).solution().status == "feasible"
+
+
+@pytest.mark.parametrize("form", [Hsdag, HsdagReleased])
+def test_failures_count_as_ten_reference_times_in_the_mean_time(form: type[Hsdag]) -> None:
+    """The second placement is homogeneous, which is a failure to `hsdag-released` only."""
+    problem = toys.separable_problem(4)
+    evaluator, placements = Evaluator(problem), np.array([[0, 1, 0, 1], [0, 0, 0, 0]])
+    rewards = rewards_of(form(), evaluator, placements)
+    split, homogeneous = evaluator.samples
+    if form is HsdagReleased:
+        homogeneous = FAILING_TIMES * reference_value(problem)
+    assert mean_time(evaluator, rewards) == pytest.approx((split + homogeneous) / 2)
 
 
 @pytest.mark.slow  # test_learning.py tests the same with one seed

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support import toys
 
+from placewright.core.execution_models import Placeto, Subgraph
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.learned.training import TrainingOptions, train
@@ -96,6 +97,24 @@ def test_a_policy_brings_the_settings_of_its_network(tmp_path: Path) -> None:
         make_placer("hsdag", {"policy": str(path)}), toys.two_cluster_problem(), 20
     )
     assert evaluator.evaluations == 20
+
+
+@pytest.mark.parametrize(
+    ("placer", "settings", "message"),
+    [
+        ("hsdag", {"without_grouping": "true"}, "has without_grouping = False, not True"),
+        ("hsdag", {"hidden": "16"}, "has hidden = 8, not 16"),
+        ("hsdag-released", {}, "has parse_rounds = 1, not 0"),
+        ("hsdag-released", {"parse_rounds": "1"}, "has features = paper, not released"),
+    ],
+)
+def test_a_policy_with_other_settings_than_those_given_is_refused(
+    placer: str, settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    path, problem = tmp_path / "policy.safetensors", toys.two_cluster_problem(2)
+    train("hsdag", [problem], path, episodes=1, settings={"hidden": "8"})
+    with pytest.raises(FileFormatError, match=f"{message}; leave the setting out"):
+        toys.run(make_placer(placer, {**settings, "policy": str(path)}), problem, 20)
 
 
 def test_a_policy_file_of_another_network_is_refused(tmp_path: Path) -> None:
@@ -301,6 +320,7 @@ def test_a_problem_has_one_hash_in_any_folder(tmp_path: Path) -> None:
     assert sha256_of(read_problem(tmp_path / "a.json")) == sha256_of(problem)
     assert sha256_of(toys.two_cluster_problem(3)) != sha256_of(problem)
     assert sha256_of(replace(problem, objective="training")) != sha256_of(problem)
+    assert sha256_of(problem.under(Subgraph())) != sha256_of(problem.under(Placeto()))
     cluster = problem.cluster
     links = {(one.source, one.destination): one for one in cluster.links}
     from_device, from_host = (

@@ -383,6 +383,8 @@ def sha256_of(problem: Problem) -> str:
             digest.update(f"{value.dtype} {value.shape} ".encode())
             digest.update(np.ascontiguousarray(value).tobytes())
         elif is_dataclass(value):
+            if not fields(value):  # an execution model without choices
+                digest.update(f"{type(value).__name__} ".encode())
             for item in fields(value):
                 # of the problem, the model's file and the costs' origin; of a link, its sending end
                 if item.name != "source" or isinstance(value, Link):

@@ -5,8 +5,9 @@ Steps 3 to 5 of HSDAG: sample placements, time them, and weigh their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ def learn(
             if settings.updates:
                 descend(policy, optimiser, loss, settings.clip_norm)
             report(
-                mean_time=mean_time(evaluator, len(rewards)),
+                mean_time=mean_time(evaluator, rewards),
                 loss=loss.item(),
                 entropy=steps.entropy.mean().item(),
                 clusters=float(steps.n_clusters),
@@ -280,17 +281,24 @@ def episode_loss(settings: Hsdag, steps: EpisodeSteps, weights: FloatArray) -> T
     return loss - settings.entropy_weight * steps.entropy[:n].sum()
 
 
-def mean_time(evaluator: Evaluator, last: int) -> float:
-    """Mean value of the last samples, each at most ten reference times."""
-    most = FAILING_TIMES * reference_value(evaluator.problem)
-    return float(np.mean(np.minimum(evaluator.samples[-last:], most)))
+def mean_time(evaluator: Evaluator, rewards: FloatArray) -> float:
+    """Mean value of an episode's samples, failures and slower ones as ten reference times.
+
+    Args:
+        rewards: of the samples, as `rewards_of` returns them.
+    """
+    # The reward of a failure may be too small for its inverse.
+    with np.errstate(divide="ignore", over="ignore"):
+        times = np.minimum(1.0 / rewards, FAILING_TIMES)
+    return reference_value(evaluator.problem) * float(times.mean())
 
 
 def trained_start(settings: Hsdag, problem: Problem) -> tuple[Hsdag, tuple[str, ...], Checkpoint]:
     """Read a policy file: its settings, its vocabulary of kinds, and its parameters.
 
     Raises:
-        FileFormatError: the file is unusable, or its policy has another number of devices.
+        FileFormatError: the file is unusable, or its policy has another number of devices, or
+            other settings than the user gave or `hsdag-released` has.
     """
     checkpoint = load_checkpoint(settings.policy, "hsdag")
     trained = checkpoint.count("n_devices")
@@ -308,7 +316,28 @@ def trained_start(settings: Hsdag, problem: Problem) -> tuple[Hsdag, tuple[str, 
             f"policy '{settings.policy}': 'vocabulary' must list kinds of operators by name; "
             "train it again"
         )
+    require_same_choices(settings, same)
     return replace(settings, **same), tuple(vocabulary), checkpoint
+
+
+def require_same_choices(settings: Hsdag, trained: Mapping[str, Any]) -> None:
+    """Raise if a policy has other settings than the user gave, or than `hsdag-released` has.
+
+    Args:
+        trained: the choices that its file fixes, by name.
+
+    Raises:
+        FileFormatError: naming the file, the setting and both values.
+    """
+    default = type(settings)()
+    fixed = ("features", "parse_rounds") if settings.name == "hsdag-released" else ()
+    for name, theirs in trained.items():
+        ours = getattr(settings, name)
+        if ours != theirs and (ours != getattr(default, name) or name in fixed):
+            raise FileFormatError(
+                f"policy '{settings.policy}' has {name} = {theirs}, not {ours}; leave the setting "
+                "out, or train one for it"
+            )
 
 
 def trainee(settings: Hsdag, problems: Sequence[Problem]) -> Trainee:
@@ -328,10 +357,11 @@ def trainee(settings: Hsdag, problems: Sequence[Problem]) -> Trainee:
         del progress
         evaluator = evaluators[graph]
         steps = run_episode(policy, graphs[graph], settings, generator)
-        returns = returns_of(settings, rewards_of(settings, evaluator, steps.placements))
+        rewards = rewards_of(settings, evaluator, steps.placements)
+        returns = returns_of(settings, rewards)
         weights = weights_of(settings, returns, baselines[graph])
         loss = episode_loss(settings, steps, weights)
-        time = mean_time(evaluator, len(returns)) / reference_value(evaluator.problem)
+        time = mean_time(evaluator, rewards) / reference_value(evaluator.problem)
         return EpisodeResult(loss, time, returns)
 
     return Trainee(
