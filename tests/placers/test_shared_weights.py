@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support import toys
 
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
@@ -14,6 +14,7 @@ from placewright.errors import InputError
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.registry import make_placer
 from placewright.placers.shared_weights import with_shared_weights_tied
+from placewright.simulation.evaluator import Evaluator
 
 
 def unrolled_layer(memory_bytes: float) -> Problem:
@@ -52,6 +53,28 @@ def test_learners_place_a_layer_that_no_device_holds(name: str) -> None:
     assert evaluator.best is not None
     assert evaluator.simulator.violation(evaluator.best) is None
     assert toys.run(make_placer("random"), problem, 60).best is None
+
+
+def test_zero_shot_trains_on_units_that_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its episodes choose one device for all steps of a gate, as it does while placing."""
+    import torch
+
+    from placewright.placers.learned.zero_shot.algorithm import trainee
+    from placewright.placers.learned.zero_shot.placer import ZeroShot
+
+    drawn: list[IntArray] = []
+    plain = Evaluator.evaluate_many
+
+    def noted(self: Evaluator, devices_of: IntArray) -> FloatArray:
+        drawn.append(devices_of)
+        return plain(self, devices_of)
+
+    monkeypatch.setattr(Evaluator, "evaluate_many", noted)
+    made = trainee(ZeroShot(hidden=8), [unrolled_layer(300.0)])
+    made.episode(0, 0.0, torch.Generator().manual_seed(0))
+    (placements,) = drawn
+    gates = placements.reshape(-1, 6, 4)
+    assert np.array_equal(gates, np.broadcast_to(gates[:, :1], gates.shape))
 
 
 def test_a_policy_file_is_refused_where_what_is_learned_belongs_to_one_graph() -> None:

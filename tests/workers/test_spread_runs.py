@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import placewright as pw
 from placewright.core.solution import Budget
 from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
+from placewright.placers.learned.shared.training_episodes import Job
 from placewright.placers.portfolio.auto import Auto
 from placewright.session.comparison import compare
-from placewright.session.hosts import SpreadAuto
+from placewright.session.hosts import SpreadAuto, spread_rollouts
 from placewright.session.search import search
 from placewright.suites.learned import Case, read_runs, run_learned_benchmark
 from placewright.workers.interface import ThisProcess, Workers
@@ -155,6 +157,16 @@ def test_a_driver_that_is_killed_goes_on_from_its_file(kills: int, tmp_path: Pat
     assert rows_of(tmp_path / "runs") == rows_of(tmp_path / "quiet")
 
 
+def test_rollouts_keep_the_job_by_whose_id_they_find_its_graphs() -> None:
+    """Another job could get the id of one that is gone."""
+    job = Job("placeto", None, (problem_of(6),))
+    kept = weakref.ref(job)
+    rollouts = spread_rollouts(ThisProcess())
+    assert rollouts(job, {}, []) == []
+    del job
+    assert kept() is not None
+
+
 @pytest.mark.parametrize(  # they share `spread_rollouts`, which spreads episodes
     "placer",
     ["placeto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("hsdag", "zero-shot"))],
@@ -168,7 +180,6 @@ def test_a_policy_is_the_same_for_any_number_of_workers(
 
     from placewright.placers.learned.shared.checkpoint import load_checkpoint
     from placewright.placers.learned.training import TrainingOptions, train
-    from placewright.session.hosts import spread_rollouts
 
     problems = [problem_of(6), problem_of(7)]
     settings = {} if placer == "placeto" else {"hidden": "8"}

@@ -378,15 +378,16 @@ def spread_rollouts(workers: Workers) -> Rollouts:
 
     The graphs go to each worker once, the parameters once a round with each episode.
     """
-    shared: dict[int, Shared] = {}
+    shared: dict[int, tuple[Job, Shared]] = {}  # a job that is kept shares its id with no other
 
     def rollouts(job: Job, known: Known, episodes: Sequence[Episode]) -> list[Learned]:
         if id(job) not in shared:
             shared.clear()
             # Another object: the driver's own trainee is the one that takes the steps.
-            shared[id(job)] = Shared(Job(job.placer, job.settings, job.problems))
+            shared[id(job)] = job, Shared(Job(job.placer, job.settings, job.problems))
+        _, copy = shared[id(job)]
         tasks = [
-            Task(learned_in, (known, episode), shared[id(job)], f"episode {episode.number}")
+            Task(learned_in, (known, episode), copy, f"episode {episode.number}")
             for episode in episodes
         ]
         learned: list[Learned] = workers.results(tasks)

@@ -15,13 +15,18 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.learned.hsdag.graph import coarsened, node_features, vocabulary_of
 from placewright.placers.learned.placeto.placer import (
     OrderedMerger,
     first_positions,
     ordered_edges,
     ordered_space,
 )
-from placewright.placers.learned.shared.group_inputs import fractal_dimension, group_adjacency
+from placewright.placers.learned.shared.group_inputs import (
+    fractal_dimension,
+    group_adjacency,
+    output_shapes,
+)
 from placewright.placers.learned.shared.grouping import (
     ActionSpace,
     chain_grouping,
@@ -74,6 +79,29 @@ def test_chains_keep_branches_apart() -> None:
 def test_neighbours_merge_to_the_number_asked_for() -> None:
     problem = problem_of([(i, i + 1) for i in range(9)], 10)
     assert neighbour_merge(problem, Grouping.identity(10), 4).n_groups == 4
+
+
+def test_groups_without_neighbours_join_groups_that_have_merged() -> None:
+    """Eight pairs have merged when the lone op's turn comes: their old costs are no candidates."""
+    problem = problem_of([(2 * pair, 2 * pair + 1) for pair in range(8)], 17)
+    seconds = np.tile(np.array([*[0.1, 10.0] * 8, 5.0])[:, None], (1, 2))
+    problem = dataclasses.replace(problem, costs=CostTable(frozen_floats(seconds)))
+    assert neighbour_merge(problem, Grouping.identity(17), 1).n_groups == 1
+
+
+def test_an_unknown_extent_is_no_infinite_feature() -> None:
+    builder = GraphBuilder()
+    first = builder.add_op("first", "Op", inputs=[])
+    tensor = builder.add_tensor(first, 8.0, shape=(-1, -1, 3))
+    last = builder.add_op("last", "Op", inputs=[tensor])
+    builder.add_tensor(last, 8.0, shape=(2,), is_output=True)
+    costs = CostTable(frozen_floats(np.ones((2, 2))))
+    problem = Problem.of_ops(builder.build(), toys.cluster_of(2), costs)
+    rows = output_shapes(problem, Grouping.identity(2))
+    np.testing.assert_allclose(rows[0, :4], [-1.0, -1.0, np.log(4.0), -1.0])
+    graph = coarsened(problem, 0, weights_as_nodes=True)
+    features = node_features(graph, vocabulary_of(problem), ["output_shape"], normalised=True)
+    assert np.isfinite(features).all()
 
 
 def layered(seed: int, n: int = 40) -> Problem:

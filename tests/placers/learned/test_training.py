@@ -437,6 +437,7 @@ class Mine:
         ("optimiser.0.other", "new", "an unknown tensor 'optimiser.0.other'"),
         ("course.stop", "nan", "'course.stop' must be a time and a number"),
         ("course.last", "half", "'course.last' must be float32 or float64, got bfloat16"),
+        ("optimiser.0.exp_avg", "whole", "must be float32 or float64, got int64"),
     ],
 )
 def test_an_edited_state_of_a_training_is_refused(
@@ -457,6 +458,7 @@ def test_an_edited_state_of_a_training_is_refused(
         "narrow": torch.zeros(1, 1, 1),
         "nan": torch.full_like(old, torch.nan),
         "half": old.bfloat16(),
+        "whole": old.long(),
         "new": old,
     }
     if value is not None:
@@ -472,7 +474,9 @@ def test_an_edited_state_of_a_training_is_refused(
         ("placeto", {"learning_rate": "0"}, "learning_rate must be > 0, got 0"),
         ("placeto", {"last_learning_rate": "-1"}, "last_learning_rate must be >= 0, got -1"),
         ("placeto", {"clip_norm": "-1"}, "clip_norm must be >= 0, got -1"),
+        ("placeto", {"baseline_window": "1"}, "baseline_window must be >= 2, got 1"),
         ("zero-shot", {"learning_rate": "-1"}, "learning_rate must be > 0, got -1"),
+        ("zero-shot", {"samples": "1"}, "samples must be >= 2, got 1"),
         ("seq2seq", {"learning_rate": "nan"}, "learning_rate"),
         ("seq2seq", {"baseline_decay": "1"}, r"baseline_decay must be in \[0, 1\), got 1"),
         ("hierarchical", {"clip_norm": "-1"}, "clip_norm must be >= 0, got -1"),

@@ -9,8 +9,11 @@ import pytest
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
-from placewright.errors import BudgetSpent
+from placewright.errors import BudgetSpent, InputError
+from placewright.placers.learned.zero_shot.algorithm import trainee
+from placewright.placers.learned.zero_shot.placer import ZeroShot
 from placewright.placers.learned.zero_shot.policy import (
     candidate_placements,
     one_device_placements,
@@ -54,3 +57,9 @@ def test_single_devices_are_tried_before_anything_is_decoded() -> None:
     assert [sorted(set(next(rows).tolist())) for _ in range(2)] == [[1], [0]]
     with pytest.raises(BudgetSpent):
         next(rows)
+
+
+def test_a_policy_trains_on_objectives_that_it_places_only() -> None:
+    problems = [problem_with_twins(), problem_with_twins().under(MaxLoad())]
+    with pytest.raises(InputError, match=r"cannot train on this problem: .*, not throughput"):
+        trainee(ZeroShot(), problems)

@@ -79,11 +79,11 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
           its only reader if that reads no other unit). Then the group with the smallest mean time
           over devices joins the neighbour that it shares most bytes with, or the next one if that
           is refused (without a neighbour, one of the eight cheapest groups). A merged group needs a
-          device that all its units may use, and a quarter of which holds the sum of the weights of
-          its co-location groups. If some device cannot keep all weights, units that share a weight
-          stay together, where a device can hold them. By default the code sorts its groups and
-          fails on a cycle, so a merge that would close one is refused here, and groups are visited
-          in topological order;
+          device that all its units may use, and a quarter of which holds the sum of what its
+          co-location groups keep: weights, and for throughput the tensors of samples in flight. If
+          memory is short, units that share a weight stay together, where a device can hold them.
+          By default the code sorts its groups and fails on a cycle, so a merge that would close
+          one is refused here, and groups are visited in topological order;
         * devices that a group may not use have probability 0. The code has no such constraints;
         * in a training step, the backward ops of a group and its update are a node of their own. It
           has the group's device and is not visited, unless the group has no forward op: backward
@@ -141,7 +141,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         last_entropy_weight: it changes linearly to this.
         normalised: divide advantages by the deviation of the remembered returns.
         clip_norm: largest global gradient norm; 0 sets no limit.
-        baseline_window: episodes that the per-step baseline remembers.
+        baseline_window: episodes that the per-step baseline remembers, >= 2. With one, an episode
+            would be its own baseline.
         horizon: episodes over which rates fall if the budget has no evaluation limit (100: ours).
         policy: file of a trained policy to start from; "" starts from scratch.
     """
@@ -169,7 +170,8 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
         require_one_of(self.name, self, REWARDS, "reward")
         require_one_of(self.name, self, EMBEDDINGS, "embedding")
         require_one_of(self.name, self, AGGREGATIONS, "aggregation")
-        require_counts(self.name, self, "groups", "rounds", "baseline_window", "horizon")
+        require_counts(self.name, self, "groups", "rounds", "horizon")
+        require_counts(self.name, self, "baseline_window", least=2)
         require_numbers(self.name, self, "> 0", "learning_rate")
         not_below = ("last_learning_rate", "entropy_weight", "last_entropy_weight", "clip_norm")
         require_numbers(self.name, self, ">= 0", *not_below, "patience")

@@ -162,8 +162,7 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
     except (ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"policy '{path}': its metadata is damaged ({error})") from error
     for name, value in tensors.items():
-        is_exact = value.dtype in (torch.float32, torch.float64)
-        if (value.is_floating_point() or value.is_complex()) and not is_exact:
+        if value.dtype not in (torch.float32, torch.float64):
             raise FileFormatError(
                 f"policy '{path}': '{name}' must be float32 or float64, got "
                 f"{str(value.dtype).removeprefix('torch.')}; train it again"

@@ -127,7 +127,7 @@ def kind_counts(problem: Problem, grouping: Grouping, vocabulary: tuple[str, ...
 def output_shapes(problem: Problem, grouping: Grouping, *, logarithmic: bool = True) -> FloatArray:
     """Shapes of the tensors that leave each group, shape (n_groups, MAX_OUTPUTS * MAX_RANK).
 
-    -1 pads.
+    -1 pads, and stands for an extent that is unknown.
 
     Args:
         logarithmic: extents as log(1 + extent), so that batch 1 and 2,048 channels have one scale;
@@ -140,8 +140,9 @@ def output_shapes(problem: Problem, grouping: Grouping, *, logarithmic: bool = T
         group = int(group_of[graph.tensor_producers[tensor]])
         leaves = np.any(group_of[graph.tensor_consumers.row(tensor)] != group)
         if used[group] < MAX_OUTPUTS and (leaves or graph.tensor_is_output[tensor]):
-            shape = graph.tensor_shapes[tensor][:MAX_RANK]
-            rows[group, used[group], : len(shape)] = np.log1p(shape) if logarithmic else shape
+            shape = np.maximum(graph.tensor_shapes[tensor][:MAX_RANK], -1)
+            logarithms = np.where(shape < 0, -1.0, np.log1p(np.maximum(shape, 0)))
+            rows[group, used[group], : len(shape)] = logarithms if logarithmic else shape
             used[group] += 1
     return rows.reshape(grouping.n_groups, -1)  # (groups, outputs * rank)
 

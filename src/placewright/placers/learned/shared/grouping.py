@@ -3,8 +3,9 @@
 Groups are closed under colocation. They need not be convex: the evaluator always values the
 expanded placement of the units. A merge is refused if the members would have no device in common,
 or would fill more than a quarter of the memory of every device that they may use, so that a layer
-that is larger than any device can still be spread. A weight that several colocation classes share
-counts once for each of them.
+that is larger than any device can still be spread. All bytes that devices keep count: weights, and
+under `max-load` the tensors of samples in flight. One that several colocation classes need counts
+once for each of them.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Merger:
         self.class_of = classes.group_of
         self._sets, self._classes = DisjointSets(classes.n_groups), range(classes.n_groups)
         self._allowed = np.array(problem.allowed_by_class)
-        self._weights = problem.kept.bytes_by_label(classes.group_of)
+        self._kept = problem.kept.bytes_by_label(classes.group_of)
         self._limit = LARGEST_SHARE_OF_MEMORY * problem.cluster.memory_bytes
 
     def root(self, node: int) -> int:
@@ -126,12 +127,12 @@ class Merger:
         if first == second:
             return False
         both = self._allowed[first] & self._allowed[second]
-        weights = self._weights[first] + self._weights[second]
-        if not np.any(both & (weights <= self._limit)):
+        kept = self._kept[first] + self._kept[second]
+        if not np.any(both & (kept <= self._limit)):
             return False
         low = self._sets.join(first, second)
         self._allowed[low] = both
-        self._weights[low] = weights
+        self._kept[low] = kept
         return True
 
     def roots(self) -> IntArray:
@@ -246,12 +247,17 @@ def merge_neighbours(problem: Problem, merger: Merger, n_groups: int) -> None:
         if cost.get(root) != value:
             continue
         near = sorted(shared.get(root, {}).items(), key=lambda item: (-item[1], item[0]))
-        far = [] if near else heapq.nsmallest(8, heap)
-        for other in [node for node, _ in near] or [node for _, node in far if node in cost]:
+        for other in [node for node, _ in near] or _cheapest(heap, cost):
             if other != root and merger.merge(root, other):
                 _absorb(cost, shared, merger.root(root), root, other)
                 heapq.heappush(heap, (cost[merger.root(root)], merger.root(root)))
                 break
+
+
+def _cheapest(heap: list[tuple[float, int]], cost: dict[int, float]) -> list[int]:
+    """The eight cheapest groups of the heap, whose entries of groups that have merged are stale."""
+    alive = dict.fromkeys(entry for entry in heap if cost.get(entry[1]) == entry[0])
+    return [node for _, node in heapq.nsmallest(8, alive)]
 
 
 def mean_seconds(problem: Problem) -> FloatArray:

@@ -9,6 +9,7 @@ import torch
 
 from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.problem import Problem
+from placewright.errors import InputError
 from placewright.placers.learned.shared.learning_scope import chosen, masked_log_softmax
 from placewright.placers.learned.shared.returns import reference_value, relative_times
 from placewright.placers.learned.shared.training_episodes import EpisodeResult, Trainee
@@ -19,13 +20,22 @@ from placewright.placers.learned.zero_shot.policy import (
     decode,
     policy_inputs,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 
 def trainee(settings: ZeroShot, problems: Sequence[Problem]) -> Trainee:
-    """A policy for any graphs and devices. Samples faster than their mean become likelier."""
+    """A policy for any graphs and devices. Samples faster than their mean become likelier.
+
+    Raises:
+        InputError: a problem has another objective than those of `zero-shot`.
+    """
+    for problem in problems:
+        if reason := settings.why_not(problem):
+            raise InputError(f"zero-shot cannot train on this problem: {reason}")
     policy = ZeroShotPolicy(settings.hidden)
-    graphs = [(ListProblem(problem), Evaluator(problem)) for problem in problems]
+    # as while placing, units that share a weight are decided together if memory is short
+    graphs = [(ListProblem(with_shared_weights_tied(one)), Evaluator(one)) for one in problems]
 
     def one(graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """Samples of one graph."""

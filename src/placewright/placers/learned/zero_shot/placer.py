@@ -32,16 +32,17 @@ class ZeroShot:
     A negative result, kept for research: on unseen graphs it does not beat local search with as
     many evaluations (docs/results). Use `auto` to place a model.
 
-    Evaluated are the homogeneous placement on each device kind, the placement by earliest finish
-    alone (a trained policy is not better on every graph), the greedy one, and samples, `candidates`
-    in all. Nothing is learned while placing.
+    Evaluated are homogeneous placements, the placement by earliest finish alone (a trained policy
+    is not better on every graph), the greedy one, and samples, `candidates` in all. There is one
+    homogeneous placement for each device (one of those with equal costs) that may run all units,
+    fastest first, and at most `candidates` - 2 in all. Nothing is learned while placing.
 
     Attributes:
         policy: file of a trained policy; "" takes the one that is shipped.
         candidates: placements that are evaluated, >= 1.
         temperature: of the samples.
         hidden: width of the network (for training).
-        samples: placements per graph and update (for training).
+        samples: placements per graph and update, >= 2 (for training).
         learning_rate: of Adam (for training).
     """
 
@@ -59,7 +60,8 @@ class ZeroShot:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        require_counts(self.name, self, "candidates", "hidden", "samples")
+        require_counts(self.name, self, "candidates", "hidden")
+        require_counts(self.name, self, "samples", least=2)  # one is its own mean
         require_numbers(self.name, self, "> 0", "temperature", "learning_rate")
 
     def why_not(self, problem: Problem) -> str | None:
