@@ -16,8 +16,11 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
     A device keeps every weight that any of its units reads. The steps of an unrolled recurrent
     layer read one matrix: if they are placed at random, every device needs a copy of everything,
     and if some device cannot hold that, sampling hardly ever yields a placement that fits. Only
-    classes that some device can hold are tied. If every device can hold all weights, the result is
-    the problem itself.
+    classes that some device can hold are tied.
+
+    Memory is short unless every device can keep what all units need, all devices of a shared memory
+    at the same time: weights, and under `max-load` the tensors of samples in flight. If it is not
+    short, the result is the problem itself.
 
     A placement of the tied problem is also a placement of the original: the units are the same.
     """

@@ -25,8 +25,8 @@ class GrouperPlacer(LearningPlacer, JointSettings):
     running time is the reward of REINFORCE. The rest is an interpretation, and all numbers are
     ours; rows of groups, five tensors of five extents and the places of neighbours follow
     `hierarchical`:
-        * what chooses a group is a colocation class. If some device cannot keep all weights, units
-          that share a weight are in one, where a device can hold them;
+        * what chooses a group is a colocation class. If memory is short, units that share a weight
+          are in one, where a device can hold them;
         * inputs of a class: the kind embedding of Mirhoseini et al. 2017 (kind counts times a
           learned matrix, 32 columns). Its output shapes (25 columns: the first five tensors of five
           extents, that leave it or are outputs of the model, as log(1 + extent), -1 pads). Ten

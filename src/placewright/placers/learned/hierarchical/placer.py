@@ -51,9 +51,9 @@ class Hierarchical(LearningPlacer, JointSettings):
           PyTorch's. LSTMs, grouper and output layer have biases, attention has none, and there is
           no forget bias of 1;
         * ``create_op_embeddings``: what chooses a group is a colocation class, not an op, and if
-          some device cannot keep all weights, units that share one are in one class, where a device
-          can hold them; kinds are counted, a column each, where the code has the number of an op's
-          kind; adjacency has ten places for readers and ten for what is read, lowest class number
+          memory is short, units that share a weight are in one class, where a device can hold
+          them; kinds are counted, a column each, where the code has the number of an op's kind;
+          adjacency has ten places for readers and ten for what is read, lowest class number
           first, as difference of class numbers / classes, 0 pads. The code has ten for both, as
           indices, and forgets earlier ones where an op is met again. Class numbers follow the
           graph's order of units, the code's its topological order;

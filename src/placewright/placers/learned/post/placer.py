@@ -50,8 +50,9 @@ class Post(LearningPlacer, SearchSettings):
           the group with the smallest mean time over devices joins the neighbour that it shares most
           bytes with, or the next one if that is refused (without a neighbour, one of the eight
           cheapest groups). A merged group needs a device that all its units may use, and a quarter
-          of which holds the sum of the weights of its co-location groups. If some device cannot
-          keep all weights, units that share a weight stay together, where a device can hold them;
+          of which holds the sum of what its co-location groups keep: weights, and for throughput
+          the tensors of samples in flight. If memory is short, units that share a weight stay
+          together, where a device can hold them;
         * times are divided by the problem's reference time, so that learning rates have a scale:
           the sum of all units' times, each on its fastest device. An infeasible placement counts as
           ten of these, and so does any slower one;

@@ -55,9 +55,9 @@ class Seq2Seq(LearningPlacer, ReinforceSettings):
           attention grows with the square of their number: the group with the smallest mean time
           over devices joins the neighbour that it shares most bytes with, or the next one if that
           is refused. A group without neighbours joins one of the cheapest. A merged group needs a
-          device that all its units may use, and a quarter of which holds the sum of the weights of
-          its colocation classes. If some device cannot keep all weights, units that share a weight
-          stay together, where a device can hold them;
+          device that all its units may use, and a quarter of which holds the sum of what its
+          colocation classes keep: weights, and for throughput the tensors of samples in flight. If
+          memory is short, units that share a weight stay together, where a device can hold them;
         * devices that some unit of a group may not use have probability 0; memory masks none;
         * one process instead of 20 asynchronous controllers with 4 to 8 workers each;
         * a measured placement is one query, not ten steps of which the first is dropped;
