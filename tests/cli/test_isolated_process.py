@@ -13,7 +13,9 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,7 @@ from support.warm import COMMAND, Warm
 from placewright.isolation import command as command_of_isolation
 from placewright.isolation import confined
 from placewright.isolation.command import IsolatedCommand
-from placewright.isolation.confined import lacks_call_filter, lacks_file_rules
+from placewright.isolation.confined import Limits, lacks_call_filter, lacks_file_rules
 from placewright.profiling.store import CostStore
 
 LACKS = lacks_file_rules() or lacks_call_filter()
@@ -88,6 +90,7 @@ pathlib.Path("models/m.onnx").read_bytes()
 thread = threading.Thread(target=int)
 thread.start()
 thread.join()
+assert pathlib.Path("/dev/zero").open("rb").read(1) == b"\\0"
 pathlib.Path(os.environ["TMPDIR"], "allowed").write_text("x")
 
 def udp():
@@ -123,6 +126,7 @@ tries = {{
     "signal": lambda: os.kill(parent, 0),
     "own folder": lambda: os.chroot("/"),
     "shared memory": lambda: __import__("mmap").mmap(-1, 1 << 20),
+    "memory of a device": lambda: os.open("/dev/zero", os.O_RDWR),
     "memory file": lambda: os.memfd_create("x"),
     "more memory": lambda: __import__("resource").setrlimit(2, (1 << 62, 1 << 62)),
 }}
@@ -207,6 +211,60 @@ def test_a_signal_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> 
     assert len(done.stderr.splitlines()) == 1
     assert not is_alive(inner)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
+
+
+# What `place` does with an incumbent: a signal lets it write its file and end with 0.
+KEEPS = """
+import os, time
+print("ready", flush=True)
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    with open(os.environ["HOME"] + "/out/0/g.json", "w") as stream:
+        stream.write("kept")
+    print("wrote", flush=True)
+    raise SystemExit(0) from None
+"""
+
+
+@needs_isolation
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_file_that_it_writes_after_a_signal_comes_to_its_place(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    process = taken_over(tmp_path, KEEPS, "-o", "g.json")
+    process.first_line()
+    os.kill(process.pid, number)
+    done = process.ended()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\nwrote\n", "")
+    assert (tmp_path / "g.json").read_text() == "kept"
+
+
+@needs_isolation
+def test_a_file_that_cannot_be_written_after_a_signal_is_told(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    process = taken_over(tmp_path, KEEPS, "-o", "made/g.json")
+    process.first_line()
+    (tmp_path / "made").rmdir()
+    os.kill(process.pid, signal.SIGINT)
+    done = process.ended()
+    assert done.returncode == 2
+    assert "made/g.json' cannot be written" in done.stderr
+
+
+@needs_isolation
+def test_it_does_not_begin_without_its_parent(tmp_path: Path) -> None:
+    told = {
+        "parent": os.getppid(),
+        "readable": [],
+        "writable": str(tmp_path),
+        "limits": asdict(Limits.usual()),
+        "outputs": {},
+        "final": {},
+    }
+    words = [sys.executable, "-P", "-m", command_of_isolation.CHILD, json.dumps(told), "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 @needs_isolation

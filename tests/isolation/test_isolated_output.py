@@ -1,10 +1,12 @@
-"""The output of an isolated process: its length, and the paths in it."""
+"""An isolated process: the length of its output and the paths in it, its variables and its end."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,44 @@ def test_the_advice_is_twice_the_limit_that_was_hit(number: int, advice: str) ->
     limits = command.Limits(memory=1e9, cpu=20_000.0, files=float(16 << 30))
     asked = command.IsolatedCommand([], {}, [], "m.onnx", limits)
     assert advice in command._ended_by(number, asked)
+
+
+def test_a_key_among_the_variables_of_a_driver_is_not_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVIDIA_API_KEY", "secret")
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+    passed = command._environment(tmp_path)
+    assert "NVIDIA_API_KEY" not in passed
+    assert passed["NVIDIA_VISIBLE_DEVICES"] == "all"
+
+
+_STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_second_signal_ends_a_process_that_does_not_end_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE)
+    wait = process.wait
+
+    def interrupted(timeout: float | None = None) -> int:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return wait()
+
+    monkeypatch.setattr(process, "wait", interrupted)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(KeyboardInterrupt):
+            command._end(process)
+        assert process.returncode == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.communicate()

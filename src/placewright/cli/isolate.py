@@ -69,6 +69,7 @@ def _refuse_limits(limits: str | None) -> None:
 
 
 def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: str | None) -> int:
+    from placewright.cli.signals import answer
     from placewright.errors import InputError
     from placewright.isolation.command import IsolatedCommand, run_isolated
 
@@ -92,16 +93,19 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
         if given[name] is not None
     }
     read = [value for name, value in given.items() if name not in written]
-    return run_isolated(
-        IsolatedCommand(
-            words=sys.argv[1:],
-            outputs=written,
-            readable=list(dict.fromkeys(_readable(read))),
-            model=str(given.get("model", given.get("plan_file"))),
-            limits=_limits(limits),
-            prints_json=bool(given.get("as_json")),
-        )
+    asked = IsolatedCommand(
+        words=sys.argv[1:],
+        outputs=written,
+        readable=list(dict.fromkeys(_readable(read))),
+        model=str(given.get("model", given.get("plan_file"))),
+        limits=_limits(limits),
+        prints_json=bool(given.get("as_json")),
     )
+    try:
+        return run_isolated(asked)
+    except InputError:
+        answer()  # the process has answered a signal, if one arrived: this error came later
+        raise
 
 
 def _for_each_size(path: Path, given: Mapping[str, Any]) -> list[Path]:

@@ -18,9 +18,9 @@ _EXIT_WRONG_INPUT = 2
 def main() -> None:
     """Confine this process, then run the command."""
     told = json.loads(sys.argv[1])
-    writable = [Path(told["writable"])]
+    readable = [Path(name) for name in told["readable"]]
     try:
-        confine([Path(name) for name in told["readable"]], writable, Limits(**told["limits"]))
+        confine(readable, [Path(told["writable"])], Limits(**told["limits"]), told["parent"])
     except (OSError, ValueError) as error:
         sys.stderr.write(f"placewright: --isolate is not possible here: {error}; leave it out\n")
         sys.stderr.flush()

@@ -37,7 +37,8 @@ _MAX_PRINTED = 64 << 20  # characters of each stream
 _MAX_STORE_BYTES = 1 << 30
 _ENVIRONMENT = (
     "PATH", "LANG", "LC_", "TZ", "TERM", "COLUMNS", "OMP_", "MKL_", "OPENBLAS_", "NUMBA_", "PYTHON",
-    "LD_LIBRARY_PATH", "CUDA", "NVIDIA", "VIRTUAL_ENV", "PLACEWRIGHT_", "KMP_", "GOMP_",
+    "LD_LIBRARY_PATH", "CUDA", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_TF32_OVERRIDE", "VIRTUAL_ENV", "PLACEWRIGHT_", "KMP_", "GOMP_",
 )  # fmt: skip
 
 
@@ -57,6 +58,8 @@ class IsolatedCommand:
 def run_isolated(command: IsolatedCommand) -> int:
     """Run a command in a confined process and return its exit code.
 
+    A signal ends the process; if it still ends with 0, as with the incumbent's plan, so does this.
+
     Raises:
         InputError: the system cannot confine it, a fault of a library or a limit ended it, or one
             of its files cannot be written.
@@ -74,6 +77,7 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
     kernels = _prepared(folder, command.model)
     places = _places(folder, command.outputs)
     arguments = {
+        "parent": os.getpid(),
         "readable": [str(path) for path in (*command.readable, kernels)],
         "writable": str(folder),
         "limits": asdict(command.limits),
@@ -99,19 +103,22 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
     }
     in_json = {_in_json(made): _in_json(place) for made, place in shown.items()}
     printed = in_json if command.prints_json else shown
-    with _relayed(process, printed, shown) as (stop_relaying, is_cut):
+    with _relayed(process, printed, shown) as output:
         try:
             code = process.wait()
-        except BaseException:
-            stop_relaying.set()
-            _end(process)
-            _keep_samples(folder, command.model)
-            raise
+        except BaseException as error:
+            output.held = []
+            code = _end(process)
+            if code != 0 or not isinstance(error, KeyboardInterrupt):
+                _keep_samples(folder, command.model)
+                raise
+    for target, text in output.held or ():
+        _show(target, text)
     _keep_samples(folder, command.model)
     if code < 0:
         raise InputError(_ended_by(-code, command))
     _take_outputs(places, command.outputs)
-    if is_cut.is_set() and code == 0:
+    if output.is_cut and code == 0:
         raise InputError(
             f"the isolated process printed more than {_MAX_PRINTED} characters; the rest is missing"
         )
@@ -195,13 +202,16 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Ask a process to end, end it after the grace or another signal, and return its exit code."""
     try:
-        process.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    finally:
         process.kill()
-        process.wait()
+        code = process.wait()
+    return code
 
 
 def _ended_by(number: int, command: IsolatedCommand) -> str:
@@ -224,23 +234,28 @@ def _ended_by(number: int, command: IsolatedCommand) -> str:
     )
 
 
+@dataclass
+class _Output:
+    """State of the output of a process, for the threads that pass it on."""
+
+    held: list[tuple[TextIO, str]] | None = None  # lines that are kept; None passes them on
+    is_cut: bool = False  # it was too long
+
+
 @contextlib.contextmanager
 def _relayed(
     process: subprocess.Popen[bytes], printed: Mapping[str, str], said: Mapping[str, str]
-) -> Iterator[tuple[threading.Event, threading.Event]]:
+) -> Iterator[_Output]:
     """Pass on the output of a process until its end.
 
     Args:
         printed, said: texts of standard output, and of standard error -> their replacements.
-
-    Yields:
-        Two events: one that drops the rest, and one that is set if output was too long.
     """
-    dropped, is_cut = threading.Event(), threading.Event()
+    output = _Output()
     assert process.stdout is not None
     assert process.stderr is not None
     threads = [
-        threading.Thread(target=_relay, args=(*streams, dropped, is_cut), daemon=True)
+        threading.Thread(target=_relay, args=(*streams, output), daemon=True)
         for streams in (
             (process.stdout, sys.stdout, printed),
             (process.stderr, sys.stderr, said),
@@ -249,7 +264,7 @@ def _relayed(
     for thread in threads:
         thread.start()
     try:
-        yield dropped, is_cut
+        yield output
     finally:
         for thread in threads:
             thread.join()
@@ -257,13 +272,7 @@ def _relayed(
         process.stderr.close()
 
 
-def _relay(
-    source: IO[bytes],
-    target: TextIO,
-    shown: Mapping[str, str],
-    dropped: threading.Event,
-    is_cut: threading.Event,
-) -> None:
+def _relay(source: IO[bytes], target: TextIO, shown: Mapping[str, str], output: _Output) -> None:
     left = _MAX_PRINTED
     while line := source.readline(1 << 16):
         text = printable(line.decode("utf-8", "replace"), "\n\t")
@@ -271,9 +280,14 @@ def _relay(
             text = text.replace(made, place)
         left -= len(text)
         if left < 0:
-            is_cut.set()
-        if left < 0 or dropped.is_set():
-            continue
-        with contextlib.suppress(OSError, ValueError):  # the stream is closed
-            target.write(text)
-            target.flush()
+            output.is_cut = True
+        elif output.held is None:
+            _show(target, text)
+        else:
+            output.held.append((target, text))
+
+
+def _show(target: TextIO, text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the stream is closed
+        target.write(text)
+        target.flush()

@@ -31,7 +31,8 @@ from placewright.io.machine import memory_bytes
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # flags of `unshare`
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/opt", "/run/opengl-driver")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+_READ_ONLY_DEVICE = "/dev/zero"  # no limit counts a shared mapping of it that can be written
+_DEVICES = ("null", "full", "random", "urandom")
 _ACCELERATORS = ("nvidia*", "dri/*", "accel/*", "kfd")
 _OPEN_FILES = 4096
 _CPU_GRACE_SECONDS = 5  # between SIGXCPU and SIGKILL
@@ -86,7 +87,9 @@ def require_isolation() -> None:
         raise InputError(f"argument `isolate` is not possible here: {'; '.join(missing)}")
 
 
-def confine(readable: Sequence[Path], writable: Sequence[Path], limits: Limits) -> None:
+def confine(
+    readable: Sequence[Path], writable: Sequence[Path], limits: Limits, parent: int
+) -> None:
     """Restrict this process permanently to the named files and limits.
 
     Call it before a second thread starts, which would not be confined.
@@ -95,17 +98,19 @@ def confine(readable: Sequence[Path], writable: Sequence[Path], limits: Limits) 
         readable: files and folders beside Python, its packages and the system's libraries.
         writable: folders.
         limits: of memory, CPU time and files.
+        parent: number of the process that this one ends with.
 
     Raises:
         OSError, ValueError: the system refuses a part; then nothing foreign may be read.
     """
-    process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(parent)
     with contextlib.suppress(OSError):  # not permitted to all users; the filter of calls suffices
         _leave_network()
     drop_capabilities()
     process_control(PR_SET_NO_NEW_PRIVS, 1)
     limits.apply()
-    restrict_files([*_python_folders(), *map(Path, _SYSTEM), *readable], writable, _devices())
+    system = [Path(name) for name in (*_SYSTEM, _READ_ONLY_DEVICE)]
+    restrict_files([*_python_folders(), *system, *readable], writable, _devices())
     filter_calls()
 
 
