@@ -360,17 +360,23 @@ def test_a_system_that_cannot_says_so(
     )
 
 
-def test_the_plans_of_several_sizes_come_to_their_places(
-    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_onnx(tmp_path)
-    asked: list[IsolatedCommand] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[IsolatedCommand]:
+    """The isolated commands that were asked for; none is run."""
+    commands: list[IsolatedCommand] = []
 
     def noted(command: IsolatedCommand) -> int:
-        asked.append(command)
+        commands.append(command)
         return 0
 
     monkeypatch.setattr(command_of_isolation, "run_isolated", noted)
+    return commands
+
+
+def test_the_plans_of_several_sizes_come_to_their_places(
+    tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
+) -> None:
+    make_onnx(tmp_path)
     words = ("--shape", "x=1,4|2,4", "-o", "p.json", "--isolate")
     assert cli("place", "m.onnx", *words, cwd=tmp_path).returncode == 0
     (command,) = asked
@@ -378,6 +384,76 @@ def test_the_plans_of_several_sizes_come_to_their_places(
         "p.json", "p.problem.json",
         "p-x=1x4.json", "p-x=1x4.problem.json", "p-x=2x4.json", "p-x=2x4.problem.json",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"model": {"source": "../secret/key"}},
+        {"problem": {"path": "../secret/key"}},
+        {"source": {"path": "../secret/key"}},
+    ],
+)
+def test_a_file_opens_no_folder_that_the_command_does_not_name(
+    document: dict[str, object], tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
+) -> None:
+    for folder in ("secret", "given"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "secret" / "key").write_text("secret")
+    (tmp_path / "given" / "p.json").write_text(json.dumps(document))
+    told = the_line(cli("place", "given/p.json", "--isolate", cwd=tmp_path), 2)
+    assert "'given/p.json' refers to" in told
+    assert "give the model in place of 'given/p.json'" in told
+    assert asked == []
+
+
+def test_run_opens_the_folder_of_a_model_that_it_names(
+    tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
+) -> None:
+    for folder in ("models", "plans"):
+        (tmp_path / folder).mkdir()
+    model = make_onnx(tmp_path / "models")
+    plan = tmp_path / "plans" / "p.json"
+    plan.write_text(json.dumps({"model": {"source": str(model)}}))
+    told = the_line(cli("run", "plans/p.json", "--isolate", cwd=tmp_path), 2)
+    assert "give the plan's model as --model FILE" in told
+    assert asked == []
+    words = ("run", "plans/p.json", "--isolate", "--model", "models/m.onnx")
+    assert cli(*words, cwd=tmp_path).returncode == 0
+    (command,) = asked
+    assert set(command.readable) == {plan, plan.parent, model, model.parent}
+
+
+def test_a_model_beside_its_plan_is_read_and_not_one_of_its_name_elsewhere(
+    tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
+) -> None:
+    (tmp_path / "plans").mkdir()
+    make_onnx(tmp_path)
+    make_onnx(tmp_path / "plans")
+    plan = tmp_path / "plans" / "p.json"
+    plan.write_text(json.dumps({"model": {"source": "m.onnx"}}))
+    assert cli("run", "plans/p.json", "--isolate", cwd=tmp_path).returncode == 0
+    (command,) = asked
+    assert set(command.readable) == {plan, plan.parent}
+
+
+def test_links_of_a_cache_lead_to_its_files_only(
+    tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
+) -> None:
+    snapshot, blobs = tmp_path / "hub" / "snapshots" / "r1", tmp_path / "hub" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "a1").write_text("{}")
+    (snapshot / "config.json").symlink_to(blobs / "a1")
+    (tmp_path / "key").write_text("secret")
+    (snapshot / "more").symlink_to(tmp_path / "key")
+    words = ("advise", f"hf:{snapshot}", "--isolate")
+    assert cli(*words, cwd=tmp_path).returncode == 0
+    assert set(asked.pop().readable) == {snapshot, blobs}
+    blobs.rename(tmp_path / "blobs")
+    blobs.symlink_to(tmp_path / "blobs")
+    assert cli(*words, cwd=tmp_path).returncode == 0
+    assert set(asked.pop().readable) == {snapshot}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,11 +93,11 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
         for name, marker in outputs.items()
         if given[name] is not None
     }
-    read = [value for name, value in given.items() if name not in written]
+    read = {name: value for name, value in given.items() if name not in written}
     asked = IsolatedCommand(
         words=sys.argv[1:],
         outputs=written,
-        readable=list(dict.fromkeys(_readable(read))),
+        readable=_readable(read),
         model=str(given.get("model", given.get("plan_file"))),
         limits=_limits(limits),
         prints_json=bool(given.get("as_json")),
@@ -117,17 +118,50 @@ def _for_each_size(path: Path, given: Mapping[str, Any]) -> list[Path]:
     return [path, *(labelled(path, label) for label in labels)]
 
 
-def _readable(values: Iterable[Any]) -> Iterator[Path]:
-    """Yield the files that the command line names, and those behind them, with their folders.
+def _readable(read: Mapping[str, Any]) -> list[Path]:
+    """The files that the command line names, and their folders.
 
-    Folders are included, since a library may look for further files beside a model.
+    Folders are included, since a library may look for further files beside a model. Files behind
+    the named ones open no other folder, for the author of a stranger's plan chose them.
+
+    Raises:
+        InputError: a plan, a problem or a graph refers to a file outside these folders.
     """
-    for value in values:
-        for path in paths_in(value):
-            for file in files_behind(path):
-                yield file.resolve()
-                if file.is_file():
-                    yield file.parent.resolve()
+    from placewright.errors import InputError
+    from placewright.io.opened import shown_name
+
+    named = [path for value in read.values() for path in paths_in(value) if os.path.exists(path)]
+    folders = [folder for path in named for folder in _folders_of(path)]
+    behind = {file: path for path in named for file in files_behind(path)}
+    is_inside = {file: any(map(file.resolve().is_relative_to, folders)) for file in behind}
+    # A relative name may stand for two files; the one in a named folder is read.
+    inside = {file.name for file in behind if is_inside[file]}
+    for file, path in behind.items():
+        refers = path.suffix.lower() == ".json" and file != path
+        if refers and file.name not in inside and read.get("model_file") is None:
+            remedy = (
+                "give the plan's model as --model FILE"
+                if "model_file" in read
+                else f"give the model in place of '{shown_name(path)}'"
+            )
+            raise InputError(
+                f"'{shown_name(path)}' refers to '{shown_name(file)}', outside the folders that "
+                f"--isolate lets it read; {remedy}"
+            )
+    return list(dict.fromkeys([*(path.resolve() for path in named), *folders]))
+
+
+def _folders_of(path: Path) -> Iterator[Path]:
+    """Yield the folder that a named path opens, and the files of its cache of Hugging Face.
+
+    Such a cache has links in ``snapshots/REVISION`` to files in ``blobs``.
+    """
+    folder = (path if path.is_dir() else path.parent).resolve()
+    yield folder
+    for parent in folder.parents:
+        blobs = parent.parent / "blobs"
+        if parent.name == "snapshots" and not blobs.is_symlink():
+            yield blobs
 
 
 def _limits(text: str | None) -> Any:
