@@ -77,22 +77,23 @@ STUCK = """
 import threading
 import placewright.session.running as running
 from placewright.cli import main
-from placewright.errors import TimedOut
+from placewright.errors import RuntimeFailure, TimedOut
 def execute(plan, model, **named):
     worker = threading.Thread(target=threading.Event().wait, name="placewright cpu:0")
     worker.start()
-    raise TimedOut("segment 3 on 'cpu:0' [a, b] has not returned after 60 s")
+    raise {error}("segment 3 on 'cpu:0' [a, b] has not returned after 60 s")
 running.execute = execute
 running.check_devices = lambda problem, runtime: None  # the plan was made on another machine
 main()
 """
 
 
-def test_a_stuck_segment_does_not_keep_the_process_alive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["TimedOut", "RuntimeFailure"])  # also after another error
+def test_a_stuck_segment_does_not_keep_the_process_alive(error: str, tmp_path: Path) -> None:
     for name in ("lost.json", "lost.problem.json", "branching.onnx"):
         shutil.copy(Path(__file__).parents[1] / "data" / "plans" / name, tmp_path)
     words = ["run", "lost.json", "--timeout", "1s", "--quiet"]
-    result = run_warm(STUCK, words, cwd=tmp_path)
+    result = run_warm(STUCK.format(error=error), words, cwd=tmp_path)
     assert result.returncode == 1, result.stderr
     assert result.stderr.startswith("placewright: segment 3 on 'cpu:0' [a, b] has not returned")
 

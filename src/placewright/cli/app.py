@@ -22,7 +22,7 @@ from placewright.cli.output import (
     open_standard_streams,
 )
 from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
-from placewright.errors import AnswerError, InputError, PlacewrightError, TimedOut
+from placewright.errors import AnswerError, InputError, PlacewrightError
 from placewright.frameworks.registry import path_in, prepare_process
 from placewright.session.request import words
 from placewright.workers.ray_workers import ADDRESS, ANY, HERE
@@ -76,6 +76,7 @@ def main() -> NoReturn:
         state.is_ending = True
         code = _interrupted()
     forget()
+    leave(code)
     sys.exit(code)
 
 
@@ -165,10 +166,7 @@ def _code_of(error: Exception) -> int:
         from placewright.cli.options import message_of
 
         is_no = isinstance(error, AnswerError) and not isinstance(error, InputError)
-        code = _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)
-        if isinstance(error, TimedOut):
-            leave(code)
-        return code
+        return _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)
     if isinstance(error, BrokenPipeError):
         drop_results()
         return EXIT_NO
@@ -210,9 +208,7 @@ def _message_of_typer(error: TyperException) -> str:
 
 def _interrupted() -> int:
     code = received() or EXIT_INTERRUPTED
-    _fail(word(), code)
-    leave(code)
-    return code
+    return _fail(word(), code)
 
 
 def _fail(message: str, code: int) -> int:
