@@ -19,6 +19,7 @@ from placewright.suites.tarnawski import (
     BenchmarkRow,
     fetch_workloads,
     find_workloads,
+    run_apart,
     run_one,
     run_tarnawski_benchmark,
 )
@@ -92,6 +93,13 @@ def test_rows_gaps_and_resuming(data: Path, tmp_path: Path) -> None:
         run=lambda *_: pytest.fail("ran again"),
     )
     assert [row.value for row in again] == [contiguous.value, free.value]
+
+
+def test_a_run_whose_process_dies_is_a_row() -> None:
+    row = run_apart("throughput/LayerGraphs/small", SMALL, "support.dying_placer:Dying", 5.0)
+    assert row is not None
+    assert (row.value, row.status) == (None, "error")
+    assert "ended with -9" in row.message
 
 
 def test_a_run_is_found_by_content_and_budget_not_by_path(data: Path, tmp_path: Path) -> None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import multiprocessing
 import sys
 import tarfile
 import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -31,7 +29,6 @@ from placewright.errors import AnswerError, InputError
 from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
 from placewright.io.written import write_files
-from placewright.isolation.confined import end_with_parent
 from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.pipelines.ideals.program import replicated
 from placewright.placers.registry import (
@@ -43,6 +40,8 @@ from placewright.placers.registry import (
 from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.workers.processes import Processes
+from placewright.workers.tasks import Task
 
 COMMIT = "b207b6ad27a1407d321f1e028cea96d7f2c90e3e"
 ARCHIVE = f"https://codeload.github.com/msr-fiddle/dnn-partitioning/tar.gz/{COMMIT}"
@@ -240,10 +239,19 @@ def _folder(root: Path, name: str) -> Path:
 
 
 def run_apart(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
-    """Run in a separate process, so that the peak memory is that of the run."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, end_with_parent) as pool:
-        return pool.submit(run_one, workload, str(path), method, seconds).result()
+    """Run in a separate process, so that the peak memory is that of the run.
+
+    A process that the system ends, as when no memory is left, gives a row with the error.
+    """
+    start = time.perf_counter()
+    arguments = (workload, str(path), method, seconds)
+    with Processes(1, threads=None) as workers:
+        (done,) = workers.run([Task(run_one, arguments, tries=1, may_be_lost=True, alone=True)])
+    if done.lost:
+        took = time.perf_counter() - start
+        return BenchmarkRow(workload, method, None, 0.0, None, "error", took, 0, done.lost)
+    row: BenchmarkRow | None = done.result
+    return row
 
 
 def run_one(workload: str, path: str, method: str, seconds: float) -> BenchmarkRow | None:
