@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from placewright.errors import FileFormatError
+from placewright.files import results
 from placewright.files.results import ResultsFile, read_rows, write_rows
 
 
@@ -30,6 +31,28 @@ def test_a_later_row_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     opened(path).add([Found("a", 3.0)])
     assert list(opened(path).rows.values()) == [Found("a", 3.0), Found("b", 2.0)]
     assert path.read_text().count("\n") == 4, "one line for each row, two around them"
+
+
+def test_rows_that_another_process_adds_stay(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    one, other = opened(path), opened(path)
+    one.add([Found("a", 1.0)])
+    other.add([Found("b", 2.0)])
+    one.add([Found("c", 3.0)])
+    assert list(opened(path).rows) == list(one.rows) == ["a", "b", "c"]
+    assert list(other.rows) == ["a", "b"]
+
+
+def test_a_file_that_nobody_else_writes_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "results.json"
+    write_rows(path, "test/1", [Found("a", 1.0)])
+    file = opened(path)
+    monkeypatch.setattr(results, "read_rows", lambda *_: pytest.fail("read again"))
+    file.add([Found("b", 2.0)])
+    file.add([Found("c", 3.0)])
+    assert list(file.rows) == ["a", "b", "c"]
 
 
 def test_what_is_not_finite_is_null(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from placewright.errors import FileFormatError
 from placewright.io.json_text import finite, read_json_object
-from placewright.io.written import write_text
+from placewright.io.written import locked_folder_of, write_text
 
 Row = TypeVar("Row")
 
@@ -46,25 +46,47 @@ class ResultsFile(Generic[Row]):
         missing: float | None = math.nan,
     ) -> None:
         self._path, self._format, self._identity = path, file_format, identity
-        rows = [] if path is None else read_rows(path, file_format, make, missing)
-        try:
-            self.rows: dict[Hashable, Row] = {identity(row): row for row in rows}
-        except TypeError as error:  # a list in a field of the identity
-            raise _foreign(path, error) from None
-        self._lines = {key: _line(row) for key, row in self.rows.items()}
+        self._make, self._missing = make, missing
+        self.rows: dict[Hashable, Row] = {}
+        self._lines: dict[Hashable, str] = {}
+        self._state: tuple[int, ...] | None = None  # of the file, as it was last read or written
+        if path is not None:
+            self._read(path)
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add rows and write the file.
+        """Add rows and write all rows, also those that another process has written since.
 
         Raises:
+            FileFormatError: another process has written something else to the file.
             InputError: it cannot be written.
         """
         new = {self._identity(row): row for row in rows}
-        self.rows.update(new)
-        # Old lines are kept: making thousands of them again took longer than many runs.
-        self._lines.update({key: _line(row) for key, row in new.items()})
-        if self._path is not None:
+        if self._path is None:
+            self._keep(new)
+            return
+        with locked_folder_of(self._path):
+            self._read(self._path)
+            self._keep(new)
             _write_lines(self._path, self._format, self._lines.values())
+            self._state = _state_of(self._path)
+
+    def _read(self, path: Path) -> None:
+        """Take over the rows of the file if it has changed: reading thousands takes long."""
+        state = _state_of(path)
+        if state == self._state:
+            return
+        rows = read_rows(path, self._format, self._make, self._missing)
+        try:
+            stored = {self._identity(row): row for row in rows}
+        except TypeError as error:  # a list in a field of the identity
+            raise _foreign(path, error) from None
+        self._keep(stored)
+        self._state = state
+
+    def _keep(self, rows: Mapping[Hashable, Row]) -> None:
+        self.rows.update(rows)
+        # Old lines are kept: making thousands of them again took longer than many runs.
+        self._lines.update({key: _line(row) for key, row in rows.items()})
 
 
 def read_rows(
@@ -95,7 +117,16 @@ def read_rows(
         raise _foreign(path, error) from None
 
 
-def _foreign(path: Path | None, error: Exception) -> FileFormatError:
+def _state_of(path: Path) -> tuple[int, ...] | None:
+    """Numbers that change with a file; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _foreign(path: Path, error: Exception) -> FileFormatError:
     return FileFormatError(f"'{path}' is no results file of this benchmark: {error}")
 
 
