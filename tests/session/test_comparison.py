@@ -97,6 +97,23 @@ def test_measured_values_have_no_bound(problem: Problem) -> None:
     assert {run.lower_bound for run in table.runs} == {0.0}
 
 
+def test_kernels_are_ready_before_the_clock_of_a_timed_run_starts(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def started(*arguments: Any, **named: Any) -> Evaluator:
+        told.append("clock")
+        return Evaluator(*arguments, **named)
+
+    monkeypatch.setattr(comparison, "make_ready", lambda *_: told.append("kernels"))
+    monkeypatch.setattr(comparison, "Evaluator", started)
+    comparison._run(problem, "single", 0, Budget(seconds=60.0), None)
+    assert told == ["kernels", "clock"]
+    comparison._run(problem, "single", 0, Budget(evaluations=9), None)
+    assert told == ["kernels", "clock", "clock"]
+
+
 def test_a_bound_that_a_placer_proves_is_that_of_the_table(problem: Problem) -> None:
     alone = comparison.compare(problem, ["random"], 1, Budget(evaluations=9))
     table = comparison.compare(problem, ["random", "cp-sat"], 1, Budget(evaluations=9))

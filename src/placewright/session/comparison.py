@@ -239,8 +239,8 @@ def compare(
     missing = [(n, seed) for seed in range(seeds) for n in names if (n, seed) not in store.runs]
     report = progress or no_report
     if missing and seconds_to_compile(problem.objective, problem.execution_model) != 0.0:
-        # Else they would use up the budget of a run, and are not its pace. Other kernels, as of
-        # most exact methods, and those of workers elsewhere are compiled in their first run.
+        # They are not the pace of a run. Other kernels, as of most exact methods, are compiled in
+        # their first run.
         report(0.0, KERNELS)
         make_ready(problem.objective, problem.execution_model)
     shown = _ComparisonProgress(report, missing, budget)
@@ -369,6 +369,8 @@ def _run(
     budget: Budget,
     measure: Callable[[Placement], float] | None,
 ) -> Run:
+    if budget.is_timed:  # else the kernels of a worker would use up the budget of its first run
+        make_ready(problem.objective, problem.execution_model)
     placer, evaluator = named_placer(name, {}), Evaluator(problem, budget, measure=measure)
     start = time.process_time()
     solution = pass_interrupt_on(solution_by(placer, problem, evaluator, seed))
