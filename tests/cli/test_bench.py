@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.runner import InProcess
+from cli.runner import InProcess, the_line
 
 from placewright.suites import tarnawski
 
@@ -72,6 +72,20 @@ def test_learned_refuses_what_it_does_not_know(tmp_path: Path, cli: InProcess) -
     assert done.returncode == 2
     assert "--objectives is latency or training, got 'throughput'" in done.stderr
     assert not (tmp_path / "l.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("tarnawski", "--data", "a", "--fetch", "b"), "leave out --data"),
+        (("learned", "--workloads", "gnmt"), "give it as --data, too"),
+    ],
+)
+def test_an_option_that_would_mean_nothing_is_refused(
+    words: tuple[str, ...], told: str, tmp_path: Path, cli: InProcess
+) -> None:
+    assert told in the_line(cli("bench", *words, cwd=tmp_path), 2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_a_placement_is_noted_by_its_status(

@@ -213,7 +213,7 @@ def test_a_signal_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
 
 
-# What `place` does with an incumbent: a signal lets it write its file and end with 0.
+# As `place` does with an incumbent: a signal lets it write its file and end with 0.
 KEEPS = """
 import os, time
 print("ready", flush=True)

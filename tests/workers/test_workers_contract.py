@@ -13,8 +13,9 @@ import pytest
 from placewright.errors import FieldError, InputError
 from placewright.testing.workers_contract import check_workers, process_number, wait_for_ever
 from placewright.workers import processes
-from placewright.workers.interface import ThisProcess
+from placewright.workers.interface import Attempt, ThisProcess
 from placewright.workers.processes import Processes, open_workers
+from placewright.workers.ray_workers import RayWorkers
 from placewright.workers.served import VARIABLES
 from placewright.workers.tasks import (
     TRIES,
@@ -171,10 +172,30 @@ def _children() -> list[int]:
     return found
 
 
+class _Cluster:
+    """A stand-in for Ray: its task ends between the first look and the second."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def wait(self, references: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        self._looks += 1
+        return ([], references) if self._looks == 1 else (references, [])
+
+    def cancel(self, reference: str, force: bool) -> None:
+        pytest.fail(f"'{reference}' was cancelled")
+
+
+def test_a_task_on_ray_that_ends_at_its_deadline_is_not_lost() -> None:
+    workers = RayWorkers.__new__(RayWorkers)
+    workers._ray = _Cluster()
+    workers._busy = {"call": (Attempt(Task(process_number)), 0.0)}
+    assert workers._wait() == []
+    assert list(workers._busy) == ["call"]
+
+
 def test_ray(ray_here: Any, tmp_path: Path) -> None:
     """On a cluster that is there; it stays when the workers are closed."""
-    from placewright.workers.ray_workers import RayWorkers
-
     with RayWorkers() as workers:
         assert workers.count == 2
         check_workers(workers, tmp_path)

@@ -131,6 +131,8 @@ def tarnawski(
     from placewright.session.parsing import parse_names
     from placewright.suites.tarnawski import fetch_workloads, run_tarnawski_benchmark
 
+    if data is not None and fetch is not None:
+        raise InputError("--fetch also reads the workloads from its folder; leave out --data")
     folder = fetch_workloads(fetch) if fetch is not None else data
     if folder is None:
         raise InputError("give --data FOLDER, or --fetch FOLDER to download the workloads")
@@ -384,6 +386,8 @@ def learned(
         zoo_cases,
     )
 
+    if workloads and data is None:
+        raise InputError("--workloads names workloads of a folder; give it as --data, too")
     cases = []
     for objective in parse_names(objectives) if models else []:
         names = [name.removeprefix("zoo:") for name in parse_names(models)]

@@ -205,6 +205,8 @@ class RayWorkers(OtherWorkers):
         now = time.monotonic()
         overdue = [call for call, (_, deadline) in self._busy.items() if deadline < now]
         for reference in overdue:
+            if self._ray.wait([reference], timeout=0)[0]:  # it ended after the look above
+                continue
             attempt, _ = self._busy.pop(reference)
             self._ray.cancel(reference, force=True)
             ended.append(
