@@ -29,8 +29,9 @@ from placewright.files.plan_document import (
     require_agreement,
 )
 from placewright.files.problem_file import (
-    content_sha256,
+    content_text,
     path_from,
+    plain_number,
     problem_text,
     read_problem,
     text_sha256,
@@ -45,7 +46,8 @@ from placewright.io.written import is_written_through, write_files, written_plac
 def problem_path_of(plan_path: Path | str) -> Path:
     """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``."""
     path = Path(plan_path)
-    return path.with_name(f"{path.stem}.problem.json")
+    name = path.stem if path.suffix.lower() == ".json" else path.name  # "plan-1.5GB" has no suffix
+    return path.with_name(f"{name}.problem.json")
 
 
 def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None = None) -> None:
@@ -63,7 +65,7 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
 
     Raises:
         InputError: a file cannot be written, and an earlier one stays intact; or `problem_path`
-            holds another problem.
+            holds another problem, or is `path` itself.
     """
     require_order("write_plan", path, plan, Plan)
     written_place(path)
@@ -71,14 +73,22 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
     text = problem_text(written_in(plan.problem, beside))
     if problem_path is not None:
         text = _own_text(beside, plan.problem)
+    if os.path.realpath(beside) == os.path.realpath(path):
+        raise InputError(
+            f"'{shown_name(path)}' is the problem file itself; name another file for the plan"
+        )
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}
     content = text.encode()
     files: dict[Path | str, bytes] = {}
     if problem_path is None and not is_written_through(path) and not _holds(beside, content):
         files[beside] = content
     written = replace(plan, problem=written_in(plan.problem, path))
-    files[path] = (json.dumps(plan_data(written, entry), indent=1) + "\n").encode()
+    files[path] = _plan_text(plan_data(written, entry)).encode()
     write_files(files)
+
+
+def _plan_text(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1, default=plain_number) + "\n"
 
 
 def _own_text(file: Path, problem: Problem) -> str:
@@ -88,7 +98,9 @@ def _own_text(file: Path, problem: Problem) -> str:
         InputError: it cannot be read, or holds another problem.
     """
     text = read_text(file)
-    if content_sha256(read_problem(file)) != content_sha256(problem):
+    held, own = content_text(read_problem(file)), content_text(problem)
+    # Texts of equal problems differ where one holds a whole number, such as 65 and 65.0.
+    if held != own and json.loads(held) != json.loads(own):
         raise InputError(f"'{shown_name(file)}' holds another problem than the plan's")
     return text
 
@@ -232,7 +244,8 @@ def _with_model_of(document: PlanDocument, problem: Problem, path: Path | str) -
     """Replace the model's path by that of the problem if both are the same file."""
     model = path_from(document.model.source, path)
     source = problem.source
-    if source is not None and os.path.realpath(model) == os.path.realpath(source.path):
+    is_file = source is not None and "\0" not in model + source.path  # which names no file
+    if source is not None and is_file and os.path.realpath(model) == os.path.realpath(source.path):
         model = source.path
     return document.model_copy(
         update={"model": document.model.model_copy(update={"source": model})}

@@ -33,7 +33,7 @@ from placewright.files.graph_file import (
     source_of,
 )
 from placewright.files.model_names import model_entries, model_of
-from placewright.files.schema import Strict, require_order, validated
+from placewright.files.schema import Float, Strict, require_order, validated
 from placewright.io.json_text import read_json_object
 from placewright.io.written import final_folder, is_written_through, write_text
 
@@ -63,15 +63,15 @@ class ProblemDocument(Strict):
     objective: Objective
     execution_model: ModelName
     pins: dict[str, str]
-    transfer_seconds: list[float] | None
+    transfer_seconds: list[Float] | None
     samples_in_flight: int
     subgraphs_per_accelerator: int
     split_phases: bool
     execution_parameters: dict[str, Any] = Field(default_factory=dict)
     inner_tensors: bool = False
-    op_working_bytes: list[float] | None = None
+    op_working_bytes: list[Float] | None = None
     resident_inputs: list[str] = Field(default_factory=list)
-    limits: dict[str, float] = Field(default_factory=dict)
+    limits: dict[str, Float] = Field(default_factory=dict)
     op_joules: list[list[_Seconds | None]] | None = None
 
 
@@ -108,7 +108,14 @@ def problem_text(problem: Problem) -> str:
         data["limits"] = dict(problem.limits)
     if problem.op_joules is not None:
         data["op_joules"] = _table_data(problem.op_joules)
-    return json.dumps(data)
+    return json.dumps(data, default=plain_number)
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as one of Python, for the writer of JSON, which calls this for others."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def _table_data(table: FloatArray) -> list[list[float | None]]:
@@ -121,11 +128,16 @@ def _table(rows: list[list[float | None]]) -> FloatArray:
     return frozen_floats([[np.inf if value is None else value for value in row] for row in rows])
 
 
-def content_sha256(problem: Problem) -> str:
-    """Hash of a problem without the path of its model, so that it is equal in other folders."""
+def content_text(problem: Problem) -> str:
+    """Text of a problem without the path of its model, so that it is equal in other folders."""
     source = problem.source
     moved = None if source is None else replace(source, path="")
-    return text_sha256(problem_text(replace(problem, source=moved)))
+    return problem_text(replace(problem, source=moved))
+
+
+def content_sha256(problem: Problem) -> str:
+    """Hash of a problem's `content_text`."""
+    return text_sha256(content_text(problem))
 
 
 def text_sha256(text: str) -> str:
@@ -214,6 +226,7 @@ def _model_of(document: ProblemDocument, path: Path | str) -> ExecutionModel:
 def written_in(problem: Problem, file: Path | str) -> Problem:
     """A problem with the path of its model relative to the folder of `file`.
 
+    A model that is a link keeps its own name, as its suffix and its neighbours count.
     Names that are not files stay, as do all paths if `file` is a device.
     """
     source = problem.source
@@ -222,7 +235,7 @@ def written_in(problem: Problem, file: Path | str) -> Problem:
     if not os.path.exists(source.path):
         return problem
     try:
-        path = os.path.relpath(os.path.realpath(source.path), final_folder(file))
+        path = os.path.relpath(_unlinked(source.path), final_folder(file))
     except ValueError:  # another drive
         return problem
     return replace(problem, source=replace(source, path=Path(path).as_posix()))
@@ -231,4 +244,16 @@ def written_in(problem: Problem, file: Path | str) -> Problem:
 def path_from(path: str, file: Path | str) -> str:
     """The path of a model in a file, relative to the file's folder if it exists there."""
     beside = Path(file).parent / path
-    return os.path.normpath(beside) if path and os.path.exists(beside) else path
+    if not (path and os.path.exists(beside)):
+        return path
+    plain = os.path.normpath(beside)  # another file if ".." follows a link to a folder
+    is_same = os.path.exists(plain) and os.path.samefile(plain, beside)
+    return plain if is_same else _unlinked(beside)
+
+
+def _unlinked(path: Path | str) -> str:
+    """A path whose folder is free of links; a link at its end stays."""
+    place = Path(path)
+    if place.name in ("", ".."):
+        return os.path.realpath(place)
+    return os.path.join(os.path.realpath(place.parent), place.name)
