@@ -14,8 +14,10 @@ import os
 import re
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 from placewright.errors import InputError
 from placewright.io.opened import shown_name, usable_name
@@ -24,6 +26,7 @@ from placewright.io.scratch import takes_lock
 _MARK = ".partial"
 _LONGEST_NAME = 255  # bytes, of common file systems
 _LONGEST_STEM = 200  # bytes of a name that stand in that of its temporary file
+_DELAYED = (signal.SIGINT, signal.SIGTERM)
 _final: dict[str, str] = {}  # folder -> the folder into which another process moves its files
 
 
@@ -174,12 +177,31 @@ def move_files(places: Mapping[Path, Path]) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay signals, so that files that belong together are replaced together."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
+    """Delay signals, so that files that belong together are replaced together.
+
+    Another thread may still take a signal, whose handler Python then runs in the main thread. So
+    handlers of the main thread only note it, and the signal is sent again at the end.
+    """
+    noted: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        noted.append(number)
+
+    def send_again() -> None:
+        for number in noted:  # blocked until the mask is restored, so that none is lost
+            signal.raise_signal(number)
+
+    with contextlib.ExitStack() as at_end:  # the last call comes first
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _DELAYED)
+        at_end.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        at_end.callback(send_again)
+        if threading.current_thread() is threading.main_thread():  # others may set no handlers
+            for number in _DELAYED:
+                handler = signal.getsignal(number)
+                if handler not in (None, signal.SIG_IGN):  # None cannot be restored
+                    at_end.callback(signal.signal, number, handler)
+                    signal.signal(number, note)
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
