@@ -1,9 +1,10 @@
-"""Foreign JSON: one object in UTF-8, integers of 64 bits, texts that can be printed."""
+"""Foreign JSON: one object in UTF-8, integers of 64 bits, texts that can be printed, keys once."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def json_object(text: str, path: object) -> dict[str, Any]:
 
     Raises:
         FileFormatError: the text is not JSON or not an object, or contains an integer of more than
-            64 bits or half of a surrogate pair.
+            64 bits, half of a surrogate pair or a key twice.
     """
     value = _value(text, path)
     if not isinstance(value, dict):
@@ -62,7 +63,7 @@ def _value(text: str, path: object) -> Any:
     if text.lstrip()[:1] not in ("{", "[", '"', ""):  # do not parse gigabytes of another format
         raise FileFormatError(f"file '{name}' is not valid JSON: it starts with no object")
     try:
-        value = json.loads(text, parse_int=_integer)
+        value = json.loads(text, parse_int=_integer, object_pairs_hook=_once)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -91,6 +92,15 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of its pairs; of a key that stands twice, parsers take different values."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"key '{shown_name(twice)}' stands twice")
+    return found
 
 
 def _integer(text: str) -> int:

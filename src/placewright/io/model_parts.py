@@ -34,7 +34,7 @@ _GRAPH, _INPUT, _NAME, _TYPE, _TENSOR, _SHAPE, _DIMENSION, _SYMBOL = 7, 11, 1, 2
 _ONNX: Mapping[str, Mapping[int, str]] = {
     "Model": {7: "Graph", 20: "Training", 25: "Function"},
     "Training": {1: "Graph", 2: "Graph"},
-    "Function": {7: "Node"},
+    "Function": {7: "Node", 11: "Attribute"},
     "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
     "Node": {5: "Attribute"},
     "Attribute": {
