@@ -30,7 +30,7 @@ from placewright.core.quantities import (
     parse_watts,
 )
 from placewright.errors import ClusterError, FileFormatError, UnknownNameError
-from placewright.files.schema import Strict, validated
+from placewright.files.schema import Float, Strict, validated
 from placewright.io.json_text import read_text
 from placewright.io.opened import shown_name
 from placewright.io.written import write_text
@@ -54,9 +54,9 @@ _NO_LIMIT: dict[str, JsonValue] = {"default": "inf"}
 class TokensEntry(Strict):
     """Measured rates for language models; see `core.data_sheet.TokenRates`."""
 
-    rows: list[float]
-    products: dict[str, list[float]]
-    scores: list[float]
+    rows: list[Float]
+    products: dict[str, list[Float]]
+    scores: list[Float]
     launch: Seconds
     per_pass: Seconds
     source: str = ""
@@ -97,7 +97,7 @@ class DeviceEntry(Strict):
     peak: dict[str, Operations] | None = None
     bandwidth: Bandwidth | None = None
     tokens: TokensEntry | None = None
-    pool: str | dict[str, float] | None = None
+    pool: str | dict[str, Float] | None = None
     segments: int | None = None
     segment_ops: int | None = None
     power: PowerEntry | None = None
@@ -128,7 +128,7 @@ class ClusterDocument(Strict):
     host: str = "host"
     devices: list[DeviceEntry]
     links: list[LinkEntry] | None = None
-    contention: dict[str, list[float]] = Field(default_factory=dict)
+    contention: dict[str, list[Float]] = Field(default_factory=dict)
     prediction_error: float | None = None
     pools: dict[str, Bytes] = Field(default_factory=dict)
     shares_weights: bool = False
@@ -360,9 +360,9 @@ def _pools_data(cluster: Cluster) -> dict[str, Any]:
 
 def _replica_data(device: Device) -> dict[str, Any]:
     """Entries of a group of replicas; none for a single device."""
-    if device.replicas == 1:
-        return {}
     bandwidth = device.replica_bandwidth
+    if device.replicas == 1 and not device.members and bandwidth is None:
+        return {}
     members = [_device_data(member) for member in device.members]
     return {
         "replicas": device.replicas,
@@ -402,6 +402,10 @@ def yaml_value(text: str, path: object) -> Any:
         return value
     except FileFormatError as error:
         raise FileFormatError(f"file '{shown_name(str(path))}': {error}") from None
+    except (LookupError, AttributeError):  # of the library, for a value such as `!!float ''`
+        raise FileFormatError(
+            f"file '{shown_name(str(path))}' is not valid YAML: a value does not fit its tag"
+        ) from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError, TypeError) as error:
         line = " ".join(str(error).replace(' in "<unicode string>",', " at").split())
         raise FileFormatError(f"file '{shown_name(str(path))}' is not valid YAML: {line}") from None
@@ -458,7 +462,7 @@ def _require_once(root: Any) -> None:
 
 
 def _require_plain(value: Any) -> None:
-    """Refuse integers of more than 64 bits and texts that cannot be printed."""
+    """Refuse integers of more than 64 bits, texts that cannot be printed, and sets."""
     if isinstance(value, dict):
         for key, entry in value.items():
             _require_plain(key)
@@ -466,6 +470,8 @@ def _require_plain(value: Any) -> None:
     elif isinstance(value, list | tuple):
         for entry in value:
             _require_plain(entry)
+    elif isinstance(value, set):
+        raise FileFormatError("it holds a set, which has no order; write a list")
     elif isinstance(value, str):
         if not value.isprintable() and any(letter in value for letter in "\0\r\n"):
             raise FileFormatError(f"the text '{shown_name(value)}' has more than one line")

@@ -15,7 +15,7 @@ from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_int
 from placewright.core.graph import PHASE_NAMES, ComputationGraph, consumers_as_read
 from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
 from placewright.errors import FileFormatError
-from placewright.files.schema import Strict, validated
+from placewright.files.schema import Float, Int, Strict, validated
 from placewright.io.json_text import read_json_object
 from placewright.io.written import write_text
 
@@ -26,7 +26,7 @@ class PortDocument(Strict):
     """One input or output; see `core.source.Port`."""
 
     name: str
-    shape: list[int]
+    shape: list[Int]
     dtype: str
     tensor: int
     other_names: list[str] = Field(default_factory=list)
@@ -46,7 +46,7 @@ class SourceDocument(Strict):
     path: str
     sha256: str
     format: str
-    shapes: dict[str, list[int]] = Field(default_factory=dict)
+    shapes: dict[str, list[Int]] = Field(default_factory=dict)
     reader_version: str = ""
     native_names: dict[str, str] = Field(default_factory=dict)
     options: dict[str, str] = Field(default_factory=dict)
@@ -59,21 +59,21 @@ class OpColumns(Strict):
 
     name: list[str]
     kind: list[str]
-    flops: list[float]
+    flops: list[Float]
     phase: list[str]
     module: list[str]
-    colocation: list[int]
-    weights: list[list[int]]
+    colocation: list[Int]
+    weights: list[list[Int]]
 
 
 class TensorColumns(Strict):
     """One list per property, one entry per tensor; producer -1 is a graph input."""
 
-    bytes: list[float]
-    producer: list[int]
-    consumers: list[list[int]]
+    bytes: list[Float]
+    producer: list[Int]
+    consumers: list[list[Int]]
     is_output: list[bool]
-    shape: list[list[int]]
+    shape: list[list[Int]]
     dtype: list[str]
 
 
@@ -82,7 +82,7 @@ class GraphColumns(Strict):
 
     ops: OpColumns
     tensors: TensorColumns
-    weight_bytes: list[float]
+    weight_bytes: list[Float]
     weight_dtypes: list[str] = Field(default_factory=list)
 
 

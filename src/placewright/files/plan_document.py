@@ -18,7 +18,7 @@ from placewright.core.problem import Objective
 from placewright.core.solution import Status, Stop
 from placewright.errors import FileFormatError
 from placewright.files.cluster_file import ClusterDocument
-from placewright.files.schema import Strict, validated
+from placewright.files.schema import Float, Strict, validated
 from placewright.io.opened import shown_name
 
 PLAN_FORMAT = "placewright.plan/2"
@@ -64,10 +64,10 @@ class PredictedEntry(Strict):
     lower_bound: float
     gap: float | None
     status: Status
-    memory: dict[str, float]
+    memory: dict[str, Float]
     bound_method: str = ""
     memory_counts: str = ""
-    amounts: dict[str, float] = Field(default_factory=dict)
+    amounts: dict[str, Float] = Field(default_factory=dict)
 
 
 class MeasuredEntry(Strict):
@@ -76,7 +76,7 @@ class MeasuredEntry(Strict):
     median: float
     iqr: float
     runs: int
-    baselines: dict[str, float] = Field(default_factory=dict)
+    baselines: dict[str, Float] = Field(default_factory=dict)
     recommendation: str = "plan"
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from placewright.errors import FileFormatError, InputError
 from placewright.io.opened import shown_name
@@ -16,12 +23,31 @@ if TYPE_CHECKING:
 _SHOWN = 60
 
 
+def _no_truth(value: Any) -> Any:
+    """Refuse true and false, which would count as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("cannot be true or false")
+    return value
+
+
+# Numbers in a list or a mapping; those that are a field of their own need no mark.
+Int = Annotated[int, BeforeValidator(_no_truth)]
+Float = Annotated[float, BeforeValidator(_no_truth)]
+
+
 class Strict(BaseModel):
-    """A document without unknown keys, so that a typo is an error."""
+    """A document without unknown keys, so that a typo is an error, and without true for 1."""
 
     example: ClassVar[str] = ""  # an entry as users write it, for errors
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is bool:
+            return value
+        return _no_truth(value)
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -114,6 +114,17 @@ def _number(file: Path, row: Mapping[str, Any], key: str, what: str) -> float:
     return float(value)
 
 
+def _flag(file: Path, node: Mapping[str, Any], key: str, otherwise: bool) -> bool:
+    """An entry of a node that is true or false, 1 or 0; null is false."""
+    value = node.get(key, otherwise)
+    if value not in (True, False, None):
+        raise FileFormatError(
+            f"workload '{file}': '{key}' of node {node['id']} must be true or false, "
+            f"got {value!r:.60}"
+        )
+    return bool(value)
+
+
 def _count(file: Path, document: Mapping[str, Any], key: str) -> int:
     value = _number(file, document, key, "the workload")
     if value != int(value) or value > _MOST_DEVICES:
@@ -168,7 +179,7 @@ def _graph(
         op_of[node["id"]] = builder.add_op(
             str(node["id"]),
             _kind(str(node.get("name", ""))),
-            phase=BACKWARD if node.get("isBackwardNode") else FORWARD,
+            phase=BACKWARD if _flag(file, node, "isBackwardNode", False) else FORWARD,
             colocation=-1 if colour is None else colours.setdefault(colour, len(colours)),
             weights=[weight],
         )
@@ -210,7 +221,8 @@ def _seconds(file: Path, nodes: list[dict[str, Any]], cluster: Cluster) -> Any:
         what = f"node {node['id']}"
         seconds[row, ~on_accelerator] = _number(file, node, "cpuLatency", what)
         fast = _number(file, node, "fpgaLatency", what)
-        seconds[row, on_accelerator] = fast if node.get("supportedOnFpga", True) else math.inf
+        runs = _flag(file, node, "supportedOnFpga", True)
+        seconds[row, on_accelerator] = fast if runs else math.inf
     return frozen_floats(seconds)
 
 

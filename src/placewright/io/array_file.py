@@ -19,16 +19,23 @@ def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
 
     Raises:
         InputError: the file is missing or cannot be opened.
-        FileFormatError: it is not an ``.npz`` file, is damaged, or inflates too much.
+        FileFormatError: it is not an ``.npz`` file, is damaged, inflates too much, holds another
+            file than arrays, or a name twice.
     """
     stream, size = opened(path)
     with stream:
         try:
             with zipfile.ZipFile(stream) as archive:
                 require_bounded(archive, size)
+                count = len(archive.namelist())
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
+                found = {name: arrays[name] for name in arrays.files}
+            others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
+            if others or len(found) < count:
+                fault = f"'{others[0]}' in it is no array" if others else "a name stands twice"
+                raise ValueError(fault)
+            return found
         except Exception as error:  # zipfile, its decompressors and NumPy raise many types
             raise FileFormatError(
                 f"file '{shown_name(path)}' holds no inputs: {one_line(error)}; write it with "

@@ -22,13 +22,14 @@ from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.quantities import parse_amount, parse_bytes, parse_joules, parse_seconds
 from placewright.core.source import Call, Number
 from placewright.errors import FieldError, InputError, UnknownNameError, near_names
+from placewright.io.opened import shown_name
 from placewright.profiling.units import GRANULARITIES
 from placewright.workers.ray_workers import ADDRESS
 
 _LOG = logging.getLogger(__name__)
 MOST = 64  # plans of one command
 _BARE = re.compile(r"(\d+\.?\d*|\.\d+)")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 
 
 def is_several(text: str) -> bool:
@@ -72,7 +73,9 @@ def _sizes(part: str, text: str) -> list[str]:
     found = _RANGE.fullmatch(part.strip())
     if found is None:
         if not part.strip() or ".." in part:
-            raise FieldError("shapes", f"expects NAME=64|128 or NAME=64..512, got '{text}'")
+            raise FieldError(
+                "shapes", f"expects NAME=64|128 or NAME=64..512, got '{shown_name(text)}'"
+            )
         return [part.strip()]
     first, last = int(found[1]), int(found[2])
     if not 1 <= first <= last:
@@ -138,7 +141,7 @@ def parse_shapes(raw: Any) -> dict[str, tuple[int, ...]]:
     """A mapping, or ``name=1,3,224,224`` texts, to input shapes.
 
     Raises:
-        FieldError: an extent is no integer >= 0.
+        FieldError: an extent is no integer >= 0 of 64 bits.
     """
     form = "NAME=1,3,224,224"
     pairs = raw if isinstance(raw, Mapping) else parse_pairs(raw, "shapes", form)
@@ -158,6 +161,8 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
         )
     if any(extent < 0 for extent in shape):
         raise FieldError("shapes", f"expects {form}, with numbers >= 0, got '{name}={raw}'")
+    if any(extent >= 2**63 for extent in shape):  # of so many digits that Python may write none
+        raise FieldError("shapes", f"gives '{name}' a size of more than 64 bits; expects {form}")
     return shape
 
 
@@ -424,9 +429,15 @@ def parse_samples(raw: Any) -> Samples | None:
     """
     if raw is None or raw == "pipeline":
         return "pipeline" if raw else None
-    if isinstance(raw, bool) or not str(raw).isdecimal():
-        raise FieldError("samples_in_flight", f"expects a number >= 0 or 'pipeline', got '{raw}'")
-    return int(raw)
+    # Python writes no number of thousands of digits.
+    is_large = isinstance(raw, Integral) and abs(int(raw)) >= 10**18
+    text = "a larger one" if is_large else str(raw)
+    if isinstance(raw, bool) or not re.fullmatch(r"\d{1,18}", text):
+        raise FieldError(
+            "samples_in_flight",
+            f"expects a number >= 0 of at most 18 digits, or 'pipeline', got '{shown_name(text)}'",
+        )
+    return int(text)
 
 
 def parse_names(text: str) -> list[str]:

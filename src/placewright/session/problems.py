@@ -447,8 +447,8 @@ def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> Executi
     default = otherwise
     if request.objective == "throughput":
         default = MaxLoad(samples_in_flight=0)
-    elif request.objective is not None and isinstance(otherwise, MaxLoad):
-        default = EVENT  # max-load has the value of no other objective
+    elif request.objective not in (None, "training") and isinstance(otherwise, MaxLoad):
+        default = EVENT  # max-load has no value of latency, energy or price
     chosen = _named_model(request) or default
     if request.samples_in_flight is not None and not isinstance(chosen, MaxLoad):
         raise FieldError(
