@@ -157,7 +157,7 @@ def test_a_hash_covers_external_data(runtime: str, tmp_path: Path) -> None:
 
 
 def test_both_parsers_find_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a weight, in an attribute, in a branch, in a function; a check that misses one is told."""
+    """In a weight, an attribute, a branch, a function and its usual attribute; a miss is told."""
     from onnx import TensorProto, helper
 
     from placewright.errors import FileFormatError
@@ -181,13 +181,15 @@ def test_both_parsers_find_external_data(tmp_path: Path, monkeypatch: pytest.Mon
         "own", "f", [], ["z"],
         [helper.make_node("Constant", [], ["z"], value=outside("function"))],
         [helper.make_opsetid("", 17)],
+        attribute_protos=[helper.make_attribute("own", outside("usual"))],
     )  # fmt: skip
     graph = helper.make_graph(nodes, "g", [], [value], [outside("weight")])
     model = helper.make_model(graph, functions=[function])
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     names = {file.name for file in onnx_files(path)}
-    assert names == {"m.onnx", "weight.bin", "attribute.bin", "branch.bin", "function.bin"}
+    parts = ("weight", "attribute", "branch", "function", "usual")
+    assert names == {"m.onnx", *(f"{part}.bin" for part in parts)}
     monkeypatch.setitem(model_parts._ONNX, "Function", {})  # type: ignore[arg-type]
     with pytest.raises(FileFormatError, match=r"parsers do not agree .* 'function.bin'"):
         onnx_files(path)

@@ -146,7 +146,7 @@ def test_no_samples_where_the_execution_model_has_none(tmp_path: Path, cli: InPr
     words = ("place", "zoo:moe/tiny", "--devices", "catalogue:2gpu", "--samples-in-flight")
     assert "execution model 'event' has no samples" in the_line(cli(*words, 2, cwd=tmp_path), 2)
     below = the_line(cli(*words, -1, "--objective", "throughput", cwd=tmp_path), 2)
-    assert "expects a number >= 0 or 'pipeline', got '-1'" in below
+    assert "expects a number >= 0 of at most 18 digits, or 'pipeline', got '-1'" in below
     with pytest.raises(InputError, match="must be >= 0"):
         MaxLoad(samples_in_flight=-1)
 

@@ -7,6 +7,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -20,6 +21,7 @@ from placewright.core.data_sheet import DataSheet
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
+from placewright.core.problem import Problem
 from placewright.core.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.core.solution import HistoryPoint
 from placewright.core.source import ModelSource, Port, Signature, calls_of
@@ -109,7 +111,8 @@ def test_groups_of_devices_round_trip(tmp_path: Path) -> None:
     first, second = PAIR.devices
     group = replace(first, replicas=3, replica_bandwidth=math.inf)
     inference = replace(first, replicas=2)
-    for device in (group, inference):
+    single = replace(first, replica_bandwidth=1e9, members=(second,))
+    for device in (group, inference, single):
         cluster = replace(PAIR, devices=(device, second))
         write_cluster(tmp_path / "c.yaml", cluster)
         assert read_cluster(tmp_path / "c.yaml").devices == cluster.devices
@@ -229,6 +232,64 @@ def test_the_path_of_a_model_starts_where_the_file_will_be(tmp_path: Path) -> No
     assert moved.path == "../m.onnx"
 
 
+def with_model(path: str) -> Problem:
+    return replace(plan().problem, source=ModelSource(path, "0" * 64, "onnx"))
+
+
+def test_a_model_that_is_a_link_keeps_its_name(tmp_path: Path) -> None:
+    """A cache of downloads has content without a suffix, and a link with the model's name."""
+    for folder in ("blobs", "named", "plans"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "blobs" / "0a1b").touch()
+    model, file = tmp_path / "named" / "m.onnx", tmp_path / "plans" / "p.json"
+    model.symlink_to("../blobs/0a1b")
+    write_problem(file, with_model(str(model)))
+    assert json.loads(file.read_text())["source"]["path"] == "../named/m.onnx"
+    found = read_problem(file).source
+    assert found is not None
+    assert found.path == str(model)
+
+
+def test_the_path_of_a_model_leads_through_a_linked_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder above a linked one is that of its target."""
+    home = tmp_path / "home" / "project"
+    home.mkdir(parents=True)
+    (tmp_path / "data" / "plans").mkdir(parents=True)
+    (home / "out").symlink_to(tmp_path / "data" / "plans")
+    (home / "m.onnx").touch()
+    monkeypatch.chdir(home)
+    write_problem("out/p.json", with_model("m.onnx"))
+    found = read_problem("out/p.json").source
+    assert found is not None
+    assert Path(found.path).samefile(home / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("file", "beside"),
+    [
+        ("plan.json", "plan.problem.json"),
+        ("plan.JSON", "plan.problem.json"),
+        ("plan", "plan.problem.json"),
+        ("plan-1.5GB", "plan-1.5GB.problem.json"),
+        ("plan-model.past=64", "plan-model.past=64.problem.json"),
+    ],
+)
+def test_each_plan_has_a_problem_of_its_own(file: str, beside: str) -> None:
+    assert problem_path_of(Path("plans") / file) == Path("plans") / beside
+
+
+def test_a_plan_does_not_replace_its_own_problem(tmp_path: Path) -> None:
+    write_problem(tmp_path / "same.json", plan().problem)
+    before = (tmp_path / "same.json").read_bytes()
+    (tmp_path / "link.json").symlink_to("same.json")
+    for name in ("same.json", "link.json"):
+        with pytest.raises(InputError, match="is the problem file itself; name another file"):
+            write_plan(tmp_path / name, plan(), problem_path=tmp_path / "same.json")
+    assert (tmp_path / "same.json").read_bytes() == before
+
+
 def test_plan_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     write_plan(path, plan())
@@ -340,6 +401,10 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: object, message: str)
         (lambda d: d["costs"]["seconds"][0].__setitem__(0, True), "number"),
         (lambda d: d["units"].__setitem__(0, False), "units.0: .*integer"),
         (lambda d: d["units"].__setitem__(0, "0"), "units.0: .*integer"),
+        (lambda d: d.update(samples_in_flight=True), "flight: cannot be true or false"),
+        (lambda d: d["cluster"].update(contention={"bus": [1, True]}), "be true or false"),
+        (lambda d: d["graph"]["ops"]["flops"].__setitem__(0, True), "be true or false"),
+        (lambda d: d["graph"]["tensors"]["producer"].__setitem__(1, False), "be true or false"),
         (lambda d: d["source"]["signature"]["inputs"][0].update(value=[1, 2]), "has 2 values"),
         (lambda d: d["source"]["signature"]["inputs"][0].update(shape=[-3]), r"shape \[-3\]"),
     ],
@@ -432,6 +497,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("power: {busy: 5 Watt}", "devices.0.power.busy: expected a power such as 65 W or 800 mW"),
         ("options: 5", "devices.0.options: expected an entry with fields"),
         ("members: 5", "devices.0.members: expected a list"),
+        ("streams: yes", "devices.0.streams: cannot be true or false (got True)"),
+        ("pool: {ram: true}", "devices.0.pool"),
         ("members: [5]", 'members.0: expected an entry such as {name: "cpu:0", memory: 2GiB}'),
     ],
 )
@@ -494,3 +561,36 @@ def test_numbers_of_numpy_are_written(tmp_path: Path) -> None:
     device = replace(PAIR.devices[0], memory_bytes=np.float64(1e9))
     write_cluster(tmp_path / "c.yaml", replace(PAIR, devices=(device, PAIR.devices[1])))
     assert read_cluster(tmp_path / "c.yaml").devices[0].memory_bytes == 1e9
+
+
+def test_a_plan_whose_model_has_no_name_of_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, replace(plan(), problem=with_model("m.onnx")))
+    document = json.loads(path.read_text())
+    document["model"]["source"] = "a\0b"
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="contradicts itself"):
+        read_plan(path)
+
+
+def on_device(**numbers: Any) -> Plan:
+    """The plan, with numbers of its first device."""
+    first, second = PAIR.devices
+    cluster = replace(PAIR, devices=(replace(first, **numbers), second))
+    return replace(plan(), problem=replace(plan().problem, cluster=cluster))
+
+
+def test_plans_with_numbers_of_numpy_are_written(tmp_path: Path) -> None:
+    made = on_device(streams=np.int64(2), dispatch_seconds=np.float32(2))
+    write_plan(tmp_path / "plan.json", made)
+    device = read_plan(tmp_path / "plan.json").problem.cluster.devices[0]
+    assert (device.streams, device.dispatch_seconds) == (2, 2.0)
+
+
+def test_whole_numbers_make_no_other_problem(tmp_path: Path) -> None:
+    """A file has 65 as the program gave it, and what is read from it 65.0."""
+    made = on_device(busy_watts=65)
+    made = replace(made, problem=replace(made.problem, limits={"latency": 3}))
+    write_problem(tmp_path / "own.json", made.problem)
+    write_plan(tmp_path / "plan.json", made, problem_path=tmp_path / "own.json")
+    assert read_plan(tmp_path / "plan.json").value == made.value

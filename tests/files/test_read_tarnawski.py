@@ -118,6 +118,8 @@ def _with(part: str, index: int, **values: Any) -> dict[str, Any]:
         (_with("nodes", 0, cpuLatency="fast"), FileFormatError, "node 7"),
         (_with("nodes", 0, fpgaLatency=-1), FileFormatError, "node 7"),
         (_with("nodes", 1, id=7), GraphError, "id 7"),
+        (_with("nodes", 0, supportedOnFpga="false"), FileFormatError, "node 7 must be true or"),
+        (_with("nodes", 2, isBackwardNode="no"), FileFormatError, "node 9 must be true or"),
         (_with("nodes", 1, id=[7]), FileFormatError, "'id'"),
         (_with("nodes", 1, colorClass=[7]), FileFormatError, "colorClass"),
         (_with("edges", 0, destId=[3]), GraphError, "names no node"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -31,4 +32,18 @@ def broken_arrays() -> dict[str, bytes]:
 def test_arrays_that_are_broken_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(broken_arrays()[name])
     with pytest.raises(FileFormatError, match="holds no inputs"):
+        read_arrays(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(("name", "fault"), [("x.txt", "is no array"), ("x", "stands twice")])
+def test_archives_that_hold_more_than_arrays_are_refused(
+    name: str, fault: str, tmp_path: Path
+) -> None:
+    """NumPy gives other files as bytes, and of two with one name the last."""
+    np.savez(tmp_path / "x.npz", x=np.arange(3))
+    assert read_arrays(tmp_path / "x.npz")["x"].tolist() == [0, 1, 2]
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive:
+        content = archive.read("x.npy") if name == "x" else b"text"
+        archive.writestr(name, content)
+    with pytest.raises(FileFormatError, match=fault):
         read_arrays(tmp_path / "x.npz")

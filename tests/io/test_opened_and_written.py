@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,35 @@ def test_a_temporary_file_that_another_writer_removes_is_made_again(
     assert len(made) == 2
 
 
+def test_a_signal_that_another_thread_takes_waits_for_the_last_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python runs handlers in the main thread, whichever thread takes the signal."""
+    replace, seen = os.replace, list[list[str]]()
+
+    def told(*_: object) -> None:
+        seen.append(sorted(file.name for file in tmp_path.iterdir()))
+
+    before = signal.signal(signal.SIGINT, told)
+    try:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(int).result()  # a thread that begins later blocks what this one does
+
+            def interrupted(source: Path, target: Path) -> None:
+                replace(source, target)
+                other.submit(signal.raise_signal, signal.SIGINT).result()
+
+            monkeypatch.setattr(os, "replace", interrupted)
+            write_files({tmp_path / "a": b"new", tmp_path / "b": b"new"})
+            monkeypatch.setattr(os, "replace", replace)
+            other.submit(write_files, {tmp_path / "a": b"newer"}).result()
+        assert signal.getsignal(signal.SIGINT) is told
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [["a", "b"]]
+    assert (tmp_path / "a").read_bytes() == b"newer"
+
+
 def test_aliases_stand_for_what_they_name() -> None:
     assert yaml_value("{a: &x [1, 2], b: *x}", "f") == {"a": [1, 2], "b": [1, 2]}
     bomb = "\n".join(
@@ -155,6 +185,23 @@ def test_a_number_of_many_parts_is_refused_before_it_is_computed() -> None:
     assert yaml_value("1:30", "f") == 90
     with pytest.raises(FileFormatError, match="more than 10000 characters"):
         yaml_value("a: 1" + ":1" * 2_000_000, "f")
+
+
+@pytest.mark.parametrize("value", ["!!float ''", "!!int ''", "!!bool x", "!!timestamp x"])
+def test_a_value_that_does_not_fit_its_tag_is_refused(value: str) -> None:
+    with pytest.raises(FileFormatError, match="a value does not fit its tag"):
+        yaml_value(f"a: {value}", "f")
+
+
+def test_a_set_of_yaml_is_refused() -> None:
+    with pytest.raises(FileFormatError, match="a set, which has no order; write a list"):
+        yaml_value("devices: !!set {a, b}", "f")
+
+
+def test_a_key_of_json_that_stands_twice_is_refused() -> None:
+    assert json_object('{"a": {"b": 1}, "c": {"b": 2}}', "f") == {"a": {"b": 1}, "c": {"b": 2}}
+    with pytest.raises(FileFormatError, match="key 'b' stands twice"):
+        json_object('{"a": {"b": 1, "c": 3, "b": 2}}', "f")
 
 
 def test_json_keeps_what_arrays_can_hold() -> None:

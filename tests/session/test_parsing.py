@@ -14,7 +14,7 @@ import placewright as pw
 from placewright.core.source import Call
 from placewright.errors import FieldError
 from placewright.execution.processor import processor_text
-from placewright.session.parsing import parse_tokens
+from placewright.session.parsing import each_size, parse_tokens
 
 
 @pytest.mark.parametrize("field", ["budget", "total", "profiling", "latency_limit"])
@@ -98,6 +98,9 @@ def test_texts_of_a_generator_are_not_lost() -> None:
         ("shapes", {"x": [1.9, 3]}),
         ("shapes", {"x": [math.inf]}),
         ("shapes", {"x": [True, 3]}),
+        ("shapes", {"x": [2**63]}),
+        ("shapes", "x=99999999999999999999"),
+        ("samples_in_flight", 10**30),
         ("values", {"x": 10**400}),
         ("values", {"x": "1" * 400 + "e1"}),
         ("values", {"x": [[1, 2], [3]]}),
@@ -110,3 +113,14 @@ def test_texts_of_a_generator_are_not_lost() -> None:
 def test_values_of_another_kind_are_refused_by_their_field(field: str, value: object) -> None:
     with pytest.raises(FieldError, match=rf"^{field}: "):
         pw.Request("m.onnx", **{field: value})  # type: ignore[arg-type]
+
+
+def test_numbers_of_thousands_of_digits_are_refused() -> None:
+    """Python neither reads nor writes them."""
+    digits = "9" * 5000
+    for said in ({"samples_in_flight": digits}, {"samples_in_flight": 10**5000},
+                 {"shapes": {"x": 10**5000}}):  # fmt: skip
+        with pytest.raises(FieldError, match=r"digits|64 bits"):
+            pw.Request("m.onnx", **said)  # type: ignore[arg-type]
+    with pytest.raises(FieldError, match=r"expects NAME=64\|128 or NAME=64\.\.512"):
+        each_size([f"x=1..{digits}"])

@@ -13,6 +13,7 @@ import placewright as pw
 from placewright.cli.app import with_bare_options
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.execution_models import MaxLoad
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Objective
 from placewright.core.source import ModelSource
@@ -200,6 +201,12 @@ class TestStoredObjective:
         assert (found.objective, found.execution_model.name) == (told, model)
         again = pw.Request(str(tmp_path / "p.json"), objective=asked)
         assert pw.Session(replace(again, seed=1)).problem.objective == told
+
+    def test_a_training_step_keeps_max_load(self) -> None:
+        made = random_problem(np.random.default_rng(0), objective="training", constrained=False)
+        stored = made.under(MaxLoad(samples_in_flight=3))
+        found = pw.Session(stored, objective="training").problem
+        assert (found.objective, found.execution_model) == ("training", stored.execution_model)
 
     @pytest.mark.parametrize("asked", ["latency", "throughput", "energy"])
     def test_a_training_step_stays_one(self, asked: Objective) -> None:

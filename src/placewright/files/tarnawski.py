@@ -114,7 +114,7 @@ def _number(file: Path, row: Mapping[str, Any], key: str, what: str) -> float:
     return float(value)
 
 
-def _flag(file: Path, node: Mapping[str, Any], key: str, otherwise: bool) -> bool:
+def _flag(file: Path, node: Mapping[str, Any], key: str, *, otherwise: bool) -> bool:
     """An entry of a node that is true or false, 1 or 0; null is false."""
     value = node.get(key, otherwise)
     if value not in (True, False, None):
@@ -179,7 +179,7 @@ def _graph(
         op_of[node["id"]] = builder.add_op(
             str(node["id"]),
             _kind(str(node.get("name", ""))),
-            phase=BACKWARD if _flag(file, node, "isBackwardNode", False) else FORWARD,
+            phase=BACKWARD if _flag(file, node, "isBackwardNode", otherwise=False) else FORWARD,
             colocation=-1 if colour is None else colours.setdefault(colour, len(colours)),
             weights=[weight],
         )
@@ -221,7 +221,7 @@ def _seconds(file: Path, nodes: list[dict[str, Any]], cluster: Cluster) -> Any:
         what = f"node {node['id']}"
         seconds[row, ~on_accelerator] = _number(file, node, "cpuLatency", what)
         fast = _number(file, node, "fpgaLatency", what)
-        runs = _flag(file, node, "supportedOnFpga", True)
+        runs = _flag(file, node, "supportedOnFpga", otherwise=True)
         seconds[row, on_accelerator] = fast if runs else math.inf
     return frozen_floats(seconds)
 
