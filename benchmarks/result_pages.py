@@ -498,7 +498,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "were measured. The last column is the median error of the predicted ratio of the "
             "two, which no drift changes. With 32 layers, a near tie at one token makes OpenVINO "
             "choose otherwise than PyTorch, split or not. Behind a processor are its family and "
-            "model; on the Intel one, 32 layers of width 1,024 were measured in OpenVINO alone.",
+            "model.",
             tables.decoders,
         ),
         Section(

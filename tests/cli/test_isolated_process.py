@@ -264,7 +264,7 @@ def test_it_does_not_begin_without_its_parent(tmp_path: Path) -> None:
     }
     words = [sys.executable, "-P", "-m", command_of_isolation.CHILD, json.dumps(told), "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 
 @needs_isolation
@@ -437,10 +437,24 @@ def test_a_model_beside_its_plan_is_read_and_not_one_of_its_name_elsewhere(
     assert set(command.readable) == {plan, plan.parent}
 
 
+def test_a_problem_elsewhere_is_told_apart_from_a_model_elsewhere(
+    tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
+) -> None:
+    for folder in ("problems", "plans"):
+        (tmp_path / folder).mkdir()
+    model = make_onnx(tmp_path / "plans")
+    (tmp_path / "problems" / "x.json").write_text("{}")
+    document = {"model": {"source": str(model)}, "problem": {"path": "../problems/x.json"}}
+    (tmp_path / "plans" / "p.json").write_text(json.dumps(document))
+    words = ("run", "plans/p.json", "--isolate", "--model", "plans/m.onnx")
+    assert "copy it to the folder of the plan" in the_line(cli(*words, cwd=tmp_path), 2)
+    assert asked == []
+
+
 def test_links_of_a_cache_lead_to_its_files_only(
     tmp_path: Path, cli: InProcess, asked: list[IsolatedCommand]
 ) -> None:
-    snapshot, blobs = tmp_path / "hub" / "snapshots" / "r1", tmp_path / "hub" / "blobs"
+    snapshot, blobs = tmp_path / "models--a" / "snapshots" / "r", tmp_path / "models--a" / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
     (blobs / "a1").write_text("{}")

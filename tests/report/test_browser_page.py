@@ -347,6 +347,7 @@ def test_a_plan_without_points_of_its_search_says_why(
 ) -> None:
     document = plans_document(("net", layered_plan(100)))
     document["objective"], document["plan"]["history"] = objective, []
+    document["plan"]["has_history"] = objective == "energy"
     path = tmp_path / "page.html"
     path.write_text(page_text(document))
     assert text in opened(browser, path).text("#history")

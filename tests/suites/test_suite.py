@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +12,7 @@ import pytest
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import ResultsFile, read_rows
-from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import workload_cases
-from placewright.suites.suite import runs
 from placewright.suites.suite.pictures import (
     comparisons,
     draw_over_time,
@@ -158,23 +155,6 @@ def test_runs_are_kept_and_not_repeated(tmp_path: Path) -> None:
     assert len(read_rows(results, FORMAT, SuiteRow)) == 3
     run_suite(problems, ["single", "heft"], 5.0, results)
     assert len(builds) == 2
-
-
-def test_kernels_are_ready_before_the_clock_of_a_run_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[str] = []
-
-    def started(*arguments: Any, **named: Any) -> Evaluator:
-        told.append("clock")
-        return Evaluator(*arguments, **named)
-
-    monkeypatch.setattr(runs, "make_ready", lambda *_: told.append("kernels"))
-    monkeypatch.setattr(runs, "Evaluator", started)
-    problem = random_problem(np.random.default_rng(1), n_ops=5, constrained=False)
-    found = runs.run_one(problem, row("small", "single", math.nan, status="ended"))
-    assert found.status in ("feasible", "optimal")
-    assert told == ["kernels", "clock"]
 
 
 def test_a_run_whose_process_dies_is_a_row(tmp_path: Path) -> None:

@@ -103,10 +103,12 @@ def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: s
         prints_json=bool(given.get("as_json")),
     )
     try:
-        return run_isolated(asked)
+        code = run_isolated(asked)
     except InputError:
         answer()  # the process has answered a signal, if one arrived: this error came later
         raise
+    answer()
+    return code
 
 
 def _for_each_size(path: Path, given: Mapping[str, Any]) -> list[Path]:
@@ -137,13 +139,9 @@ def _readable(read: Mapping[str, Any]) -> list[Path]:
     # A relative name may stand for two files; the one in a named folder is read.
     inside = {file.name for file in behind if is_inside[file]}
     for file, path in behind.items():
-        refers = path.suffix.lower() == ".json" and file != path
-        if refers and file.name not in inside and read.get("model_file") is None:
-            remedy = (
-                "give the plan's model as --model FILE"
-                if "model_file" in read
-                else f"give the model in place of '{shown_name(path)}'"
-            )
+        if is_inside[file] or file == path or file.name in inside or path.is_dir():
+            continue
+        if remedy := _remedy(path, file, read):
             raise InputError(
                 f"'{shown_name(path)}' refers to '{shown_name(file)}', outside the folders that "
                 f"--isolate lets it read; {remedy}"
@@ -151,17 +149,33 @@ def _readable(read: Mapping[str, Any]) -> list[Path]:
     return list(dict.fromkeys([*(path.resolve() for path in named), *folders]))
 
 
+def _remedy(path: Path, file: Path, read: Mapping[str, Any]) -> str:
+    """Advice on a file outside the folders of a command; "" if it is a model that is not read."""
+    from placewright.io.opened import shown_name
+
+    if path.suffix.lower() != ".json":
+        return "copy it there"  # a file of weights that is a link
+    if file.suffix.lower() == ".json" and "model_file" in read:
+        return "copy it to the folder of the plan and place again"
+    if "model_file" in read:
+        return "" if read["model_file"] is not None else "give the plan's model as --model FILE"
+    return f"give the model in place of '{shown_name(path)}'"
+
+
 def _folders_of(path: Path) -> Iterator[Path]:
     """Yield the folder that a named path opens, and the files of its cache of Hugging Face.
 
     Such a cache has links in ``snapshots/REVISION`` to files in ``blobs``.
     """
+    if not (path.is_dir() or path.is_file()):
+        return  # a pipe or a device
     folder = (path if path.is_dir() else path.parent).resolve()
     yield folder
     for parent in folder.parents:
-        blobs = parent.parent / "blobs"
-        if parent.name == "snapshots" and not blobs.is_symlink():
-            yield blobs
+        model = parent.parent
+        is_cache = parent.name == "snapshots" and model.name.startswith("models--")
+        if is_cache and not (model / "blobs").is_symlink():
+            yield model / "blobs"
 
 
 def _limits(text: str | None) -> Any:

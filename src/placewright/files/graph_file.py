@@ -16,7 +16,7 @@ from placewright.core.graph import PHASE_NAMES, ComputationGraph, consumers_as_r
 from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
 from placewright.errors import FileFormatError
 from placewright.files.schema import Float, Int, Strict, validated
-from placewright.io.json_text import read_json_object
+from placewright.io.json_text import json_number, read_json_object
 from placewright.io.written import write_text
 
 GRAPH_FORMAT = "placewright.graph/1"
@@ -101,7 +101,7 @@ def write_graph(path: Path | str, graph: ComputationGraph, source: ModelSource |
         InputError: the file cannot be written; an earlier one stays intact.
     """
     data = {"format": GRAPH_FORMAT, "source": source_data(source), "graph": graph_data(graph)}
-    write_text(path, json.dumps(data))
+    write_text(path, json.dumps(data, default=json_number))
 
 
 def read_graph(path: Path | str) -> tuple[ComputationGraph, ModelSource | None]:

@@ -18,7 +18,7 @@ from placewright.core.problem import Objective
 from placewright.core.solution import Status, Stop
 from placewright.errors import FileFormatError
 from placewright.files.cluster_file import ClusterDocument
-from placewright.files.schema import Float, Strict, validated
+from placewright.files.schema import Float, Int, Strict, validated
 from placewright.io.opened import shown_name
 
 PLAN_FORMAT = "placewright.plan/2"
@@ -32,7 +32,7 @@ class ModelEntry(Strict):
 
     source: str
     sha256: str
-    shapes: dict[str, list[int]]
+    shapes: dict[str, list[Int]]
     values: dict[str, list[int | float]] = Field(default_factory=dict)
     ops: int
     edges: int
@@ -92,7 +92,7 @@ class PlacerEntry(Strict):
     seed: int
     evaluations: int
     seconds: float
-    history: list[tuple[int, float, float, float | None]]
+    history: list[tuple[Int, Float, Float, Float | None]]
     stop: Stop | None = None
     core_seconds: float | None = None
     settings: dict[str, bool | int | float | str | None] | None = None
@@ -142,7 +142,7 @@ class PlacerEntry1(Strict):
     seed: int
     evaluations: int
     seconds: float
-    history: list[tuple[int, float, float]]
+    history: list[tuple[Int, Float, Float]]
 
 
 class PlanDocument1(Strict):

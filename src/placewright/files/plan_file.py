@@ -31,14 +31,13 @@ from placewright.files.plan_document import (
 from placewright.files.problem_file import (
     content_text,
     path_from,
-    plain_number,
     problem_text,
     read_problem,
     text_sha256,
     written_in,
 )
 from placewright.files.schema import require_order
-from placewright.io.json_text import read_json_object, read_text
+from placewright.io.json_text import json_number, read_json_object, read_text
 from placewright.io.opened import is_missing, read_bytes, shown_name
 from placewright.io.written import is_written_through, write_files, written_place
 
@@ -88,7 +87,7 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
 
 
 def _plan_text(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=1, default=plain_number) + "\n"
+    return json.dumps(data, indent=1, default=json_number) + "\n"
 
 
 def _own_text(file: Path, problem: Problem) -> str:

@@ -34,7 +34,7 @@ from placewright.files.graph_file import (
 )
 from placewright.files.model_names import model_entries, model_of
 from placewright.files.schema import Float, Strict, require_order, validated
-from placewright.io.json_text import read_json_object
+from placewright.io.json_text import json_number, read_json_object
 from placewright.io.written import final_folder, is_written_through, write_text
 
 PROBLEM_FORMAT = "placewright.problem/1"
@@ -108,14 +108,7 @@ def problem_text(problem: Problem) -> str:
         data["limits"] = dict(problem.limits)
     if problem.op_joules is not None:
         data["op_joules"] = _table_data(problem.op_joules)
-    return json.dumps(data, default=plain_number)
-
-
-def plain_number(value: Any) -> Any:
-    """A number of NumPy as one of Python, for the writer of JSON, which calls this for others."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"JSON has no {type(value).__name__}")
+    return json.dumps(data, default=json_number)
 
 
 def _table_data(table: FloatArray) -> list[list[float | None]]:

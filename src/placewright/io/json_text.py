@@ -94,6 +94,13 @@ def finite(value: Any) -> Any:
     return value
 
 
+def json_number(value: Any) -> Any:
+    """A number of NumPy as one of Python; the writer of JSON calls it for types that it lacks."""
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise TypeError(f"JSON has no {type(value).__name__}")
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of its pairs; of a key that stands twice, parsers take different values."""
     found = dict(pairs)

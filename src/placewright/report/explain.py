@@ -129,6 +129,7 @@ class OpExplanation:
         text = value_text(best.value, self.unit)
         share = best.value / self.value - 1.0 if self.value > 0 else 0.0
         change = f"{share:+.2%}" if abs(share) >= _LEAST_SHOWN else "a change of less than 0.01%"
+        change = change if self.value > 0 else "instead of nothing"
         if best.value < self.value * (1.0 - _SAME):
             is_found = self.searched <= best.value * (1.0 + _SAME)
             found = "the search found a placement as good, which argument `searched` takes"

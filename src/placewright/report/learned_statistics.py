@@ -371,8 +371,8 @@ def report_text(
         "learner.",
         "",
         "All use a one-sided Mann-Whitney test at 0.05 over seeds, adjusted over problems by "
-        "Holm's method. *Too few runs*: with so many seeds no difference could reach 0.05 over so "
-        "many problems.",
+        "Holm's method. *Too few runs*: beside the control of fewest seeds no difference could "
+        "reach 0.05 over so many problems. Another control may still decide that it is worse.",
         "",
         *markdown_table(
             ["learner", "problems", "by samples alone", "learns", "better", "tie", "worse"],
@@ -428,12 +428,14 @@ def _use(verdict: LearnedVerdict) -> str:
 
 
 def _summary(name: str, rows: Sequence[LearnedVerdict]) -> list[str]:
-    if not any(verdict.is_decidable for verdict in rows):
-        return [f"`{name}`", str(len(rows)), TOO_FEW, "", "", "", ""]
     uses = [_use(verdict) for verdict in rows]
-    counts = [sum(v.is_better_by_samples for v in rows), sum(v.learns for v in rows)]
-    counts += [uses.count(use) for use in ("better", "tie", "worse")]
-    return [f"`{name}`", str(len(rows)), *(str(count) for count in counts)]
+    learned = [TOO_FEW, ""]
+    if any(verdict.is_decidable for verdict in rows):
+        learned = [str(sum(v.is_better_by_samples for v in rows)), str(sum(v.learns for v in rows))]
+    counts = ["", "", ""]
+    if set(uses) != {TOO_FEW}:
+        counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
+    return [f"`{name}`", str(len(rows)), *learned, *counts]
 
 
 def _changes_section(groups: Groups, names: Sequence[str]) -> list[str]:

@@ -123,6 +123,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
             }
             for row in rows
         ],
+        "has_history": bool(plan.placer.history),
         "history": [
             [point.evaluations, point.seconds, finite(point.value), point.lower_bound]
             for point in plan.placer.history

@@ -34,6 +34,7 @@ STREAM_SAMPLES = 24  # samples of a simulated stream
 PREDICTED_SAMPLES = 60  # of one whose period is compared with a measured stream
 _WORTHWHILE = 0.01  # smallest gain that justifies a split of a model on hardware
 _SAME = 1e-9  # relative difference of equal exact costs, from rounding
+_MOST_IN_FLIGHT = 1_000  # samples that a simulated stream is long enough for
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def played_samples(least: int, in_flight: int | None) -> int:
     Args:
         in_flight: samples under way at most; None if the simulator chooses.
     """
-    return max(least, 3 * (in_flight or 0) + 2)
+    return max(least, 3 * min(in_flight or 0, _MOST_IN_FLIGHT) + 2)
 
 
 def least_gain(problem: Problem) -> float:
@@ -285,7 +286,7 @@ def _alone_text(gain: PredictedGain, unit: str) -> str:
 def _times(factor: float) -> str:
     """A factor with two decimals, or as many as its difference from 1 needs."""
     off = abs(factor - 1.0)
-    decimals = max(2, math.ceil(-math.log10(off))) if _SAME < off < 1.0 else 2
+    decimals = max(2, math.ceil(-math.log10(off)) + 1) if _SAME < off < 0.01 else 2
     return f"{factor:.{decimals}f}"
 
 
@@ -433,7 +434,7 @@ def searched_was(plan: Plan) -> str:
     seconds = None if plan.measured is None else plan.measured.baselines.get(SEARCHED)
     if plan.measured is None or seconds is None:
         return ""
-    return "no faster" if seconds >= plan.measured.median else "not clearly faster"
+    return "no faster" if seconds >= plan.measured.median else "not recommended"
 
 
 def _next_with_small_gap(plan: Plan, gap: float) -> str:

@@ -452,8 +452,7 @@ def execute_stream(
         plan: that can be streamed, see `session.streams.require_streamable`.
         model: the plan's, loaded by its runtime.
         length: None is the usual one.
-        in_flight: samples under way at most in the plan, and no more than `length` has; None takes
-            the plan's number, or as many as pay.
+        in_flight: samples under way at most; None takes the plan's number, or as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
         deadline: nothing new starts after it.
 
@@ -465,7 +464,10 @@ def execute_stream(
     """
     length = length or StreamLength()
     check_devices(plan.problem, plan.runtime)
-    in_flight = plan.in_flight if in_flight is None else min(in_flight, length.samples)
+    if in_flight is None:
+        in_flight = plan.in_flight
+    elif length.seconds is None:
+        in_flight = min(in_flight, length.samples)
     contenders = stream_contenders(plan, model, in_flight=in_flight)
     inputs = different_samples(model, length.samples)
     with ExitStack() as stack:

@@ -369,7 +369,7 @@ def _run(
     budget: Budget,
     measure: Callable[[Placement], float] | None,
 ) -> Run:
-    if budget.is_timed:  # else the kernels of a worker would use up the budget of its first run
+    if budget.is_timed:  # else a worker's first run would pay for the kernels that runs share
         make_ready(problem.objective, problem.execution_model)
     placer, evaluator = named_placer(name, {}), Evaluator(problem, budget, measure=measure)
     start = time.process_time()

@@ -159,10 +159,11 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
             "shapes",
             f"gives '{name}' several sizes ({raw}), which only the command `place` takes",
         )
-    if any(extent < 0 for extent in shape):
-        raise FieldError("shapes", f"expects {form}, with numbers >= 0, got '{name}={raw}'")
-    if any(extent >= 2**63 for extent in shape):  # of so many digits that Python may write none
+    if any(abs(extent) >= 2**63 for extent in shape):  # Python may refuse to write their digits
         raise FieldError("shapes", f"gives '{name}' a size of more than 64 bits; expects {form}")
+    if any(extent < 0 for extent in shape):
+        given = shown_name(f"{name}={raw}")
+        raise FieldError("shapes", f"expects {form}, with numbers >= 0, got '{given}'")
     return shape
 
 

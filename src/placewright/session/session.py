@@ -260,7 +260,7 @@ class Session:
         Args:
             plan: to execute.
             samples, seconds: see `session.checking.StreamLength`.
-            in_flight: samples under way at most; None takes as many as pay.
+            in_flight: samples under way at most; None takes the plan's number, or as many as pay.
             timeout: see `session.running.limited`.
 
         Raises:

@@ -3,7 +3,8 @@
 Accelerate moves the inputs of a mapped module to the module's device and leaves its outputs there.
 Ops that a module computes between its children run on the device of their inputs. So a module may
 be spread over devices only if it has no parameters of its own, and if all inputs of these ops lie
-on the device that the plan gives them. The model's own inputs lie on the main device.
+on the device that the plan gives them. The model's own inputs lie on the main device, and so do
+results of ops that need nothing else.
 
 Accelerate refuses a map without a device for every parameter and buffer, even if no op reads them.
 """
@@ -14,6 +15,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -242,9 +244,19 @@ class _Writing:
 
     def written(self, state: Sequence[str]) -> dict[str, str]:
         self._write(self.modules[""])
-        self._check_loose_ops()
+        self._choose_main_device()
         self._add_unread(state)
         return self.map
+
+    def _choose_main_device(self) -> None:
+        """Put the modules of the main device first: the CPU, else a device that fits loose ops."""
+        first = main_device(self.map)
+        for main in [first] if first == "cpu" else dict.fromkeys(self.map.values()):
+            with suppress(InexpressibleError):
+                self._check_loose_ops(main)
+                self.map = {path: at for path, at in self.map.items() if at == main} | self.map
+                return
+        self._check_loose_ops(first)
 
     def _add_unread(self, state: Sequence[str]) -> None:
         """Map modules that have parameters or buffers but no ops, beside their neighbours."""
@@ -295,22 +307,31 @@ class _Writing:
         for child in module.children:
             self._write(self.modules[child])
 
-    def _check_loose_ops(self) -> None:
-        graph, main = self.graph, main_device(self.map)
+    def _check_loose_ops(self, main: str) -> None:
+        """Refuse ops of modules that are spread, if they would not run where the plan has them.
+
+        Ops that need nothing but the model's inputs run on the main device wherever the plan has
+        them: Accelerate moves their results to the modules that read them.
+        """
+        graph = self.graph
         is_loose = np.zeros(graph.n_ops, dtype=bool)
         is_loose[self.loose] = True
         device_of: dict[int, str | None] = {}  # of loose ops; None if they read scalars at most
+        of_inputs: set[int] = {-1}  # makers of what needs nothing but inputs
         for op in graph.topological_order.tolist():
             if not is_loose[op]:
                 continue
-            sources: dict[str, None] = {}
-            for tensor in graph.op_inputs.row(op).tolist():
-                maker = int(graph.tensor_producers[tensor])
-                source = main if maker < 0 else device_of.get(maker, self.devices[maker])
-                if source is not None and graph.tensor_bytes[tensor] > _SCALAR_BYTES:
-                    sources[source] = None
+            inputs = graph.op_inputs.row(op).tolist()
+            read = [tensor for tensor in inputs if graph.tensor_bytes[tensor] > _SCALAR_BYTES]
+            makers = {int(graph.tensor_producers[tensor]) for tensor in read}
+            places = [
+                main if maker < 0 else device_of.get(maker, self.devices[maker]) for maker in makers
+            ]
+            sources = dict.fromkeys(place for place in places if place is not None)
             device_of[op] = next(iter(sources), None)
-            if len(sources) > 1 or (sources and device_of[op] != self.devices[op]):
+            if makers <= of_inputs:
+                of_inputs.add(op)
+            elif len(sources) > 1 or (sources and device_of[op] != self.devices[op]):
                 self._refuse(op, sources)
 
     def _refuse(self, op: int, sources: dict[str, None]) -> None:

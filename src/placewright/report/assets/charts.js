@@ -54,7 +54,7 @@
   function historyChart(holder, state) {
     const { history } = state.data.plan;
     if (history.length === 0) {
-      holder.textContent = ["energy", "price"].includes(state.data.objective)
+      holder.textContent = state.data.plan.has_history
         ? "The course of a search is drawn for times only; the plan's file has it."
         : "No history: the placement was not searched for, or the plan does not keep it.";
       return null;

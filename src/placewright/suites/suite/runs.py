@@ -38,7 +38,6 @@ from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
 from placewright.io.content import one_line
 from placewright.placers.bases import pass_interrupt_on
-from placewright.placers.portfolio.kernels import make_ready
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import zoo_cases
@@ -229,7 +228,6 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
     """Do the run that a row describes, in this process; return the row with its results."""
     try:
         placer = named_placer(row.placer, {})
-        make_ready(problem.objective, problem.execution_model)  # before the clock starts
         evaluator = Evaluator(problem, Budget(seconds=row.budget))
         began = time.process_time()
         rng = np.random.default_rng(row.seed)

@@ -334,9 +334,10 @@ def require_same_choices(settings: Hsdag, trained: Mapping[str, Any]) -> None:
     for name, theirs in trained.items():
         ours = getattr(settings, name)
         if ours != theirs and (ours != getattr(default, name) or name in fixed):
+            way = "" if name in fixed else "leave the setting out, or "
             raise FileFormatError(
-                f"policy '{settings.policy}' has {name} = {theirs}, not {ours}; leave the setting "
-                "out, or train one for it"
+                f"policy '{settings.policy}' has {name} = {theirs}, not {ours}; {way}train one "
+                f"for '{settings.name}' with it"
             )
 
 

@@ -272,10 +272,8 @@ def output_shapes(graph: CoarseGraph, *, logarithmic: bool) -> FloatArray:
             largest[node] = size
             extents = shape[-SHAPE_RANK:]
             rows[node] = 0.0
-            # extents below 0 are unknown
-            rows[node, : len(extents)] = (
-                np.log1p(np.maximum(extents, 0)) if logarithmic else extents
-            )
+            known = np.maximum(extents, 0)  # extents below 0 are unknown
+            rows[node, : len(extents)] = np.log1p(known) if logarithmic else extents
     return rows
 
 
