@@ -7,7 +7,8 @@
 A column of the problem says where a module rests and who computes it in each phase. A device
 computes what rests in its own memory. Column ``cpu+gpu`` rests in the memory of the CPU, which
 computes short passes; for long ones the GPU copies the weights and computes (llama.cpp does so from
-32 tokens on). A tensor pays for its way in those phases whose devices differ.
+32 rows of a product on; the head has one in prefill). A tensor pays for its way in those phases
+whose devices differ.
 
 Rates of a device are fitted to seconds of probes of two sizes. Two probes that differ in their
 layers alone give the seconds of a layer. One of them may have none, if the seconds of a pass beyond
@@ -41,7 +42,7 @@ from placewright.profiling.catalogue import (
 )
 
 ENGINE = "llama.cpp"
-LEAST_STREAMED = 32  # tokens of a pass from which llama.cpp copies weights to a GPU
+LEAST_STREAMED = 32  # rows of a product from which llama.cpp copies weights to a GPU
 POOL = "ram"
 _SERVED = "RPC"  # begin of the engine's name of a card that another process serves
 _SOURCE = "data sheets"
@@ -151,15 +152,16 @@ class _Builder:
         return {} if host < 0 else {self._work.graph.op_index["embedding"]: host}
 
     def _seconds(self, op: int, column: Column) -> float:
-        total = 0.0
+        total, kind = 0.0, self._work.graph.op_kinds[op]
         for number, each in self._passes:
             module, device = self._work.work[op][number], column.computes[each.phase]
             measured = self._measured[column.rests]
-            if device != column.rests and each.tokens >= LEAST_STREAMED:
-                kind = self._work.graph.op_kinds[op]
+            # in prefill, the head multiplies the last token alone
+            rows = 1 if kind == "Head" and each.phase == "prefill" else each.tokens
+            if device != column.rests and rows >= LEAST_STREAMED:
                 total += self._streamed(module, each, kind, column.rests, device)
             elif measured is not None:
-                total += _measured_seconds(module, each, self._work.graph.op_kinds[op], measured)
+                total += _measured_seconds(module, each, kind, measured)
             else:
                 total += self._plain(module, each, column.rests)
             total += each.repeats * self._per_pass(op, column)
@@ -346,7 +348,8 @@ def _rates_of(device: Device) -> EngineRates:
 
 def _measured_seconds(module: ModuleWork, of: Pass, kind: str, rates: TokenRates) -> float:
     products = _measured_products(module, kind, rates)
-    return of.repeats * products + module.score_flops * rates.score(of.tokens)
+    rows = 1 if of.phase == "decode" else of.tokens  # each sequence has a cache of its own
+    return of.repeats * products + module.score_flops * rates.score(rows)
 
 
 def _measured_products(module: ModuleWork, kind: str, rates: TokenRates) -> float:
