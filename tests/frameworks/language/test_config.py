@@ -83,6 +83,33 @@ def tensors_in(layer: Any) -> list[torch.Tensor]:
     return [each for each in states if isinstance(each, torch.Tensor)]
 
 
+SLIDING: Mapping[str, Mapping[str, Any]] = {  # types whose windows llama.cpp does not have
+    "mistral": {**SMALL["dense"], "model_type": "mistral"},
+    "mixtral": SMALL["eight-experts"],
+    "phi3": SMALL["fused"],
+    "qwen2": {**SMALL["odd-widths"], "use_sliding_window": True, "max_window_layers": 0},
+}
+
+
+@pytest.mark.parametrize("name", sorted(SLIDING))
+def test_a_window_that_the_engine_lacks_does_not_shorten_the_cache(
+    name: str, tmp_path: Path
+) -> None:
+    """src/models of llama.cpp sets none for llama, phi3 and qwen2: all tokens are kept."""
+    fields = {**SLIDING[name], "sliding_window": 16}
+    assert {cache.window for cache in library_model(tmp_path, fields).caches} == {16}
+    model, _, _ = read_config(tmp_path, None)
+    assert {cache.window for cache in model.caches} == {0}
+    assert model.cache_bytes(CONTEXT, "f16") == 9 * 2 * 2 * 32 * 2 * CONTEXT
+
+
+def test_biases_of_experts_multiply_nothing(tmp_path: Path) -> None:
+    """gpt-oss has three matrices of experts in a layer, each with a stack of biases."""
+    model, _, _ = read_config(folder_of(tmp_path, SMALL["sinks"]), None)
+    multiplying = [weight.multiplies for weight in model.layers[0]["experts"]]
+    assert sorted(multiplying) == [False] * 3 + [True] * 3
+
+
 # Tensors of a converted file that are no parameters of the library: a buffer of the router, and
 # frequencies that the converter computes.
 ADDED = ("exp_probs_b.bias", "rope_freqs.weight")

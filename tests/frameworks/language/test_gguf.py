@@ -219,6 +219,8 @@ def parts_file(path: Path, made: Any, count: int, *, has_ends: bool = True) -> P
         ("cohere2moe", {"attention.sliding_window": 9}, [1, 2, 3, 5]),
         ("exaone4", {"attention.sliding_window": 9}, []),  # only the size of 64 layers has them
         ("phi3", {"attention.sliding_window": 9}, []),
+        ("lfm2", {"attention.sliding_window": 9}, [0, 1, 2, 3, 4, 5]),
+        ("lfm2moe", {"attention.sliding_window": 9}, []),
     ],
 )
 def test_windows_are_in_the_layers_where_the_engine_has_them(
@@ -232,6 +234,44 @@ def test_windows_are_in_the_layers_where_the_engine_has_them(
     found = [number for number, cache in enumerate(model.caches) if cache.window]
     assert found == with_window
     assert {cache.window for cache in model.caches} <= {0, 9, 4096}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stated", "windows"),
+    [
+        ("smallthinker", 9, {0, 4096}),
+        ("smallthinker", 0, {0}),
+        ("llama4", 9, {0, 8192}),
+        ("llama4", 0, {0}),
+        ("gemma3", 9, {0, 9}),
+    ],
+)
+def test_an_engine_has_windows_of_its_own(
+    architecture: str, stated: int, windows: set[int], tmp_path: Path
+) -> None:
+    """By function `load_arch_hparams` of src/models; a stated 0 means none."""
+    layers = ({**ATTENTION, **DENSE},) * 6
+    numbers = {"attention.sliding_window": stated}
+    path = written(tmp_path, architecture=architecture, layers=layers, numbers=numbers)
+    model, _ = read_gguf(path)
+    assert {cache.window for cache in model.caches} == windows
+
+
+def test_heads_of_layers_with_a_window_may_have_lengths_of_their_own(tmp_path: Path) -> None:
+    """As those of Gemma 4: four heads, whose keys and values have 64 elements, or 128."""
+    layers = ({**ATTENTION, **DENSE},) * 2
+    numbers = {
+        "attention.sliding_window": 9,
+        "attention.sliding_window_pattern": [True, False],
+        "attention.key_length": 128,
+        "attention.value_length": 128,
+        "attention.key_length_swa": 64,
+        "attention.value_length_swa": 64,
+    }
+    path = written(tmp_path, architecture="gemma4", layers=layers, numbers=numbers)
+    short, long = read_gguf(path)[0].caches
+    assert (short.window, short.head, short.score_flops) == (9, 64, 2 * 4 * (64 + 64))
+    assert (long.window, long.head, long.score_flops) == (0, 128, 2 * 4 * (128 + 128))
 
 
 STATE = 4 * 4 * 64  # bytes of a number of a state, times four heads of 64 elements

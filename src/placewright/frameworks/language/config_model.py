@@ -27,6 +27,7 @@ from typing import Any
 
 from placewright.errors import FileFormatError, InputError, MissingExtraError, UnknownNameError
 from placewright.frameworks.language.gguf_file import GgufTensor
+from placewright.frameworks.language.gguf_model import has_windows
 from placewright.frameworks.language.library_names import (
     ARCHITECTURES,
     SAME,
@@ -576,13 +577,20 @@ def _model(library: LibraryModel, weights: str) -> LanguageModel:
         library.experts_used if experts else 0,
         experts,
         tensors.parts(),
-        library.caches,
+        _caches(library),
         tensors.beside_layers(),
         tensors.head,
         tensors.tied,
         library.state,
         _predicting(library),
     )
+
+
+def _caches(library: LibraryModel) -> tuple[Cache, ...]:
+    """Caches of the layers; without windows if llama.cpp has none in the architecture."""
+    if has_windows(library.architecture, len(library.caches)):
+        return library.caches
+    return tuple(replace(cache, window=0) for cache in library.caches)
 
 
 def _experts(shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -37,6 +37,12 @@ _PERIOD = {
 _FULL_FIRST = ("cohere2moe", "laguna", "smallthinker")  # it is the first of its period
 _WITH_WINDOWS = {"exaone4": 64}  # numbers of layers of the only size that has them
 _WINDOW = {"exaone-moe": 128, "exaone4": 4096, "gemma2": 4096, "llama4": 8192}  # if not stated
+_FIXED_WINDOW = {"llama4": 8192, "smallthinker": 4096}  # whichever is stated, unless it is 0
+_ALL_WITH_WINDOW = ("lfm2",)  # in each layer that keeps keys
+# Those whose files state the layers.
+_STATED_LAYERS = (
+    *("deepseek4", "dots3note", "gemma4", "granite_swa", "maple", "mimo2", "spark2_5", "step35"),
+)
 # Those without a cache of tokens (llama-model.cpp, function `create_memory`): encoders, and models
 # that write all tokens at once.
 _WITHOUT_CACHE = (
@@ -44,6 +50,17 @@ _WITHOUT_CACHE = (
     *("llada-moe", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1"),
 )
 _RECURRENT_BUT_EVERY = {"minimax-01": 8}  # period of the layers that keep keys, unless stated
+
+
+def has_windows(architecture: str, n_layers: int) -> bool:
+    """True if llama.cpp has windows in layers of an architecture, whose files state how long.
+
+    Args:
+        architecture: of llama.cpp.
+        n_layers: of the model.
+    """
+    known = (*_PERIOD, *_ALL_WITH_WINDOW, *_STATED_LAYERS)
+    return architecture in known and _WITH_WINDOWS.get(architecture, n_layers) == n_layers
 
 
 def read_gguf(path: Path) -> tuple[LanguageModel, str]:
@@ -160,7 +177,8 @@ class _Model:
         state = self._state_bytes(number, layer)
         heads = self._of_layer("attention.head_count", number, 1)
         pairs = self._of_layer("attention.head_count_kv", number, heads)
-        width, values = self._lengths(heads)
+        window = self._window(number)
+        width, values = self._lengths(heads, "_swa" if window else "")
         flops, looked_up = 2.0 * heads * (width + values), 0
         if any(name.startswith("indexer") for name in layer):  # one more key, of the indexer
             looked_up = self._number("attention.indexer.key_length", 0)
@@ -187,14 +205,19 @@ class _Model:
             raise Contradiction(
                 f"layer {number} attends, and what it keeps for a token is not known"
             )
-        return Cache(elements, self._window(number), flops, state, math.gcd(width, values))
+        return Cache(elements, window, flops, state, math.gcd(width, values))
 
-    def _lengths(self, heads: int) -> tuple[int, int]:
-        """Elements of a head's key, and of its value."""
+    def _lengths(self, heads: int, kind: str = "") -> tuple[int, int]:
+        """Elements of a head's key, and of its value.
+
+        Args:
+            heads: of the layer.
+            kind: ``"_swa"`` for a layer with a window, which may have lengths of its own.
+        """
         usual = self._width() // max(1, heads)
-        return self._number("attention.key_length", usual), self._number(
-            "attention.value_length", usual
-        )
+        names = ("attention.key_length", "attention.value_length")
+        keys, values = (self._number(f"{n}{kind}", self._number(n, usual)) for n in names)
+        return keys, values
 
     def _is_recurrent(self, number: int, layer: Mapping[str, GgufTensor]) -> bool:
         """True if a layer keeps a state instead of keys and values."""
@@ -228,12 +251,14 @@ class _Model:
     def _window(self, number: int) -> int:
         name = str(self._architecture)
         window = self._number("attention.sliding_window", _WINDOW.get(name, 0))
+        window = _FIXED_WINDOW.get(name, window) if window else 0
+        if name in _ALL_WITH_WINDOW:
+            return window
         pattern = self._metadata.get(f"{name}.attention.sliding_window_pattern")
         if isinstance(pattern, tuple):
             return window if number < len(pattern) and pattern[number] else 0
         if not isinstance(pattern, int) or isinstance(pattern, bool):
-            layers = len(self._tensors.layers)
-            has_any = _WITH_WINDOWS.get(name, layers) == layers
+            has_any = has_windows(name, len(self._tensors.layers))
             pattern = _PERIOD.get(name, 1) if has_any else 1
         full = 0 if name in _FULL_FIRST else pattern - 1
         return window if pattern > 1 and number % pattern != full else 0

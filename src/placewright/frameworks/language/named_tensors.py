@@ -168,5 +168,6 @@ def _part(name: str, routes: bool) -> Part:
 
 
 def _weight(tensor: GgufTensor) -> Weight:
-    multiplies = len(tensor.shape) > 1
+    # biases of experts are stacked, too
+    multiplies = len(tensor.shape) > 1 and not tensor.name.endswith(".bias")
     return Weight(tensor.n_elements, tensor.n_bytes, tensor.dtype, multiplies)
