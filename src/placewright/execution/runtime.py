@@ -471,16 +471,19 @@ def unit_labels(
     Args:
         graph: the ops.
         units: groups of ops.
-        signatures: of each op, shape (n_ops,); all on which its time depends is in their `repr`.
+        signatures: of each op, shape (n_ops,); their `repr` tells all but its flops and weights.
     """
+    kinds = graph.weight_dtypes or ("",) * len(graph.weight_bytes)
+    weights = list(zip(graph.weight_bytes.tolist(), kinds, strict=True))
     labels = []
     for group in range(units.n_groups):
         ops = units.members.row(group).tolist()
         place = {op: at for at, op in enumerate(ops)}
         makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
         wires = [[place.get(maker, -1) for maker in row] for row in makers]
-        text = repr([(signatures[op], wire) for op, wire in zip(ops, wires, strict=True)])
-        labels.append(hashlib.sha256(text.encode()).hexdigest())
+        work = [(signatures[op], float(graph.op_flops[op])) for op in ops]
+        kept = [[weights[weight] for weight in graph.op_weights.row(op).tolist()] for op in ops]
+        labels.append(hashlib.sha256(repr((work, kept, wires)).encode()).hexdigest())
     return tuple(labels)
 
 
@@ -499,8 +502,7 @@ def segments_of_ops(
             if part_of[op] >= 0:
                 raise GraphError(f"op '{graph.op_names[op]}' is in two segments")
             part_of[op] = index
-    missing = np.flatnonzero(part_of < 0)
-    if len(missing):
+    if len(missing := np.flatnonzero(part_of < 0)):
         raise GraphError(f"op '{graph.op_names[int(missing[0])]}' is in no segment")
     inputs: list[list[int]] = [[] for _ in listed]
     outputs: list[list[int]] = [[] for _ in listed]
