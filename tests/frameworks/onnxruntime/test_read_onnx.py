@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from placewright.errors import FileFormatError, GraphError, InputError, UnknownNameError
 from placewright.frameworks import flops
 from placewright.frameworks.onnxruntime.conversion import OnnxConverter
+from placewright.frameworks.onnxruntime.flops import NodeShapes, flops_of
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.onnxruntime.runtime import OnnxRuntime
 
@@ -366,6 +367,37 @@ def test_a_call_counts_what_its_function_does_and_holds(inside: bool, tmp_path: 
     assert read.op_names == (("t", "on", "y") if inside else ("p", "y"))
 
 
+@pytest.mark.parametrize("place", ["function", "branch"])
+def test_numbers_that_are_drawn_inside_are_no_constant(place: str, tmp_path: Path) -> None:
+    """All that the node reads is constant, and each segment would draw numbers of its own."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    value = helper.make_tensor_value_info
+    draw = helper.make_node("RandomNormalLike", ["a"], ["c"])
+    inner = helper.make_function("own", "Inner", ["a"], ["c"], [draw], opsets[:1])
+    call = helper.make_node("Inner", ["a"], ["c"], domain="own")
+    outer = helper.make_function("own", "Outer", ["a"], ["c"], [call], opsets)
+    branches = {
+        f"{which}_branch": helper.make_graph(
+            [helper.make_node("RandomNormal", [], [which], shape=[2, 4])],
+            which, [], [value(which, FLOAT, [2, 4])],
+        )
+        for which in ("then", "else")
+    }  # fmt: skip
+    noise = {
+        "function": helper.make_node("Outer", ["w"], ["noise"], name="noise", domain="own"),
+        "branch": helper.make_node("If", ["on"], ["noise"], name="noise", **branches),
+    }
+    nodes = [noise[place], helper.make_node("Add", ["x", "noise"], ["y"], name="sum")]
+    constants: dict[str, Any] = {"w": np.ones((2, 4), np.float32), "on": np.array(True)}
+    graph = helper.make_graph(
+        nodes, "g", [value("x", FLOAT, [2, 4])], [value("y", FLOAT, [2, 4])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[inner, outer])
+    (tmp_path / "noise.onnx").write_bytes(model.SerializeToString())
+    assert read_onnx(tmp_path / "noise.onnx")[0].op_names == ("noise", "sum")
+
+
 def test_weights_that_are_shorter_than_their_shapes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "short.onnx"
     for external in (None, "w.bin"):
@@ -464,6 +496,26 @@ def test_attention_of_onnx_runtime_counts_as_that_of_others(tmp_path: Path) -> N
         "packed": flops.attention(queries, 6, 4),
         "grouped": flops.attention(queries, 8, 4),
     }
+
+
+@pytest.mark.parametrize("others", [[], [(24,)]], ids=["alone", "with a bias"])
+def test_attention_with_queries_keys_and_values_in_one_tensor(
+    others: list[tuple[int, ...]],
+) -> None:
+    """It reads no keys of their own; the next input is the bias."""
+    inputs = [(2, 5, 2, 3, 4), *others]
+    attention = NodeShapes("MultiHeadAttention", {"num_heads": 2}, inputs, [(2, 5, 8)])
+    assert flops_of(attention) == flops.attention((2, 2, 5, 4), 5, 4)
+
+
+def test_what_reduces_counts_what_it_reads() -> None:
+    for kind in ("ArgMax", "ArgMin", "ReduceMax"):
+        assert flops_of(NodeShapes(kind, {}, [(2, 10)], [(2, 1)])) == 20
+    quantized = [(2, 10), (1,), (1,), (1,), (1,)]
+    assert flops_of(NodeShapes("QLinearReduceMean", {}, quantized, [(2, 1)])) == 20
+    assert flops_of(NodeShapes("GlobalLpPool", {}, [(1, 2, 10, 10)], [(1, 2, 1, 1)])) == 200
+    pooled = NodeShapes("LpPool", {"kernel_shape": [2, 2]}, [(1, 2, 10, 10)], [(1, 2, 5, 5)])
+    assert flops_of(pooled) == 200
 
 
 def test_shapes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -53,6 +53,30 @@ def test_a_shape_that_depends_on_data_stays_an_op_and_its_rank_does_not() -> Non
     assert sorted(graph.op_names) == ["count", "doubled", "found", "y"]
 
 
+def test_numbers_that_a_branch_draws_are_no_constant() -> None:
+    """All that the choice reads is constant, and each segment would draw numbers of its own."""
+    op = ov.opset13
+    x = op.parameter([2, 4], np.float32, name="x")
+    entering: list[Any] = []
+    bodies: list[Any] = []
+    leaving: list[Any] = []
+    for name in ("then", "else"):
+        inside = op.parameter([2, 4], np.float32)
+        bounds = op.constant(np.float32(0)), op.constant(np.float32(1))
+        drawn = op.random_uniform(op.constant(np.array([2, 4])), *bounds, "f32")
+        result = op.result(op.add(inside, drawn))
+        entering.append(inside)
+        bodies.append(ov.Model([result], [inside], name))
+        leaving.append(result)
+    choice = if_op(op.constant(np.array(True)).output(0))
+    choice.set_then_body(bodies[0])
+    choice.set_else_body(bodies[1])
+    choice.set_input(op.constant(np.ones((2, 4), np.float32)).output(0), *entering)
+    noisy = op.add(x, choice.set_output(*leaving))
+    graph, _ = graph_of_openvino_model(ov.Model([op.result(noisy)], [x], "noisy"))
+    assert sorted(graph.op_kinds) == ["Add", "If"]
+
+
 def test_a_choice_holds_the_constants_of_both_branches_and_counts_the_larger() -> None:
     op = ov.opset13
     x = op.parameter([2, 4], np.float32, name="x")

@@ -45,7 +45,7 @@ def _counted(node: NodeShapes) -> float:
         return special(node)
     if node.kind in _NONE or not node.outputs:
         return 0.0
-    if node.kind.startswith("Reduce"):
+    if node.kind.startswith(("Reduce", "QLinearReduce", "ArgMax", "ArgMin")):
         return flops.elementwise(node.inputs[0])
     if node.kind in _NORMALISATIONS:
         return flops.normalisation(node.output)
@@ -109,6 +109,8 @@ def _attention_of_heads(node: NodeShapes, steps: int = 0) -> float:
     """
     batch, queries, hidden = node.output
     heads = int(node.attributes["num_heads"])
+    if not steps and len(node.inputs[0]) == 5:  # (batch, keys, heads, 3, width) holds all three
+        steps = node.inputs[0][1]
     returned = len(node.outputs) > 1 and len(node.outputs[1]) > 2  # (..., keys, width)
     read = () if returned or steps else node.inputs[1]
     packed = len(read) == 5  # (batch, keys, heads, 2, width) holds keys and values
@@ -186,8 +188,10 @@ _SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = {
     "MaxPool": _pooling,
     "AveragePool": _pooling,
     "QLinearAveragePool": _pooling,
+    "LpPool": _pooling,
     "GlobalAveragePool": _of_input,
     "GlobalMaxPool": _of_input,
+    "GlobalLpPool": _of_input,
     "QLinearGlobalAveragePool": _of_input,
     "Softmax": _softmax,
     "QLinearSoftmax": _softmax,

@@ -51,6 +51,15 @@ class Functions:
             self._counted[text] = self._count(call, needed, values)
         return self._counted[text]
 
+    def draws(self, node: Any, kinds: tuple[str, ...]) -> bool:
+        """True if a node, its bodies or what they call hold an operator of these kinds.
+
+        Args:
+            kinds: beginnings of their names.
+        """
+        rows = [[node], *(self._by_key[key].node for key in self._needed(node))]
+        return any(one.op_type.startswith(kinds) for row in rows for one in _all_nodes(row))
+
     def _count(self, call: Any, needed: list[Key], values: Values) -> tuple[float, list[Any]]:
         import onnx.inliner
 

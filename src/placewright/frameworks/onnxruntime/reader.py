@@ -293,7 +293,7 @@ class _Reading:
         return "" if held is None else dtype_of(self.onnx, held.elem_type)[0]
 
     def _folds(self, node: Any, read: list[str]) -> bool:
-        if not self.fold or node.op_type.startswith(_NEVER_CONSTANT):
+        if not self.fold or self._functions.draws(node, _NEVER_CONSTANT):
             return False
         return all(name in self._constants for name in read)
 

@@ -326,7 +326,7 @@ def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
     for node in nodes:
         kind = node.get_type_name()
         makers = [value.get_node().get_instance_id() for value in node.input_values()]
-        if kind in _NEVER_FOLDED or kind.startswith(("Random", "Multinomial")):
+        if kind in _NEVER_FOLDED or _draws(node):
             continue
         is_known = bool(makers) and all(maker in folded for maker in makers)
         if kind == "Constant" or is_fixed_shape(node) or is_known:
@@ -338,6 +338,13 @@ def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
         if targets and all(target.get_node().get_instance_id() in folded for target in targets):
             folded[node.get_instance_id()] = None
     return frozenset(folded)
+
+
+def _draws(node: Any) -> bool:
+    """True if a node, or one in its bodies, draws random numbers."""
+    if node.get_type_name().startswith(("Random", "Multinomial")):
+        return True
+    return any(_draws(inner) for body in bodies_of(node) for inner in body.get_ordered_ops())
 
 
 def op_positions(nodes: Sequence[Any]) -> list[int]:
