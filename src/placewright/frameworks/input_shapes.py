@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ _IMAGE_RANK = 4
 _DIGITS = 18  # of a number in a sum of symbols; longer ones are no size
 _NO_EXTENT = 1 << 63  # files hold extents in 64 bits with a sign
 _BATCH = re.compile(r"(?i)n|.*batch.*")  # symbols of batches
+_COMPUTED = re.compile(r"[\w)] ?([+*]|/ ?[/\d]|- )|\w\(")  # in what follows from symbols
 _LENGTHS = re.compile(r"(?i)seq|len|time|step|frame|token")  # in symbols of lengths
 
 
@@ -42,10 +44,10 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
 
     An input takes the dimensions that are asked for under one of its names, else under the last
     pattern that fits it. An open dimension takes the number that is asked for under its symbol, or
-    that another input has there; a sum of symbols follows from them. Open dimensions that are a
-    batch count as 1: a first dimension that is not called a length, another with the same symbol,
-    and one whose symbol is ``n`` or contains ``batch``. Warnings name them, and inputs that look
-    like caches of open length.
+    that another input has there; sums and products of symbols follow from them. Open dimensions
+    that are a batch count as 1: a first dimension that is neither computed nor called a length,
+    another with the same symbol, and one whose symbol is ``n`` or contains ``batch``. Warnings name
+    them, and inputs that look like caches of open length.
 
     Args:
         inputs: in the model's order.
@@ -61,21 +63,18 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
     """
     sizes = _sizes(inputs, asked)
     batches = _batch_symbols(inputs)
+    assumed = dict.fromkeys(batches, 1) | sizes
     shapes: list[Shape | None] = []
     counted: list[str] = []
     for stated in inputs:
         wanted = _wanted(stated, asked)
         if wanted is None and stated.dimensions is not None:
-            known = [_size(dimension, sizes) for dimension in stated.dimensions]
-            guessed = [
-                1 if size is None and (symbol in batches or _is_batch(at, symbol)) else size
-                for at, (size, symbol) in enumerate(zip(known, stated.dimensions, strict=True))
-            ]
+            guessed = [_guess(at, d, assumed) for at, d in enumerate(stated.dimensions)]
             closed = tuple(size for size in guessed if size is not None)
             if len(closed) == len(guessed):
                 _require_fit(stated, closed)
                 wanted = closed
-                if None in known:
+                if any(_size(dimension, sizes) is None for dimension in stated.dimensions):
                     counted.append(f"'{stated.name}' {_text(stated)}")
         shapes.append(wanted)
     _require_all(inputs, shapes, batches, sizes)
@@ -136,7 +135,7 @@ def _sizes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> dict[st
             found += [(d, n, told) for d, n in pairs if isinstance(d, str) and _is_symbol(d)]
         else:
             tied |= {part for d in stated.dimensions or () if isinstance(d, str)
-                     for part in (d, *_terms(d))}  # fmt: skip
+                     for part in (d, *_factors(d))}  # fmt: skip
     for symbol, size, told in sorted(found, key=lambda row: len(_terms(row[0]))):  # sums come last
         known = _size(symbol, sizes)
         if known is None:
@@ -183,7 +182,7 @@ def _sizes_of_symbols(inputs: Sequence[StatedInput], asked: Mapping[str, Shape])
 def _symbols_of(stated: StatedInput) -> Iterable[str]:
     for dimension in stated.dimensions or ():
         if isinstance(dimension, str):
-            yield from (part for part in _terms(dimension) if _is_symbol(part))
+            yield from (part for part in _factors(dimension) if _is_symbol(part))
 
 
 def _is_symbol(text: str) -> bool:
@@ -195,25 +194,43 @@ def _terms(symbol: str) -> list[str]:
     return [part.strip() for part in symbol.split("+")]
 
 
+def _factors(symbol: str) -> list[str]:
+    """Symbols and numbers of a sum of products."""
+    return [part.strip() for part in re.split(r"[+*]", symbol)]
+
+
 def _size(dimension: int | str, sizes: Mapping[str, int]) -> int | None:
     """Number of a dimension; None if it is open."""
     if isinstance(dimension, int):
         return dimension
     if dimension in sizes:
         return sizes[dimension]
+    terms = [_product(term, sizes) for term in _terms(dimension)]
+    known = [term for term in terms if term is not None]
+    return sum(known) if len(known) == len(terms) else None
+
+
+def _product(term: str, sizes: Mapping[str, int]) -> int | None:
     parts = [
         int(part) if part.isdecimal() and len(part) <= _DIGITS else sizes.get(part)
-        for part in _terms(dimension)
+        for part in _factors(term)
     ]
     known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    return math.prod(known) if len(known) == len(parts) else None
+
+
+def _guess(at: int, dimension: int | str, sizes: Mapping[str, int]) -> int | None:
+    """Number of a dimension, 1 for an open batch; None if it is open otherwise."""
+    size = _size(dimension, sizes)
+    return 1 if size is None and _is_batch(at, dimension) else size
 
 
 def _is_batch(at: int, dimension: int | str) -> bool:
-    """True for an open first dimension that is not called a length."""
+    """True for an open first dimension that is not called a length and follows from no other."""
     return (
         isinstance(dimension, str)
         and at == 0
+        and _COMPUTED.search(dimension) is None
         and (_BATCH.fullmatch(dimension) is not None or _LENGTHS.search(dimension) is None)
     )
 
@@ -222,7 +239,7 @@ def _batch_symbols(inputs: Sequence[StatedInput]) -> dict[str, None]:
     """Symbols of first dimensions that are batches, and symbols with the name of a batch."""
     first = [stated.dimensions[0] for stated in inputs if stated.dimensions]
     others = [symbol for stated in inputs for symbol in _symbols_of(stated)]
-    named = [symbol for symbol in others if _BATCH.fullmatch(symbol)]
+    named = [s for s in others if _BATCH.fullmatch(s) and _COMPUTED.search(s) is None]
     batches = [s for s in first if isinstance(s, str) and _is_symbol(s) and _is_batch(0, s)]
     return dict.fromkeys(batches + named)
 
@@ -290,11 +307,8 @@ def _example(stated: StatedInput, sizes: Mapping[str, int]) -> str:
     """Dimensions of an input as users can type them, with example sizes of open ones."""
     dimensions = stated.dimensions or ()
     otherwise = _SIDE if len(dimensions) >= _IMAGE_RANK else _LENGTH
-    known = [_size(dimension, sizes) for dimension in dimensions]
-    return ",".join(
-        str(size if size is not None else 1 if _is_batch(at, dimensions[at]) else otherwise)
-        for at, size in enumerate(known)
-    )
+    guessed = [_guess(at, dimension, sizes) for at, dimension in enumerate(dimensions)]
+    return ",".join(str(otherwise if size is None else size) for size in guessed)
 
 
 def _text(stated: StatedInput) -> str:

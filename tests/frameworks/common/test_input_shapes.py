@@ -145,6 +145,32 @@ class TestWhatIsAsked:
         found = fixed_shapes([TOKENS, MASK, *KEYS], asked)
         assert found == [(2, 4), (2, 104)] + [(2, 8, 100, 64)] * 3
 
+    @pytest.mark.parametrize(
+        ("dimension", "alone", "of_four"),
+        [("2*batch", 2, 8), ("batch + 1", 2, 5), ("3*batch*batch + 2*n", 5, 50)],
+    )
+    def test_a_dimension_that_follows_from_a_batch_is_computed(
+        self, dimension: str, alone: int, of_four: int
+    ) -> None:
+        computed = StatedInput(("x",), (dimension, 3))
+        assert fixed_shapes([computed], {}) == [(alone, 3)]
+        asked = {"tokens": (4, 7)}
+        assert fixed_shapes([computed, TOKENS], asked)[0] == (of_four, 3)
+        told = refusal(computed, TOKENS, tokens=(4, 7), batch=(5,))
+        assert "dimension 'batch' has one size in the whole model" in told
+
+    @pytest.mark.parametrize(
+        "dimension", ["s0//2", "batch - 1", "2*s0", "floor(batch/2)", "batch**2", "Max(1, s0)"]
+    )
+    def test_a_dimension_that_cannot_be_computed_is_no_batch(self, dimension: str) -> None:
+        computed = StatedInput(("x",), (dimension, 3))
+        assert f"those of 'x' [{dimension}, 3] are open" in refusal(computed, TOKENS, length=(7,))
+        assert fixed_shapes([computed], {"x": (8, 3)}) == [(8, 3)]
+
+    @pytest.mark.parametrize("name", ["batch-size", "-1", "None", "", "?", "*", "images"])
+    def test_a_first_dimension_of_another_name_is_a_batch(self, name: str) -> None:
+        assert fixed_shapes([StatedInput(("x",), (name, 3))], {}) == [(1, 3)]
+
     def test_a_sum_that_no_file_holds(self) -> None:
         sums = StatedInput(("x",), ("batch", "n + 1"))
         with pytest.raises(InputError, match=r"gives input 'x' .*no dimension has 2\^63"):
