@@ -155,6 +155,31 @@ def test_outputs_in_bfloat16_become_float32(tmp_path: Path) -> None:
         np.testing.assert_array_equal(output, np.maximum(values, 0.0))
 
 
+def test_a_state_that_takes_over_another_is_a_call_behind_it(tmp_path: Path) -> None:
+    """A delay: what is returned is the sum of this call's input and that of two calls ago."""
+    x, newer, older = (
+        ops.parameter([1, 4], np.float32, name=name) for name in ("x", "newer", "older")
+    )
+    results = [
+        ops.result(ops.add(x, older), name="y"),
+        ops.result(ops.relu(x), name="next"),
+        ops.result(newer, name="passed"),
+    ]
+    made = ov.Model(results, [x, newer, older], "delay")
+    ov.save_model(made, str(tmp_path / "delay.xml"), compress_to_fp16=False)
+    state = {"next": "newer", "passed": "older"}
+    graph, source = read_openvino(tmp_path / "delay.xml", state=state)
+    assert "passed/Assign/copy" in graph.op_names
+    assert "next/Assign/copy" not in graph.op_names
+    model = OpenVinoRuntime().load(source, graph)
+    instance = model.reference(core_device()).instance()
+    found = []
+    for value in range(1, 6):
+        (y,) = instance.run([model.from_host(np.full((1, 4), value, np.float32))])
+        found.append(model.to_host(y).tolist())
+    assert found == [[[value] * 4] for value in (1, 2, 3 + 1, 4 + 2, 5 + 3)]
+
+
 def test_equal_segments_are_compiled_once(model: OpenVinoModel) -> None:
     order = model.graph.topological_order.tolist()
     halves = segments_of_ops(model.graph, [(0, order[:4]), (0, order[4:])])
