@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +25,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError, MissingExtraError
 from placewright.placers.partitioning import mt_kahypar
+from placewright.placers.partitioning.scotch import scotch_partition
 from placewright.placers.partitioning.weighted_graph import hyperedges, shares, weighted_graph
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
@@ -254,6 +259,34 @@ def test_missing_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = chain(8, 3, (1.0, 1.0), ("gpu", "gpu"))
     with pytest.raises(MissingExtraError, match="partitioning"):
         make_placer(name).place(problem, Evaluator(problem), np.random.default_rng(0))
+
+
+def test_one_thread_at_a_time_uses_scotch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error and its random numbers belong to the process: two lanes would mix them up."""
+    both, met = threading.Barrier(2), list[int]()
+
+    def seeded(seed: int) -> None:
+        try:
+            both.wait(0.2)
+        except threading.BrokenBarrierError:  # no other thread came in
+            return
+        met.append(seed)
+
+    source = mock.MagicMock()
+    source.__enter__.return_value.map.return_value = [0, 1, 1]
+    library = SimpleNamespace(
+        random_seed=seeded,
+        random_reset=lambda: None,
+        Graph=lambda: source,
+        Architecture=mock.MagicMock,
+    )
+    monkeypatch.setitem(sys.modules, "pyscotch", library)
+    graph, shown = weighted_graph(chain(3, 1, (1.0, 1.0), ("gpu", "gpu"))), sys.stderr
+    with ThreadPoolExecutor(2) as pool:
+        parts = pool.map(lambda seed: scotch_partition(graph, np.full(2, 0.5), seed), (1, 2))
+        assert [part.tolist() for part in parts] == [[0, 1, 1]] * 2
+    assert met == []
+    assert sys.stderr is shown
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,6 +23,8 @@ from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
+
+_ONE = threading.Lock()  # standard error and Scotch's random numbers belong to the process
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,18 @@ def scotch_partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> 
     Raises:
         MissingExtraError: `pyscotch`, which brings the library, is not installed.
     """
-    try:
-        # The binding writes the path of its library to standard error.
-        with contextlib.redirect_stderr(io.StringIO()):
-            import pyscotch
+    with _ONE:
+        try:
+            # The binding writes the path of its library to standard error.
+            with contextlib.redirect_stderr(io.StringIO()):
+                import pyscotch
 
-            pyscotch.random_seed(seed)
-            pyscotch.random_reset()
-    except ImportError:
-        raise MissingExtraError("pyscotch", "partitioning", "placer 'scotch'") from None
-    weights = np.maximum(1, np.rint(fractions * 1000)).astype(np.int64)
-    with pyscotch.Graph() as source, pyscotch.Architecture() as target:
-        source.build(graph.indptr, graph.neighbours, graph.vertex_weights, graph.edge_weights)
-        target.complete_weighted(len(fractions), weights)
-        return np.asarray(source.map(target), dtype=np.int64)
+                pyscotch.random_seed(seed)
+                pyscotch.random_reset()
+        except ImportError:
+            raise MissingExtraError("pyscotch", "partitioning", "placer 'scotch'") from None
+        weights = np.maximum(1, np.rint(fractions * 1000)).astype(np.int64)
+        with pyscotch.Graph() as source, pyscotch.Architecture() as target:
+            source.build(graph.indptr, graph.neighbours, graph.vertex_weights, graph.edge_weights)
+            target.complete_weighted(len(fractions), weights)
+            return np.asarray(source.map(target), dtype=np.int64)
