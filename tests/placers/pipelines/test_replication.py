@@ -349,6 +349,61 @@ def test_too_little_memory_finds_none() -> None:
     assert found.message == "no contiguous split fits, with replicas or without"
 
 
+def held_once(limit: float) -> Problem:
+    """A reads 100 and 50 bytes and feeds C, which reads the same 100 and 100; two equal cores."""
+    builder = GraphBuilder()
+    both = builder.add_weight(100.0)
+    builder.add_op("A", "Op", weights=[both, builder.add_weight(50.0)])
+    read = [builder.add_tensor(0, 1.0)]
+    builder.add_op("C", "Op", inputs=read, weights=[both, builder.add_weight(100.0)])
+    names = ("core:0", "core:1")
+    cluster = Cluster(
+        tuple(Device(name, memory_bytes=limit) for name in names),
+        tuple(Link(*pair) for pair in itertools.permutations((*names, "host"), 2)),
+        shares_weights=True,
+    )
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(np.ones((2, 2)))))
+    return replace(problem, objective="throughput", execution_model=MaxLoad(samples_in_flight=0))
+
+
+def test_no_split_is_excluded_where_a_shared_weight_counts_once() -> None:
+    """Cores of 160 bytes: A | C fits in 150 and 100. With replicas each core would hold 250, and
+    the program counts the copies of groups without replicas, too: 150 and 200."""
+    problem = held_once(160.0)
+    assert value_of(problem, [0, 1]) == 1
+    found = replicated(problem)
+    assert found.device_of is None
+    assert found.message == (
+        "no contiguous split fits with replicas; without them one may: a shared weight counts once"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (200.0, "not proven best: without replicas a shared weight counts once"),
+        (250.0, "best over groups of alike devices and contiguous splits"),
+    ],
+)
+def test_a_split_is_proven_best_only_if_copies_of_shared_weights_bind_nowhere(
+    limit: float, message: str
+) -> None:
+    found = replicated(held_once(limit))
+    assert found.device_of is not None
+    assert value_of(found.problem, found.device_of.tolist()) == 1
+    assert found.message == message
+
+
+def test_a_failure_of_one_linear_order_is_none_of_all_splits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With more ideals than are listed only one order is split."""
+    monkeypatch.setattr(items, "enumerate_ideals", lambda successors, limit: None)
+    problem = pipeline_problem([[1] * 2] * 3, [], [0] * 3, sizes=[3] * 3, memory=5)
+    found = replicated(problem)
+    assert found.message == "no split of one linear order fits, with replicas or without"
+
+
 def test_ideals_are_counted_within_the_seconds_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen ops without an edge have 65,536 ideals; without time for them, no more than 10,000.
 

@@ -56,6 +56,7 @@ SAME = 1e-9  # relative: values that differ by less are sums in another order
 _EXACT = 1e-6  # relative; proofs have a gap of 3e-6 (`evaluator.CLOSED`)
 NO_ROOM = "not proven best: a better split may fit where sums of bytes round down"
 INEXACT = "not proven best: the times that the program counts are not exact"
+COPIES = "not proven best: without replicas a shared weight counts once"
 TOO_MANY_KINDS = "too many kinds of devices for a table of all that may be in use"
 
 
@@ -409,7 +410,9 @@ def replicated(
 
     Exact as `ideal-dp` is: over all ways of grouping devices of one pool (`alike_devices`) and all
     contiguous splits. Beyond a million ideals, or if no seconds are left, the result is the
-    incumbent, at least the best split of one depth-first order if there was time for it.
+    incumbent, at least the best split of one depth-first order if there was time for it. Nor is it
+    exact where devices hold a shared weight once: beside replicas each device has a copy, which the
+    program also counts without replicas.
 
     Args:
         problem: of single devices, under max-load, with links of one level.
@@ -430,6 +433,8 @@ def replicated(
             "and pins; the host stands alone)"
         )
     sizes = one_group_per_size(problem)
+    n_counted = [len(one.counted_weights.indices) for one in (problem, sizes)]
+    has_copies = n_counted[0] < n_counted[1] and not problem.keeps_everything
     counts = np.diff(alike.members.indptr)
     pools = Pools(alike.group_of, sizes.cluster.replicas, counts.astype(np.int64))
     items = items_of(sizes)
@@ -439,21 +444,24 @@ def replicated(
     program = solved_in_order(model, items, pools, lambda: seconds_left() <= 0)
     is_over = seconds_left() <= 0
     lattice, _ = enumerate_in_time(items.successors, _MOST_IDEALS, seconds_left)
+    if lattice is not None and not fits_table(pools.counts, lattice.n_ideals):
+        lattice = None
     if is_over:
         proven = "the budget ended before the best split"
-    elif lattice is None or not fits_table(pools.counts, lattice.n_ideals):
+    elif lattice is None:
         proven = "not proven best: too many ideals; best split of one linear order"
     else:
         known = math.inf if program is None else program.value
         exact = ContiguousProgram(model, lattice, known, pools)
         is_complete = exact.run(lambda: seconds_left() <= 0)
-        proven = _proof(items) if is_complete else "the budget ended before the proof"
+        best = COPIES if has_copies else _proof(items)
+        proven = best if is_complete else "the budget ended before the proof"
         program = exact if exact.found else program
     if program is None and seconds_left() <= 0:
         return Replicated(problem, None, "the budget ended before a split was found")
     if program is None:
-        which = f"no contiguous split{items.restriction}"
-        return Replicated(problem, None, f"{which} fits, with replicas or without")
+        which = "split of one linear order" if lattice is None else "contiguous split"
+        return Replicated(problem, None, _none_fits(which + items.restriction, has_copies))
     found = _replicated(problem, program, pools, items, proven)
     value = found.value
     if math.isinf(value):
@@ -486,6 +494,12 @@ def _groups(program: ContiguousProgram, pools: Pools) -> tuple[list[list[int]], 
     for group, (_, members) in enumerate(ordered):
         group_of[members] = group
     return [devices for devices, _ in ordered], group_of
+
+
+def _none_fits(which: str, has_copies: bool) -> str:
+    if has_copies:
+        return f"no {which} fits with replicas; without them one may: a shared weight counts once"
+    return f"no {which} fits, with replicas or without"
 
 
 def _proof(items: Items) -> str:
