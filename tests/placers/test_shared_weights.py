@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import toys
@@ -41,6 +43,24 @@ def test_steps_of_a_gate_are_one_class_where_no_device_holds_the_layer() -> None
 def test_nothing_changes_where_every_device_holds_all_weights() -> None:
     problem = unrolled_layer(400.0)
     assert with_shared_weights_tied(problem) is problem
+
+
+@pytest.mark.parametrize(("once", "n_classes"), [(True, 3), (False, 2)])
+def test_readers_of_a_weight_that_is_held_once_may_part(once: bool, n_classes: int) -> None:
+    """Two towers read 100 bytes, the head 100 others; cores of 120 bytes that share weights or not.
+
+    If they do, one tower fits on a core and the rest on the other; copies would not fit.
+    """
+    builder = GraphBuilder()
+    shared = builder.add_weight(100.0)
+    ends = [
+        builder.add_tensor(builder.add_op(name, "Op", weights=[shared]), 1.0) for name in ("a", "b")
+    ]
+    builder.add_op("head", "Op", inputs=ends, weights=[builder.add_weight(100.0)])
+    cluster = replace(toys.cluster_of(2, memory_bytes=120.0), shares_weights=once)
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(np.ones((3, 2)))))
+    assert with_shared_weights_tied(problem).colocation.n_groups == n_classes
+    assert np.isfinite(Evaluator(problem).evaluate([0, 1, 1])) == once
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
     A device keeps every weight that any of its units reads. The steps of an unrolled recurrent
     layer read one matrix: if they are placed at random, every device needs a copy of everything,
     and if some device cannot hold that, sampling hardly ever yields a placement that fits. Only
-    classes that some device can hold are tied.
+    classes that some device can hold are tied, and none for a weight that devices hold once.
 
     Memory is short unless every device can keep what all units need, all devices of a shared memory
     at the same time: weights, and under `max-load` the tensors of samples in flight. If it is not
@@ -24,11 +24,10 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
 
     A placement of the tied problem is also a placement of the original: the units are the same.
     """
-    graph = problem.unit_graph
     if problem.keeps_everything:
         return problem
-    classes = problem.colocation.group_of
-    label = _joined(classes, graph.op_weights.row_of_each(), graph.op_weights.indices)
+    classes, weights = problem.colocation.group_of, problem.counted_weights
+    label = _joined(classes, weights.row_of_each(), weights.indices)
     fits = _fits_somewhere(problem, label)
     labels = np.where(fits[label], label, len(fits) + classes)
     _, numbers = np.unique(labels, return_inverse=True)
