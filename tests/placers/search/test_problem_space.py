@@ -93,6 +93,29 @@ def test_the_number_of_cores_changes_nothing() -> None:
     assert values[0] == values[1]
 
 
+def test_an_excess_lowers_a_limit_once_in_a_round() -> None:
+    """Weights of 60 and 20 bytes, outputs of 20 and 21: both on the device of 100 are 21 too many.
+
+    All children of the first round plan that. With 79 bytes the first op stays there, which takes
+    1 s instead of 10; with 21 less for each child it would not.
+    """
+    builder = GraphBuilder()
+    first = builder.add_op("first", "Op", weights=[builder.add_weight(60.0)])
+    read = [builder.add_tensor(first, 20.0)]
+    second = builder.add_op("second", "Op", inputs=read, weights=[builder.add_weight(20.0)])
+    builder.add_tensor(second, 21.0, is_output=True)
+    devices = (Device("fast", "gpu", memory_bytes=100.0), Device("slow"))
+    links = tuple(Link(x, y, latency_seconds=0.1) for x, y in (("fast", "slow"), ("slow", "fast")))
+    problem = Problem.of_ops(
+        builder.build(),
+        Cluster(devices, links, host="slow"),
+        CostTable(frozen_floats([[1.0, 10.0], [1.0, 3.0]])),
+    )
+    evaluator = Evaluator(problem, Budget(evaluations=40))
+    found = ProblemSpace().place(problem, evaluator, np.random.default_rng(0))
+    assert found.value == pytest.approx(1.0 + 0.1 + 3.0)
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(InputError, match="problem-space"):
         ProblemSpace(step=0.0)

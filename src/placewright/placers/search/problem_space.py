@@ -202,7 +202,9 @@ class _Search:
             value = evaluator.evaluate(device_of, order)
             value = min(value, evaluator.evaluate(device_of))
             if math.isinf(value):
-                tighten(evaluator, (device_of, order), self._limits)
+                lowered = limits.copy()  # all children planned with these: each excess counts once
+                tighten(evaluator, (device_of, order), lowered)
+                np.minimum(self._limits, lowered, out=self._limits)
             if value <= self._value:
                 self._parent, self._value = perturbation, value
 
