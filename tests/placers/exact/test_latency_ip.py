@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 from support.pipelines import pipeline_problem, random_pipeline
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -164,6 +168,34 @@ def test_greedy_fills_accelerators_in_order() -> None:
 def test_greedy_sends_what_no_accelerator_holds_to_the_cpu() -> None:
     problem = pipeline_problem([[1, 5], [1, 5]], [(0, 1)], [0, 0], n_cpus=1, sizes=[9, 1], memory=4)
     assert filled(problem).tolist() == [1, 0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("size", [2.0, 0.0])
+def test_a_block_too_large_for_accelerators_ends_the_one_that_is_filled(size: float) -> None:
+    """As in the published program: the next block that fits opens another."""
+    problem = pipeline_problem(
+        [[1, 1, 5]] * 3,
+        [(0, 1), (1, 2)],
+        [0] * 3,
+        n_cpus=1,
+        sizes=[size, 100, size],
+        memory=10,
+    )
+    assert filled(problem).tolist() == [0, 2, 1]  # type: ignore[union-attr]
+
+
+def test_greedy_fills_less_if_live_tensors_exceed_the_memory() -> None:
+    """An output of 5 bytes joins weights of 8 on the accelerator of 10."""
+    builder = GraphBuilder()
+    op = builder.add_op("op", "Op", weights=[builder.add_weight(8.0)])
+    builder.add_tensor(op, 5.0, is_output=True)
+    devices = (Device("acc", "accelerator", memory_bytes=10.0), Device("cpu"))
+    links = (Link("acc", "cpu"), Link("cpu", "acc"))
+    cluster = Cluster(devices, links, host="cpu")
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats([[1.0, 5.0]])))
+    assert filled(problem).tolist() == [0]  # type: ignore[union-attr]
+    solution = Greedy().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert (solution.value, solution.evaluations) == (5.0, 2)
 
 
 def test_settings_and_problems_that_it_refuses() -> None:

@@ -6,26 +6,31 @@ are fused into blocks; in a depth-first topological order of the blocks each acc
 filled up to its memory; the remaining blocks run on a CPU.
 
 Departures from the paper: a block that an accelerator does not support goes to the CPU (the
-published program has no such test); several CPUs are one device to the `subgraph` execution models.
+published program has no such test); a block that no CPU can take goes to an accelerator with room;
+where tensors that come and go need more memory, devices are filled less; several CPUs are one
+device to the `subgraph` execution models.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import Csr, IntArray
+from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.placers.legal import Proposal, evaluate_within_limits
 from placewright.placers.pipelines.ideals.items import (
     components_fused,
     depth_first_order,
     unit_edges,
 )
+from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -38,18 +43,32 @@ class Greedy(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Fill the devices, and evaluate the placement once."""
-        device_of = filled(problem)
-        if device_of is None:
+        """Fill the devices in one evaluation; in more if live tensors exceed a limit."""
+        first = filled(problem)
+        if first is None:
             return evaluator.solution(message="a block of ops is left over that no device may take")
-        evaluator.evaluate(device_of)
+        evaluate_within_limits(evaluator, functools.partial(_proposal, problem, first))
         return evaluator.solution()
 
 
-def filled(problem: Problem) -> IntArray | None:
-    """Fill the devices: device of each unit, (n_units,); None if a block fits nowhere."""
+def _proposal(problem: Problem, first: IntArray, limits: FloatArray) -> Proposal:
+    """The filling up to limits; `first`, repaired, where a block fits nowhere within them."""
+    if np.array_equal(limits, problem.cluster.memory_limits):
+        return first, None
+    device_of = filled(problem, limits)
+    return repaired(problem, first, limits) if device_of is None else device_of, None
+
+
+def filled(problem: Problem, limits: FloatArray | None = None) -> IntArray | None:
+    """Fill the devices: device of each unit, (n_units,); None if a block fits nowhere.
+
+    Args:
+        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
+    """
     blocks, order = blocks_in_order(problem)
-    memory, cluster = problem.cluster.memory_bytes, problem.cluster
+    cluster = problem.cluster
+    limits = cluster.memory_limits if limits is None else limits
+    memory, pool_bytes = limits[: cluster.n_devices], limits[cluster.n_devices :]
     fast, slow = _device_ranks(problem)
     # Entries that each device keeps, and their bytes.
     used: list[dict[int, None]] = [{} for _ in range(problem.n_devices)]
@@ -57,23 +76,25 @@ def filled(problem: Problem) -> IntArray | None:
     device_of = np.empty(problem.n_units, dtype=np.int64)
     allowed = np.ones((blocks.n_groups, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, blocks.group_of, problem.allowed)
-    sizes = problem.kept.sizes
-    turn = 0  # the accelerator that is being filled
+    sizes, largest = problem.kept.sizes, float(memory[fast].max())
+    turn, begun = 0, -1  # the accelerator that is being filled, and the last one with a block
     for block in order.tolist():
         units = blocks.members.row(block)
         entries = dict.fromkeys(
             e for unit in units for e in problem.kept.of_units.row(unit).tolist()
         )
         needed = np.array([sizes[[e for e in entries if e not in own]].sum() for own in used])
-        free = cluster.pool_bytes - cluster.pooled(kept)
+        free = pool_bytes - cluster.pooled(kept)
         in_pools = (cluster.pool_shares * needed <= free[:, None]).all(axis=0)
         fits = allowed[block] & (kept + needed <= memory) & in_pools
         chosen = -1
         block_bytes = float(sizes[list(entries)].sum())
         fits_alone = any(allowed[block, d] and block_bytes <= memory[d] for d in fast)
+        if begun == turn and block_bytes > largest:
+            turn += 1  # as published: what no accelerator holds ends the one that is being filled
         while fits_alone and turn < len(fast) and chosen < 0:
             if fits[fast[turn]]:
-                chosen = fast[turn]
+                chosen, begun = fast[turn], turn
             else:
                 turn += 1
         if chosen < 0:
