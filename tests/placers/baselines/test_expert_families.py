@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.baselines.expert.families import contiguous
+from placewright.placers.baselines.expert.families import contiguous, experts
 from placewright.placers.baselines.expert.forward import ForwardGraph
 from placewright.placers.baselines.expert.placer import FAMILIES, Expert, by_rule, family_of
 from placewright.session.models import load_model
@@ -247,16 +248,20 @@ def test_transformers_are_cut_into_equal_runs_of_layers() -> None:
 def mixture(n_experts: int, *, gated: bool = True) -> ComputationGraph:
     """Experts of two products each behind a gate; without the gate, just branches."""
     net = Net(x=(3,))
-    start = net.product("trunk", "x")
-    gate = net.op("weights", "Softmax", net.product("gate", start)) if gated else start
+    return net.build(net.product("head", add_experts(net, "x", n_experts, gated=gated)))
+
+
+def add_experts(net: Net, source: str, n_experts: int, *, gated: bool = True, tag: str = "") -> str:
+    """A layer of experts that reads `source`; the name of its last op."""
+    start = net.product(f"{tag}trunk", source)
+    gate = net.op(f"{tag}weights", "Softmax", net.product(f"{tag}gate", start)) if gated else start
     total = start
     for expert in range(n_experts):
-        inner = net.op(f"{expert}.gelu", "Gelu", net.product(f"{expert}.up", start))
-        outer = net.product(f"{expert}.down", inner)
-        total = net.op(
-            f"{expert}.sum", "Add", total, net.op(f"{expert}.mul", "Multiply", outer, gate)
-        )
-    return net.build(net.product("head", total))
+        name = f"{tag}{expert}"
+        inner = net.op(f"{name}.gelu", "Gelu", net.product(f"{name}.up", start))
+        outer = net.product(f"{name}.down", inner)
+        total = net.op(f"{name}.sum", "Add", total, net.op(f"{name}.mul", "Multiply", outer, gate))
+    return total
 
 
 def test_experts_are_spread_and_the_rest_is_on_the_first_device() -> None:
@@ -268,6 +273,56 @@ def test_experts_are_spread_and_the_rest_is_on_the_first_device() -> None:
     assert {found[name] for name in found if name.split(".")[-1] not in inside} == {0}
     assert [by_name(graph, placed(graph, 2, [1, 3]))[f"{e}.up"] for e in range(4)] == [0, 1, 1, 1]
     assert family_of(mixture(4, gated=False)) == "layers"
+
+
+class Counted(list[int]):
+    """A list that counts the entries of its slices and walks."""
+
+    read = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.read += len(found) if isinstance(at, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        self.read += len(self)
+        return super().__iter__()
+
+
+def test_an_expert_is_found_among_the_ops_of_its_layer() -> None:
+    """Eight layers of four experts: each walks over the 23 ops of its layer twice at most."""
+    net = Net(x=(3,))
+    last = "x"
+    for layer in range(8):
+        last = add_experts(net, last, 4, tag=f"layer{layer}.")
+    view = ForwardGraph(net.build(net.product("head", last)))
+    found = experts(view)
+    assert [len(layer) for layer in found] == [4] * 8
+    view.order = order = Counted(view.order)
+    assert experts(view) == found
+    assert order.read <= 8 * 4 * 2 * 23
+
+
+def test_views_of_an_expert_alone_belong_to_it() -> None:
+    """Those before it that nothing else reads, and what follows its products with one input."""
+    net = Net(x=(3,))
+    start = net.product("trunk", "x")
+    gate = net.op("weights", "Softmax", net.product("gate", start))
+    total = start
+    for expert in range(2):
+        own = net.op(f"{expert}.own", "Reshape", start)
+        inner = net.op(f"{expert}.gelu", "Gelu", net.product(f"{expert}.up", own))
+        bias = net.op(f"{expert}.bias", "Add", net.product(f"{expert}.down", inner))
+        total = net.op(
+            f"{expert}.sum", "Add", total, net.op(f"{expert}.mul", "Multiply", bias, gate)
+        )
+    graph = net.build(net.product("head", total))
+    names = [
+        [[graph.op_names[op] for op in one] for one in row] for row in experts(ForwardGraph(graph))
+    ]
+    parts = ("own", "up", "gelu", "down", "bias")
+    assert names == [[[f"{expert}.{part}" for part in parts] for expert in range(2)]]
 
 
 def test_backward_ops_go_with_their_forward_ops() -> None:

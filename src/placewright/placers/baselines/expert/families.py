@@ -249,22 +249,34 @@ def _branch(view: ForwardGraph, first: Sequence[int], last: int) -> list[int]:
     """Ops from the first products to the last one, views that only they read, and ops
     that follow with no other input (a view, a bias).
     """
-    members = dict.fromkeys(first)
-    for op in view.order[view.rank[min(first, key=view.rank.__getitem__)] : view.rank[last] + 1]:
-        if any(p in members for p in view.before[op]) and op not in members:
-            members[op] = None
-    reaches = {last}  # membership only
-    for op in reversed(view.order[: view.rank[last]]):
+    begin, end = min(view.rank[op] for op in first), view.rank[last]
+    members = set(first)  # membership only
+    for op in view.order[begin : end + 1]:
+        if any(p in members for p in view.before[op]):
+            members.add(op)
+    reaches = {last}  # membership only, until it is sorted
+
+    def is_view(op: int) -> bool:
         moves = view.kinds[op] in MOVES and bool(view.after[op])
-        only = moves and all(after in reaches for after in view.after[op])
-        if only or (op in members and any(after in reaches for after in view.after[op])):
+        return moves and all(after in reaches for after in view.after[op])
+
+    for op in reversed(view.order[begin:end]):
+        if is_view(op) or (op in members and any(after in reaches for after in view.after[op])):
             reaches.add(op)
-    for op in view.order[view.rank[last] + 1 :]:
-        kind = view.kinds[op]
-        alone = len(view.before[op]) == 1 and view.before[op][0] in reaches
-        if alone and (kind in MOVES or kind in ELEMENTWISE):
-            reaches.add(op)
-    return [op for op in view.order if op in reaches]
+    waiting = list(reaches)  # further ops by their edges: the whole graph may be large
+    while waiting:
+        for op in view.before[waiting.pop()]:
+            if op not in reaches and 0 <= view.rank[op] < begin and is_view(op):
+                reaches.add(op)
+                waiting.append(op)
+    waiting = list(reaches)
+    while waiting:
+        for op in view.after[waiting.pop()]:
+            follows = view.kinds[op] in MOVES or view.kinds[op] in ELEMENTWISE
+            if follows and len(view.before[op]) == 1 and view.rank[op] > end:
+                reaches.add(op)
+                waiting.append(op)
+    return sorted(reaches, key=view.rank.__getitem__)
 
 
 def contiguous(weights: Sequence[float], shares: Sequence[float]) -> IntArray:
