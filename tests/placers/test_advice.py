@@ -26,6 +26,7 @@ from placewright.placers.advice import (
     LimitChange,
     advice,
     smallest_changes,
+    streaming_placement,
     with_copy,
     with_limit,
 )
@@ -209,6 +210,21 @@ def test_the_option_that_counts_weights_only_is_named_where_it_helps() -> None:
         problem = streamed_chain(limit).with_samples_in_flight(samples)
         assert "argument `memory`" in advice(problem)
         assert (option in advice(problem)) == (limit == 34.0)
+
+
+def test_a_second_try_leaves_room_in_memory_that_devices_share() -> None:
+    """Halves of 20 bytes of weights, each with 14 of tensors: 68 are too many for a pool of 60."""
+    chain = streamed_chain(math.inf).with_samples_in_flight(0)
+    devices = tuple(replace(device, pool="ram") for device in chain.cluster.devices)
+    problem = replace(chain, cluster=replace(chain.cluster, devices=devices, pools={"ram": 60.0}))
+    tried: list[Cluster] = []
+
+    def found(one: Problem) -> Placement:
+        tried.append(one.cluster)
+        return Placement.of([0] * 4 + [1] * 4)
+
+    assert streaming_placement(problem, found) is None
+    assert [cluster.pools["ram"] for cluster in tried] == [60.0, 32.0]
 
 
 def test_a_search_that_finds_nothing_says_what_would_help() -> None:

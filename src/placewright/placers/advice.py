@@ -309,8 +309,8 @@ def streaming_placement(
 ) -> Placement | None:
     """A placement of which a stream of one sample at a time keeps the memory limits, or None.
 
-    If the stream of the first one takes more than a device has, the next one is of devices that are
-    smaller by what the tensors of the stream took.
+    If the stream of the first one takes more than a device or a shared pool has, the next one is of
+    devices and pools that are smaller by what the tensors of the stream took.
 
     Args:
         problem: that counts weights only.
@@ -322,9 +322,11 @@ def streaming_placement(
     peaks = simulator.sample_peaks(placement)
     if peaks is None or not bytes_over(cluster, peaks).any():
         return None if peaks is None else placement
-    tensors = peaks - simulator.memory_peaks(placement)
-    for device, size in zip(cluster.devices, tensors.tolist(), strict=True):
-        cluster = cluster.with_limit(device.name, max(0.0, device.memory_bytes - size))
+    tensors = np.maximum(peaks - simulator.memory_peaks(placement), 0.0)
+    left = cluster.memory_limits - np.concatenate([tensors, cluster.pooled(tensors)])
+    names = (*cluster.device_names, *cluster.shared_pools)
+    for name, size in zip(names, left.tolist(), strict=True):
+        cluster = cluster.with_limit(name, max(0.0, size))
     placement = found(replace(problem, cluster=cluster))
     peaks = None if placement is None else simulator.sample_peaks(placement)
     return None if peaks is None or bytes_over(problem.cluster, peaks).any() else placement
