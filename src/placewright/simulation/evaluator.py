@@ -117,6 +117,12 @@ class Evaluator:
         return self._known.best_value
 
     @property
+    def incumbent(self) -> tuple[Placement | None, float]:
+        """The incumbent and its value, which another lane changes together."""
+        with self._known.lock:
+            return self._known.best, self._known.best_value
+
+    @property
     def lower_bound(self) -> float:
         """The largest bound that was offered; 0 before that."""
         return self._known.lower_bound

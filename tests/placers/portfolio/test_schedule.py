@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 
 from placewright.core.arrays import FloatArray
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Stop
 from placewright.errors import BudgetSpent
 from placewright.placers.portfolio import auto, schedule, turn
 from placewright.placers.portfolio.auto import Auto, InTurn, Lanes
+from placewright.placers.portfolio.enumeration import ENUMERATION
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.schedule import PortfolioMembers, evaluate_first
 from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker
+from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
 from placewright.suites.suite.runs import random_layered_problem
@@ -88,6 +91,37 @@ def test_there_is_an_incumbent_before_kernels_are_made_ready(
     assert found.value <= seen[0]
     assert evaluator.evaluations > 1  # the three seconds were all left
     assert found.seconds == pytest.approx(now[0] - 60.01)
+
+
+def test_measurements_before_the_kernels_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes two of three seconds of the hardware, so that there are two."""
+    now, measured = [0.0], list[Placement]()
+
+    def measure(placement: Placement) -> float:
+        now[0] += 2.0
+        measured.append(placement)
+        return 1.0
+
+    monkeypatch.setattr(auto, "make_ready", lambda objective, model: None)
+    problem, budget = small(constrained=False), Budget(seconds=3.0)
+    evaluator = Evaluator(problem, budget, measure=measure, clock=lambda: now[0])
+    found = Auto().place(problem, evaluator, np.random.default_rng(0))
+    assert len(measured) == 2
+    assert found.seconds == pytest.approx(4.0)
+
+
+def test_bounds_follow_an_enumeration_that_proved_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among the orders it offers bounds, and its share of the budget may end there."""
+
+    def begun(problem: Problem, evaluator: Evaluator) -> None:
+        evaluator.offer_bound(1e-9, ENUMERATION)
+
+    monkeypatch.setattr(schedule, "enumerate_small", begun)
+    evaluator = Evaluator(small(constrained=False), Budget(evaluations=1))
+    Auto().place(evaluator.problem, evaluator, np.random.default_rng(0))
+    quick = {bound.method for bound in quick_bounds(evaluator.problem)}
+    assert quick
+    assert quick <= evaluator.bounded_by
 
 
 def _ends(evaluator: Evaluator, now: list[float]) -> Evaluator:

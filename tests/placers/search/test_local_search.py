@@ -7,12 +7,15 @@ from dataclasses import replace
 import networkx
 import numpy as np
 import pytest
+from support import toys
 
 from placewright.core.arrays import Csr
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import BudgetSpent
 from placewright.placers.registry import make_placer
+from placewright.placers.search import local_search
 from placewright.placers.search.neighbourhood import branches, moves_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.suite.runs import graph_of_edges, random_layered_problem
@@ -26,6 +29,15 @@ def value(name: str, problem: Problem, evaluations: int, seed: int = 0) -> float
     found = make_placer(name).place(problem, evaluator, np.random.default_rng(seed))
     assert evaluator.evaluations <= evaluations
     return found.value
+
+
+def test_an_incumbent_is_taken_with_its_own_value() -> None:
+    """Another lane may find a better one at any time."""
+    problem = random_problem(np.random.default_rng(0), n_ops=8, constrained=False)
+    evaluator = toys.Busy(problem)
+    evaluator.evaluate(np.arange(8) % 2)
+    found, reached = local_search._incumbent(problem, evaluator, np.random.default_rng(0))
+    assert reached == evaluator.simulator.value(Placement.of(found))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support import toys
 
 from placewright.core.arrays import IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
@@ -201,6 +203,17 @@ def test_small_problems_with_constraints(seed: int, objective: str) -> None:
     found = Multilevel(batches=60).place(problem, evaluator, np.random.default_rng(0))
     if found.placement is not None:
         assert evaluator.simulator.value(found.placement) == found.value
+
+
+def test_an_incumbent_is_taken_with_its_own_value() -> None:
+    """Another lane may find a better one at any time."""
+    problem = random_problem(np.random.default_rng(0), n_ops=8, constrained=False)
+    evaluator = toys.Busy(problem)
+    Multilevel().place(problem, evaluator, np.random.default_rng(0))
+    taken = evaluator.memory["multilevel"].incumbents
+    assert taken
+    for device_of, value in taken:
+        assert value == pytest.approx(evaluator.simulator.value(Placement.of(device_of)))
 
 
 def test_it_ends_where_nothing_can_move() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.baselines.simple import contiguous_split
 from placewright.placers.bases import FOUND_NOTHING, pass_interrupt_on, says_none_exists
-from placewright.placers.portfolio.enumeration import enumerate_small
+from placewright.placers.portfolio.enumeration import ENUMERATION, enumerate_small
 from placewright.placers.portfolio.turn import BOUND, LIMITS, PARTS, Takers, Turn, TurnOutcome
 from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
@@ -77,10 +77,12 @@ class Portfolio:
         if proven := enumerate_small(problem, evaluator):
             return proven
         if evaluator.budget.is_timed:
-            with evaluator.untimed():
+            # Measurements take hardware's time, which counts.
+            with nullcontext() if evaluator.is_measured else evaluator.untimed():
                 evaluate_first(problem, evaluator)
+            with evaluator.untimed():
                 takers.make_ready()
-        if not evaluator.bounded_by:
+        if evaluator.bounded_by <= {ENUMERATION}:  # it may have ended among the orders
             for bound in quick_bounds(problem):
                 evaluator.offer_bound(bound.value, bound.method)
         schedule = _Schedule(self, evaluator, rng, takers)
@@ -387,6 +389,7 @@ class _Schedule:
         """A turn that begins from what is known now."""
         self._given, self._last_given = self._given + 1, member
         evaluator, settings = self._evaluator, self._portfolio.settings.get(member, {})
+        start, value = evaluator.incumbent
         if member == LIMITS:  # the first search is that of every portfolio, later ones are others
             settings, self._looks = {"seed": str(self._looks)}, self._looks + 1
         return Turn(
@@ -394,8 +397,8 @@ class _Schedule:
             seed=(self._seed, self._given),
             budget=budget,
             settings=settings,
-            start=evaluator.best,
-            value=evaluator.best_value,
+            start=start,
+            value=value,
             lower_bound=evaluator.lower_bound,
             bound_method=evaluator.bound_method,
             state=self._states.get(member),

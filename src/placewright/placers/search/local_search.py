@@ -181,11 +181,10 @@ def _baselines(problem: Problem, rng: np.random.Generator) -> Iterator[IntArray]
 def _incumbent(
     problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> tuple[IntArray, float]:
-    if evaluator.best is not None:
-        device_of = np.array(evaluator.best.device_of)
-        if evaluator.best.order is None:
-            return device_of, evaluator.best_value
-        return device_of, evaluator.evaluate(device_of)
+    best, value = evaluator.incumbent
+    if best is not None:
+        device_of = np.array(best.device_of)
+        return device_of, value if best.order is None else evaluator.evaluate(device_of)
     device_of = repaired(problem, random_placements(problem, rng, 1)[0])
     if problem.cluster.limits_segments:
         device_of, _ = with_fewer_segments(problem, device_of, is_over=lambda: evaluator.is_spent)

@@ -170,10 +170,8 @@ class _Search:
         """The evaluator's incumbent, or that of the first time when values are replayed."""
         if self._n_incumbents == len(self.incumbents):
             known = self._evaluator()
-            if known is None or known.best is None:
-                self.incumbents.append((None, math.inf))
-            else:
-                self.incumbents.append((known.best.device_of, known.best_value))
+            best, value = (None, math.inf) if known is None else known.incumbent
+            self.incumbents.append((None if best is None else best.device_of, value))
         self._n_incumbents += 1
         device_of, value = self.incumbents[self._n_incumbents - 1]
         return None if device_of is None else np.array(device_of), value
