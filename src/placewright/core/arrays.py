@@ -30,6 +30,13 @@ def frozen_bools(values: ArrayLike) -> BoolArray:
     return _frozen(values, np.bool_)
 
 
+def kept_floats(values: ArrayLike) -> FloatArray:
+    """`values` as a read-only float64 array: themselves if they are one, else a copy."""
+    array = np.asarray(values)
+    is_frozen = array.dtype == np.float64 and not array.flags.writeable
+    return array if is_frozen else frozen_floats(array)
+
+
 def _frozen(values: ArrayLike, dtype: type[T]) -> NDArray[T]:
     array = np.array(values, dtype=dtype, order="C")
     array.setflags(write=False)

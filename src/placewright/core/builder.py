@@ -54,6 +54,10 @@ class GraphBuilder:
         inputs, op = list(inputs), len(self._names)
         if unknown := [t for t in inputs if not 0 <= t < len(self._consumers)]:
             raise GraphError(f"op '{name}' reads tensor {unknown[0]}, which is unknown")
+        if colocation < -1:
+            raise GraphError(
+                f"op '{name}': a colocation class must be >= 0, or -1 for none, got {colocation}"
+            )
         self._names.append(name)
         self._kinds.append(kind)
         self._flops.append(float(flops))

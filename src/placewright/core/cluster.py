@@ -265,16 +265,15 @@ class Cluster:
     call_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "contention", dict(self.contention))
+        object.__setattr__(self, "pools", dict(self.pools))  # callers may change theirs later
         if not self.devices:
             raise ClusterError("a cluster needs at least one device")
         if len(self.device_index) < len(self.devices):
             names = [device.name for device in self.devices]
             twice = next(name for name in names if names.count(name) > 1)
             raise ClusterError(f"device name '{twice}' is used twice; names must be unique")
-        if (
-            self.host in self.device_index
-            and self.devices[self.device_index[self.host]].replicas > 1
-        ):
+        if any(device.replicas > 1 for device in self.devices if device.name == self.host):
             raise ClusterError(
                 f"device '{self.host}' is the host and has replicas; the host is one memory: "
                 "give it replicas 1"
@@ -501,7 +500,7 @@ class Cluster:
     def concurrency(self) -> FloatArray:
         """Ops that each device runs at once under max-load, over streams and replicas."""
         streams = [device.streams for device in self.devices]
-        return frozen_floats(np.array(streams) * self.replicas)
+        return frozen_floats(np.array(streams, dtype=np.float64) * self.replicas)
 
     @cached_property
     def transfer_share(self) -> FloatArray:

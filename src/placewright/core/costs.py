@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placewright.core.arrays import FloatArray, frozen_floats
+from placewright.core.arrays import FloatArray, frozen_floats, kept_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.execution_models import MaxLoad
@@ -28,7 +28,8 @@ class CostTable:
     """Seconds of each unit on each device.
 
     Attributes:
-        seconds: shape (n_units, n_devices), float64, >= 0; inf where the device cannot run it.
+        seconds: shape (n_units, n_devices), float64, >= 0; inf where the device cannot run it. What
+            is not read-only is copied.
         source: where the numbers come from: ``"measured"``, ``"roofline"``, ``"recorded"``,
             ``"workload"`` or a word of the caller's own.
 
@@ -41,6 +42,7 @@ class CostTable:
     source: str = "measured"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "seconds", kept_floats(self.seconds))
         if self.seconds.ndim != 2:
             raise CostError(f"costs must be a units x devices matrix, got {self.seconds.ndim} axes")
         wrong = np.argwhere(np.isnan(self.seconds) | (self.seconds < 0))
@@ -106,7 +108,8 @@ def plain_graph(graph: Any) -> ComputationGraph:
     for number, (source, target, attributes) in enumerate(graph.edges(data=True)):
         _require_spelling(f"edge '{source}' -> '{target}'", attributes, _OF_EDGE)
         size = _number(f"edge '{source}' -> '{target}'", attributes, "bytes")
-        name = attributes.get("tensor", ("edge", number))
+        name = attributes.get("tensor")
+        name = ("edge", number) if name is None else name
         try:
             hash(name)
         except TypeError:

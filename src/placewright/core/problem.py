@@ -19,6 +19,7 @@ from placewright.core.arrays import (
     frozen_bools,
     frozen_floats,
     frozen_ints,
+    kept_floats,
 )
 from placewright.core.charges import (
     CHARGED,
@@ -51,6 +52,7 @@ from placewright.core.quantities import format_bytes
 from placewright.core.residency import (
     Kept,
     check_resident,
+    check_working_bytes,
     first_keepers,
     kept_of,
     with_resident_inputs,
@@ -136,6 +138,7 @@ class Problem:
     op_joules: FloatArray | None = None
 
     def __post_init__(self) -> None:
+        self._keep_own()
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         if not isinstance(self.execution_model, ExecutionModel):
@@ -145,16 +148,18 @@ class Problem:
             )
         self._check_model()
         check_limits(self.limits, is_load=isinstance(self.execution_model, MaxLoad))
-        shape = (self.units.n_groups, self.cluster.n_devices)
+        n_ops, shape = self.graph.n_ops, (self.units.n_groups, self.cluster.n_devices)
+        if self.units.n_nodes != n_ops:
+            raise CostError(f"units are of {self.units.n_nodes} ops, the graph has {n_ops}")
         if self.costs.seconds.shape != shape:
             raise CostError(f"costs have shape {self.costs.seconds.shape}, expected {shape}")
         if self.transfer_seconds is not None:
             self._check_transfer_seconds(self.transfer_seconds)
         for op, device in self.pins.items():
-            if not (0 <= op < self.graph.n_ops and 0 <= device < self.cluster.n_devices):
+            if not (0 <= op < n_ops and 0 <= device < self.cluster.n_devices):
                 raise InputError(f"pin op {op} -> device {device}: no such op or device")
         check_resident(self.graph, self.resident_inputs)
-        self._check_working_bytes()
+        check_working_bytes(self.graph, self.op_working_bytes, inner_tensors=self.inner_tensors)
         self._check_every_unit_has_a_device()
         self._check_replicas()
         if not isinstance(self.execution_model, Event):
@@ -187,14 +192,14 @@ class Problem:
         Args:
             graph: one of ours, or a NetworkX ``DiGraph`` (see `core.costs.plain_graph`).
             seconds: of each op on each device, shape (n_ops, n_devices); inf where it cannot run.
-            links: seconds of latency and bytes per second of bandwidth, each one number or an array
-                of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
+            links: latency in the unit of `seconds` and bandwidth in bytes per such unit (see
+                `time_unit`), each one number or an array of shape (n_devices, n_devices), from row
+                to column; bandwidth 0 is no link.
             memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
             devices: their names; None are ``device:0`` ...
             others: `host`, `streams`, `channels`, `pools` and `processors` of the cluster (see
-                `core.costs`), `pins` by name, and further fields of the
-                problem, such as `objective`. The execution model is max-load for throughput and
-                event otherwise, unless `execution_model` is given.
+                `core.costs`), `pins` by name, and fields of the problem. The execution model is
+                max-load for throughput and event otherwise, unless `execution_model` is given.
 
         Raises:
             GraphError: the graph has a cycle, or is none, or has no op of a pin's name.
@@ -219,8 +224,7 @@ class Problem:
             device = cluster.device(at) if isinstance(at, str) else at
             if chosen.setdefault(index, device) != device:
                 raise FieldError("pins", f"has op '{ops.op_names[index]}' on two devices")
-        of_problem["pins"] = chosen
-        return cls(ops, cluster, costs, Grouping.identity(ops.n_ops), **of_problem)
+        return cls(ops, cluster, costs, Grouping.identity(ops.n_ops), **of_problem, pins=chosen)
 
     def __repr__(self) -> str:
         """Sizes, devices, objective, execution model and constraints, without any array."""
@@ -367,8 +371,7 @@ class Problem:
     @cached_property
     def gradient_bytes(self) -> FloatArray:
         """Bytes of each unit's tensors that update ops read (gradients), shape (n_units,)."""
-        graph = self.graph
-        readers = graph.tensor_consumers
+        graph, readers = self.graph, self.graph.tensor_consumers
         read_by_update = np.zeros(graph.n_tensors, dtype=np.bool_)
         read_by_update[readers.row_of_each()[graph.op_phases[readers.indices] == UPDATE]] = True
         producers = graph.tensor_producers
@@ -445,6 +448,14 @@ class Problem:
         coarse.unit_quotient  # noqa: B018 - raises where the grouping is not convex
         return coarse
 
+    def _keep_own(self) -> None:
+        """Copy values that callers may change later, when they have been read in part."""
+        for name in ("pins", "limits"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+        for name in ("transfer_seconds", "op_working_bytes", "op_joules"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, kept_floats(given))
+
     def _check_model(self) -> None:
         """Refuse an execution model whose value is not what the objective minimises."""
         is_load = isinstance(self.execution_model, MaxLoad)
@@ -466,8 +477,8 @@ class Problem:
         """Refuse quantities that are limited or minimised and cannot be counted."""
         if self.op_joules is not None:
             check_joules(self.op_joules, self.costs.seconds)
-        for quantity in (*self.limits, self.objective):
-            if quantity not in CHARGED or self.counts(quantity):
+        for quantity in (*self.limits, *(name for name in CHARGED if name == self.objective)):
+            if self.counts(quantity):
                 continue
             if self.time_unit != "s":
                 raise FieldError(
@@ -533,17 +544,6 @@ class Problem:
                     f"device '{device.name}' with replicas exchanges gradients when training, but "
                     "nothing tells how fast; give its replica_bandwidth, or place without replicas"
                 )
-
-    def _check_working_bytes(self) -> None:
-        working = self.op_working_bytes
-        if working is None:
-            return
-        is_right = working.shape == (self.graph.n_ops,) and bool(np.isfinite(working).all())
-        if not is_right or (working < 0).any() or not self.inner_tensors:
-            raise CostError(
-                f"op_working_bytes needs inner_tensors and {self.graph.n_ops} finite numbers, "
-                "one per op, none below 0"
-            )
 
     def _check_every_unit_has_a_device(self) -> None:
         nowhere = np.flatnonzero(~np.isfinite(self.costs.seconds).any(axis=1))

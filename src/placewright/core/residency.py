@@ -30,7 +30,7 @@ from placewright.core.execution_models import ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping, Quotient
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, UnknownNameError
+from placewright.errors import CostError, InputError, UnknownNameError
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +148,24 @@ def working_bytes(
         else:
             found[group] = besides[ops[0]]
     return found
+
+
+def check_working_bytes(
+    graph: ComputationGraph, of_ops: FloatArray | None, *, inner_tensors: bool
+) -> None:
+    """Check the bytes that each op takes beside its inputs and outputs while it runs.
+
+    Raises:
+        CostError: they are not one number >= 0 for each op, or units are one kernel each.
+    """
+    if of_ops is None:
+        return
+    is_right = of_ops.shape == (graph.n_ops,) and bool(np.isfinite(of_ops).all())
+    if not is_right or (of_ops < 0).any() or not inner_tensors:
+        raise CostError(
+            f"op_working_bytes needs inner_tensors and {graph.n_ops} finite numbers, one per op, "
+            "none below 0"
+        )
 
 
 def _peak(
