@@ -8,6 +8,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import IntArray, frozen_ints
+from placewright.errors import InputError
+
+A_PLACEMENT = "a placement is an integer for each unit, the index of its device"
+_AN_ORDER = "an order is an integer for each unit, in turn"
+
+
+def integers(numbers: ArrayLike, what: str, *, n_axes: int) -> IntArray:
+    """Convert numbers to an array of integers, of which no fraction is cut off.
+
+    Args:
+        what: the rule, for the message.
+        n_axes: the array has so many at most, and at least one.
+
+    Raises:
+        InputError: they are no integers, or have another number of axes.
+    """
+    try:
+        array = np.asarray(numbers)
+    except ValueError:
+        raise InputError(f"{what}; got rows of different lengths") from None
+    is_whole = array.dtype.kind in "iu" or array.size == 0
+    if not is_whole or not 1 <= array.ndim <= n_axes:
+        raise InputError(f"{what}; got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +54,15 @@ class Placement:
 
     @classmethod
     def of(cls, device_of: ArrayLike, order: ArrayLike | None = None) -> Placement:
-        """Freeze arrays or lists into a placement."""
-        return cls(frozen_ints(device_of), None if order is None else frozen_ints(order))
+        """Freeze arrays or lists into a placement.
+
+        Raises:
+            InputError: `device_of` or `order` is not an integer for each unit.
+        """
+        devices = frozen_ints(integers(device_of, A_PLACEMENT, n_axes=1))
+        if order is None:
+            return cls(devices)
+        return cls(devices, frozen_ints(integers(order, _AN_ORDER, n_axes=1)))
 
     @classmethod
     def on_one_device(cls, n_units: int, device: int) -> Placement:

@@ -20,7 +20,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import ExecutionModel, Subgraph, SubgraphIP
-from placewright.core.placement import Placement
+from placewright.core.placement import A_PLACEMENT, Placement, integers
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, HistoryPoint, Solution, Status, Stop, UpdatePoint
 from placewright.errors import BudgetSpent, InputError
@@ -30,7 +30,6 @@ from placewright.simulation.model import Simulator
 CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
 # Placements, and units of them, that are simulated between two looks at the clock, at least.
 _BETWEEN_LOOKS, _UNITS_BETWEEN_LOOKS = 64, 20_000
-_A_PLACEMENT = "a placement is an integer for each unit, the index of its device"
 Measure = Callable[[Placement], float]
 
 
@@ -329,7 +328,7 @@ class Evaluator:
             BudgetSpent: no query is left.
             InputError: `devices_of` is not an integer for each unit of each placement.
         """
-        rows = np.atleast_2d(_integers(devices_of, _A_PLACEMENT, n_axes=2))
+        rows = np.atleast_2d(integers(devices_of, A_PLACEMENT, n_axes=2))
         if self.is_spent:
             raise BudgetSpent
         rows = rows[: int(min(len(rows), self.remaining_evaluations))]
@@ -522,24 +521,12 @@ def _placement_of(device_of: ArrayLike, order: ArrayLike | None) -> Placement:
     Raises:
         InputError: `device_of` or `order` is not an integer for each unit.
     """
-    devices = _integers(device_of, _A_PLACEMENT, n_axes=1)
-    if order is None:
-        return Placement.of(devices)
-    units = _integers(order, "an order is an integer for each unit, in turn", n_axes=1)
-    if len(units) == 0 < len(devices):  # which kernels take for no order
-        raise InputError(f"an order needs {len(devices)} units, got 0; leave it out for none")
-    return Placement.of(devices, units)
-
-
-def _integers(numbers: ArrayLike, what: str, *, n_axes: int) -> IntArray:
-    try:
-        array = np.asarray(numbers)
-    except ValueError:
-        raise InputError(f"{what}; got rows of different lengths") from None
-    is_whole = array.dtype.kind in "iu" or array.size == 0
-    if not is_whole or not 1 <= array.ndim <= n_axes:
-        raise InputError(f"{what}; got {array.dtype} of shape {array.shape}")
-    return array.astype(np.int64, copy=False)
+    placement = Placement.of(device_of, order)
+    n_units = len(placement.device_of)
+    if placement.order is not None and len(placement.order) == 0 < n_units:
+        # which kernels take for no order
+        raise InputError(f"an order needs {n_units} units, got 0; leave it out for none")
+    return placement
 
 
 @functools.cache

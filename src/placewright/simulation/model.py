@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from placewright.core.arrays import FloatArray, IntArray, frozen_ints
 from placewright.core.charges import CHARGED, LIMIT_ROUNDING, QUANTITIES, amount_text
-from placewright.core.placement import Placement
+from placewright.core.placement import A_PLACEMENT, Placement, integers
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.behaviours import Behaviour, Explanation, Outcome, behaviour_of
@@ -183,8 +183,12 @@ class Simulator:
 
         Returns:
             Shape (n_placements,), in the same order whatever the number of threads.
+
+        Raises:
+            InputError: `devices_of` is not an integer for each unit of each placement.
         """
-        rows = np.ascontiguousarray(np.atleast_2d(devices_of), dtype=np.int64).view()
+        devices = np.atleast_2d(integers(devices_of, A_PLACEMENT, n_axes=2))
+        rows = np.ascontiguousarray(devices).view()
         rows.setflags(write=False)  # as placements are: kernels are compiled for that alone
         if len(rows):
             self._check_length(rows[0])
