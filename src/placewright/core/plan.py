@@ -16,6 +16,7 @@ import numpy as np
 
 from placewright.core.charges import CHARGED, amounts_text
 from placewright.core.cluster import STREAMED_BY
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import counted, format_bytes, format_duration, value_text
@@ -283,6 +284,12 @@ def holds_advised(advised: str, devices: Sequence[str]) -> bool:
 def no_choice(problem: Problem) -> str:
     """The reason why there is nothing to prove: nothing can be chosen; else an empty text."""
     choices = problem.allowed_by_class.sum(axis=1)
+    used = np.flatnonzero(problem.allowed_by_class.any(axis=0)).tolist()
+    is_split = len(used) > 1 and len(choices) > 1
+    has_streams = any(problem.cluster.devices[at].streams > 1 for at in used)
+    is_ordered = isinstance(problem.execution_model, Event) and problem.n_units > 1
+    if is_ordered and (is_split or has_streams):  # the order of units is chosen, too
+        return ""
     if (choices == 1).all():
         return "only one placement exists, because every unit has one possible device"
     if len(choices) == 1:

@@ -28,6 +28,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.placers.registry import Placer
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import CLOSED, Evaluator
+from placewright.simulation.legality import Shortage
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 from placewright.testing.checker import check_legal, check_max_load, check_timeline
@@ -246,6 +247,11 @@ class _Interrupted(Evaluator):
         if self.evaluations >= 1:
             raise KeyboardInterrupt
         return super().evaluate_many(devices_of, keep=keep)
+
+    def evaluate_shortage(self, device_of: ArrayLike, order: ArrayLike | None = None) -> Shortage:
+        if self.evaluations >= 1:
+            raise KeyboardInterrupt
+        return super().evaluate_shortage(device_of, order)
 
 
 def _objective(text: str) -> Objective:

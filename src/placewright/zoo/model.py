@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
 _SEED = 20170612  # any constant: weights must be the same on every call
+_DEFAULT = threading.Lock()  # of the default generator: two threads would draw in turn
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class ZooModel:
 
 def seeded(construct: Callable[[], nn.Module]) -> nn.Module:
     """Construct a module with the zoo's seed; the caller's random state stays unchanged."""
-    with torch.random.fork_rng(devices=[]):
+    with _DEFAULT, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(_SEED)
         return construct().eval()
 
