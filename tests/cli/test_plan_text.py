@@ -21,7 +21,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import op_named
 from placewright.core.placement import Placement
-from placewright.core.plan import EVEN_SPLIT, Measurement, _cut
+from placewright.core.plan import EVEN_SPLIT, Measurement, _cut, no_choice
 from placewright.core.solution import Solution
 from placewright.core.source import Call, ModelSource, Port, Signature, calls_option
 from placewright.errors import GraphError
@@ -228,3 +228,22 @@ def test_what_is_too_long_is_cut_between_words() -> None:
     assert one_line("short") == "short"
     assert _cut("many words that are cut at the edge", 20) == "many words that ..."
     assert _cut("a" * 30, 20) == "a" * 17 + "..."
+
+
+def test_the_order_of_units_is_a_choice_under_event() -> None:
+    """Of units on several devices, or of one device with several streams."""
+    seconds = frozen_floats([[1.0, math.inf], [math.inf, 1.0]])
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: op)
+    fixed = replace(plan.problem, costs=CostTable(seconds))
+    assert no_choice(fixed) == ""
+    assert no_choice(fixed.under(Sequential())).startswith("only one placement exists")
+    alone = plan_with(chain("a", "b"), [Device("x", streams=2)], lambda op: 0).problem
+    assert no_choice(alone) == ""
+    assert no_choice(alone.under(Sequential())).startswith("only one placement exists")
+    two = [Device("x", streams=2), Device("y")]
+    graph = replace(chain("a", "b"), op_colocation=frozen_ints([0, 0]))
+    together = plan_with(graph, two, lambda op: 0).problem
+    assert no_choice(together) == ""
+    assert no_choice(together.under(Sequential())).startswith("all ops move together")
+    one = replace(together, cluster=replace(together.cluster, devices=(Device("x"), Device("y"))))
+    assert no_choice(one).startswith("all ops move together")

@@ -218,3 +218,10 @@ def test_a_change_is_named_under_models_that_do_not_minimise_energy() -> None:
 
     problem = replace(two_ops(), limits={"energy": 1.0}).under(Placeto())
     assert "argument `limits` energy=32.02J, 31 J more" in advice(problem)
+
+
+def test_a_limit_of_latency_beside_costs_in_milliseconds_is_refused() -> None:
+    """It is in seconds, and would be taken for so many milliseconds."""
+    problem = replace(two_ops(), time_unit="ms")
+    with pytest.raises(FieldError, match="limits: latency needs costs in seconds, and these are"):
+        replace(problem, limits={"latency": 5.0})

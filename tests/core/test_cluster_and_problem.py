@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.small_problems import PAIR, diamond, problem
+from support.small_problems import PAIR, diamond, graph_of, problem
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
@@ -138,3 +138,35 @@ def test_a_training_step_may_be_valued_by_time_or_by_load() -> None:
     step = problem([[1.0, 1.0]] * 4, objective="training")
     assert step.under(MaxLoad()).objective == "training"
     assert step.under(MaxLoad()).under(EVENT).objective == "training"
+
+
+def test_units_of_another_graph_are_refused() -> None:
+    """Kernels would look for their tensors outside of arrays."""
+    made = problem([[1, 1]] * 4)
+    with pytest.raises(CostError, match="units are of 4 ops, the graph has 5"):
+        replace(made, graph=graph_of(5, []))
+
+
+def test_what_a_caller_changes_later_changes_no_problem() -> None:
+    pins, limits, own = {3: 0}, {"latency": 1.0}, np.ones(diamond().n_tensors)
+    made = problem([[1, 1]] * 4, pins=pins, limits=limits, transfer_seconds=own)
+    pins[3], limits["latency"] = 1, 2.0
+    own *= 10.0
+    assert made.pins == {3: 0}
+    assert made.limits == {"latency": 1.0}
+    assert made.transfer_seconds is not None
+    assert made.transfer_seconds.max() == 1.0
+
+
+def test_what_a_caller_changes_later_changes_no_cluster() -> None:
+    pools, contention = {"ram": 8.0}, {"bus": (1.0, 2.0)}
+    device = Device("a", pool="ram", memory_domain="bus")
+    cluster = Cluster((device,), contention=contention, pools=pools)
+    pools["ram"], contention["bus"] = 4.0, (1.0, 3.0)
+    assert cluster.pools == {"ram": 8.0}
+    assert cluster.contention == {"bus": (1.0, 2.0)}
+
+
+def test_streams_of_a_group_may_exceed_all_integers() -> None:
+    cluster = Cluster((Device("a", streams=2**63 - 1, replicas=2),))
+    assert cluster.concurrency.tolist() == [2.0**64]

@@ -81,3 +81,10 @@ def test_an_op_that_is_refused_is_not_there() -> None:
     graph = builder.build()
     assert graph.op_names == ("a", "b")
     assert graph.n_edges == 1
+
+
+def test_a_colocation_class_below_none_is_refused() -> None:
+    """Any number below 0 is taken for no class."""
+    builder = GraphBuilder()
+    with pytest.raises(GraphError, match="op 'a': a colocation class must be >= 0, or -1"):
+        builder.add_op("a", "Op", colocation=-2)

@@ -389,3 +389,12 @@ def test_two_pins_of_one_op_are_refused() -> None:
         pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), pins={"a": 0, 0: 1})
     problem = pw.Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1.0), pins={"a": 1, 0: 1})
     assert problem.pins == {0: 1}
+
+
+def test_tensors_without_a_name_are_tensors_of_their_own() -> None:
+    """Programs that fill in every attribute say None where there is no name."""
+    graph = networkx.DiGraph()
+    for reader in "bc":
+        graph.add_edge("a", reader, bytes=8.0, tensor=None)
+    problem = pw.Problem.from_costs(graph, np.ones((3, 2)), (0.0, 1.0))
+    assert problem.graph.op_outputs.row(0).tolist() == [0, 1]

@@ -7,11 +7,17 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.placers.baselines.simple import Single
 from placewright.placers.registry import Placer, placer_class, placer_names
 from placewright.session.comparison import named_placer
-from placewright.testing.contract import check_placer, fingerprints
+from placewright.simulation.evaluator import Evaluator
+from placewright.testing.contract import check_interrupt, check_placer, fingerprints
+from placewright.testing.problems import random_problem
 
 # Networks whose default width takes most of a run; the contract says nothing about width.
 NARROW = {"hierarchical": "hidden=16", "seq2seq-hsdag-rnn": "hidden=16"}
@@ -71,3 +77,19 @@ def test_other_hash_seed_and_threads() -> None:
     out, told = child.communicate()
     assert child.returncode == 0, told
     assert json.loads(out) == here
+
+
+class AsksForShortages(Single):
+    """Asks twice how far all units on the first device are from keeping every limit."""
+
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        for _ in range(2):
+            evaluator.evaluate_shortage(np.zeros(problem.n_units, dtype=np.int64))
+        return evaluator.solution()
+
+
+def test_queries_of_shortages_are_interrupted() -> None:
+    """This placer does not end its search at an interrupt, so that the check must fail."""
+    problem = random_problem(np.random.default_rng(0), n_ops=4)
+    with pytest.raises(KeyboardInterrupt):
+        check_interrupt(AsksForShortages(), problem, 5)

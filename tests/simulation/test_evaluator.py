@@ -24,6 +24,7 @@ from placewright.errors import BudgetSpent, InputError
 from placewright.placers.bases import anytime
 from placewright.simulation import evaluator as module
 from placewright.simulation.evaluator import Evaluator, compile_kernels
+from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
 
 ALL_ON_ONE = np.zeros(6, dtype=np.int64)
@@ -360,3 +361,13 @@ def test_a_search_that_proved_nothing_leaves_no_bound() -> None:
     apart.offer_bound(1.0, "proof")
     evaluator.take_in(apart.solution(), is_elsewhere=False)
     assert evaluator.bounded_by == {"proof"}
+
+
+def test_fractions_are_no_devices_wherever_they_are_given() -> None:
+    """They would be cut off, to another device than the nearest."""
+    with pytest.raises(InputError, match="a placement is an integer for each unit"):
+        Placement.of([0.9, 1.9])
+    with pytest.raises(InputError, match="an order is an integer for each unit"):
+        Placement.of([0, 1], [0.0, 1.0])
+    with pytest.raises(InputError, match="a placement is an integer for each unit"):
+        Simulator(two_ops()).values([[0.9, 1.9]])

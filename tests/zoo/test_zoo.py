@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from placewright import zoo
 from placewright.errors import MissingExtraError, UnknownNameError
-from placewright.zoo.model import training_of
+from placewright.zoo.model import seeded, training_of
 
 # Parameters that the publications (or the reference implementations) state.
 PUBLISHED = {
@@ -104,3 +105,30 @@ def test_the_mixture_uses_two_experts_per_token() -> None:
 
 def _every(outputs: object) -> Any:
     return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def test_two_threads_that_build_models_do_not_share_draws() -> None:
+    """The other thread draws between the seed and the weights of the first, if nothing waits."""
+    entered, done = threading.Event(), threading.Event()
+
+    def slow() -> torch.nn.Module:
+        layer = torch.nn.Linear(3, 3)
+        entered.set()
+        done.wait(60.0)
+        return layer
+
+    other = threading.Thread(target=seeded, args=(slow,))
+
+    def first() -> torch.nn.Module:
+        other.start()
+        entered.wait(0.2)
+        return torch.nn.Linear(3, 3)
+
+    expected = seeded(lambda: torch.nn.Linear(3, 3))
+    try:
+        found = seeded(first)
+    finally:
+        done.set()
+        other.join()
+    for name, value in expected.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value)

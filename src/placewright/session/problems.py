@@ -146,6 +146,10 @@ def _charged(problem: Problem, request: Request) -> Problem:
     """Give a problem the limits of a request, and energy or price as its objective."""
     objective = request.objective if request.objective in CHARGED else problem.objective
     limits = {**problem.limits, **request.limits}
+    if "latency" in request.limits and problem.time_unit != "s":
+        raise FieldError(
+            "limits", f"of latency is in seconds, and these costs are in {problem.time_unit}"
+        )
     if objective == problem.objective and limits == problem.limits:
         return problem
     return replace(problem, objective=objective, limits=limits)
