@@ -28,8 +28,8 @@ class CostTable:
     """Seconds of each unit on each device.
 
     Attributes:
-        seconds: shape (n_units, n_devices), float64, >= 0; inf where the device cannot run it. What
-            is not read-only is copied.
+        seconds: shape (n_units, n_devices), float64, >= 0; inf where the device cannot run it.
+            Other numbers are converted, and an array that may change is copied.
         source: where the numbers come from: ``"measured"``, ``"roofline"``, ``"recorded"``,
             ``"workload"`` or a word of the caller's own.
 
