@@ -99,6 +99,20 @@ def test_another_model_shape_or_version_has_none(tmp_path: Path) -> None:
     assert known_calibration(replace(calibrated_problem(), source=batch), store, "1") is None
 
 
+def test_a_fit_of_other_cores_is_not_taken(tmp_path: Path) -> None:
+    """They have one fingerprint, and may share no cache."""
+
+    def on_cores(*cores: str) -> Problem:
+        named = zip(DEVICES, cores, strict=True)
+        devices = tuple(replace(device, options={"core": core}) for device, core in named)
+        return problem_on(Cluster(devices, LINKS))
+
+    store = CostStore(tmp_path / "store")
+    keep_calibration(on_cores("0", "1"), store, "1")
+    assert known_calibration(on_cores("0", "40"), store, "1") is None
+    assert known_calibration(on_cores("0", "1"), store, "1") is not None
+
+
 def test_a_fit_of_a_machine_that_has_drifted_is_measured_again(tmp_path: Path) -> None:
     store, before = CostStore(tmp_path / "store"), (1.0, 1.2, 1e-5)
     problem = problem_on(Cluster(DEVICES, LINKS))

@@ -1,10 +1,10 @@
 """Stored costs of splitting: of this machine for any model, and fits to the placements of a model.
 
 A few placements of a framework's small model run on the devices. Their measurements replace those
-of another model if there is no time for its own. They are stored for the devices (processor and
-options), the cores that we may use, and the runtime's version. A probe checks the machine at each
-start: two threads compute and copy alone and at the same time, and pass messages. If the ratios
-differ from the stored ones, the machine has changed.
+of another model if there is no time for its own. They are stored for the devices (processor,
+options and core), the cores that we may use, and the runtime's version. A probe checks the machine
+at each start: two threads compute and copy alone and at the same time, and pass messages. If the
+ratios differ from the stored ones, the machine has changed.
 
 Fits are stored without the cluster itself: two clusters of the same devices may differ in memory
 limits, bandwidths and channels that the user wrote into a file. A fit belongs to the devices and
@@ -48,8 +48,14 @@ _DRIFTS = (1.5, 2.0, 4.0)  # ratios that probes of one machine do not reach
 def machine_key(cluster: Cluster, runtime: str, version: str) -> str:
     """Key under which the costs of a machine are stored."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
-    return f"{VERSION}|{runtime}|{version}|{cores}|{devices}"
+    return f"{VERSION}|{runtime}|{version}|{cores}|{_devices_of(cluster)}"
+
+
+def _devices_of(cluster: Cluster) -> list[tuple[str, str, str | None, str]]:
+    """Facts about devices in a key; cores with one fingerprint may be near each other, or far."""
+    return [
+        (d.name, d.fingerprint, d.memory_domain, d.options.get("core", "")) for d in cluster.devices
+    ]
 
 
 def known_machine_costs(
@@ -330,10 +336,9 @@ def _key_of(problem: Problem, version: str) -> str:
 def _key(
     model: tuple[ComputationGraph, ModelSource], n_units: int, cluster: Cluster, version: str
 ) -> str:
-    devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
     cores = [int(d.options["core"]) for d in cluster.devices if "core" in d.options]
     kind = "" if may_use_all() or not cores else f"|cores apart{cores_text(cores)}"
-    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{devices}|{version}{kind}"
+    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{_devices_of(cluster)}|{version}{kind}"
 
 
 def _rule_for(
