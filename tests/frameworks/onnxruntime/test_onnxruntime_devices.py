@@ -66,6 +66,25 @@ def test_the_driver_is_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) 
         assert devices.hardware_text(options) == text
 
 
+@pytest.mark.parametrize("provider", ["TensorrtExecutionProvider", devices.CUDA])
+def test_each_provider_of_nvidia_says_which_card_it_has(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples of TensorRT on one card were taken on another, whose number is the same."""
+    found = listed_by(Driver())  # type: ignore[arg-type]
+    monkeypatch.setattr(devices, "cuda_devices", lambda: found)
+    options = {"provider": provider, "device_id": "0"}
+    assert devices.hardware_text(options) == "device 40; driver 12.4"
+
+
+def test_a_device_that_nobody_lists_is_that_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    for machine in ("one", "other"):
+        monkeypatch.setattr(devices.platform, "node", lambda name=machine: name)
+        texts.append(devices.hardware_text({"provider": "ROCMExecutionProvider"}))
+    assert texts == ["ROCMExecutionProvider 0 of one", "ROCMExecutionProvider 0 of other"]
+
+
 def test_a_session_without_the_provider_is_refused() -> None:
     """ONNX Runtime goes on with the CPU if a library of CUDA is missing, and only logs it."""
 

@@ -12,9 +12,11 @@ import torch
 from torch_programs import branches, inference_program, step_program
 
 import placewright as pw
+from placewright.core.cluster import Device
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.torch.reading.fx_program import FxProgram
+from placewright.frameworks.torch.running import devices
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
 from placewright.frameworks.torch.running.segments import StateWrites
@@ -100,6 +102,17 @@ def test_products_in_less_precision_have_costs_of_their_own() -> None:
         torch.set_float32_matmul_precision("highest")
     assert not set(whole) & set(less)
     assert [device.fingerprint for device in cores(model)] == whole
+
+
+def test_convolutions_in_whole_precision_have_costs_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without TF32 they take longer on a card; only products were in its fingerprint."""
+    monkeypatch.setattr(devices, "_accelerator_text", lambda device: "a card")
+    card = Device("cuda:0", "gpu", options={"device": "cuda:0"})
+    usual = devices._with_fingerprint(card).fingerprint
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert devices._with_fingerprint(card).fingerprint != usual
 
 
 def stepped(model: TorchModel, steps: int) -> tuple[list[float], dict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ from placewright.execution.processor import physical_cores, processor_devices, p
 from placewright.frameworks.weights_in_file import WEIGHTS_OPTION, are_shared
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+_OF_NVIDIA = (CUDA, "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
 _SESSION_OPTIONS = ("intra_op_num_threads", "graph_optimization_level")
 _OWN_OPTIONS = ("provider", "core", WEIGHTS_OPTION, *_SESSION_OPTIONS)
 _LEVELS = {
@@ -79,15 +81,18 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
 
 
 def hardware_text(options: Mapping[str, str]) -> str:
-    """Text that differs between different hardware."""
+    """Text that differs between different hardware.
+
+    Nobody lists the devices of other makers' providers: those of another machine are others.
+    """
     if options["provider"] == CPU:
         return processor_text(options.get("core"))
     number = options.get("device_id", "0")
-    known = cuda_devices() if options["provider"] == CUDA else ()
+    known = cuda_devices() if options["provider"] in _OF_NVIDIA else ()
     if number.isdecimal() and int(number) < len(known):
         card = known[int(number)]
         return f"{card.name}; driver {card.driver}" if card.driver else card.name
-    return f"{options['provider']} {number}"
+    return f"{options['provider']} {number} of {platform.node()}"
 
 
 def providers(device: Device) -> list[Any]:

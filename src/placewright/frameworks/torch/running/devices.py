@@ -141,10 +141,20 @@ def _with_fingerprint(device: Device) -> Device:
         text = f"{processor}; {torch.backends.cpu.get_cpu_capability()}"
     else:
         text = _accelerator_text(native)
+    if native.type == "cuda" and (convolutions := _convolution_precision()) != "tf32":
+        text = f"{text}; convolutions in {convolutions}"
     precision = torch.get_float32_matmul_precision()
     if precision != "highest":  # products take other seconds then
         text = f"{text}; products in {precision} precision"
     return replace(device, fingerprint=f"{text} {settings}")
+
+
+def _convolution_precision() -> str:
+    """Precision in which CUDA devices compute convolutions of f32; by default ``"tf32"``."""
+    try:
+        return "tf32" if torch.backends.cudnn.allow_tf32 else "f32"
+    except RuntimeError:  # PyTorch refuses to tell if its newer interface has set it
+        return torch._C._get_fp32_precision_getter("cuda", "conv")
 
 
 def _accelerator_text(device: torch.device) -> str:
