@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from functools import partial
@@ -29,13 +30,14 @@ from placewright.profiling.evidence import (
     Trial,
     fitted,
 )
+from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.profiling.machine_costs import (
     has_drifted,
     keep_machine_costs,
     known_machine_costs,
     machine_key,
 )
-from placewright.profiling.measure import Rounds
+from placewright.profiling.measure import Progress, Rounds
 from placewright.profiling.segment_fit import SegmentRow, Wait
 from placewright.profiling.store import CostStore
 from placewright.session import devices
@@ -138,6 +140,19 @@ def test_other_cores_are_another_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert machine_key(CLUSTER, "runtime", "1") != before
 
 
+def test_cores_elsewhere_on_a_processor_have_costs_of_their_own() -> None:
+    """Cores of one kind may share a cache or have one each; both pairs took the same costs."""
+
+    def on_cores(*cores: str) -> Cluster:
+        named = zip(CLUSTER.devices, cores, strict=True)
+        devices = tuple(replace(device, options={"core": core}) for device, core in named)
+        return replace(CLUSTER, devices=devices)
+
+    near = machine_key(on_cores("0", "1"), "runtime", "1")
+    assert machine_key(on_cores("0", "40"), "runtime", "1") != near
+    assert machine_key(on_cores("0", "1"), "runtime", "1") == near
+
+
 def test_a_probe_that_saw_nothing_tells_nothing() -> None:
     assert not has_drifted((0.0, 0.0, 0.0), lambda: (1.0, 2.0, 1e-5))
     assert has_drifted((1.0, 1.0, 1e-6), lambda: (1.0, 1.0, 1e-5))
@@ -194,6 +209,16 @@ def test_what_was_just_measured_is_what_later_calls_read(
     clusters = [fitted(pair(), NOTHING, (), one)[0].cluster for one in (first, later)]
     assert clusters[0].devices == clusters[1].devices
     assert clusters[0].contention == clusters[1].contention
+
+
+def test_no_round_of_the_small_model_starts_after_a_deadline(tmp_path: Path) -> None:
+    """Its units had ten rounds or more on each device, whatever was left of the total."""
+    over, seen = Deadline(0.0, Stopwatch(lambda: 1.0)), list[Progress]()
+    costs = MachineCosts(CLUSTER, runtime_named("openvino"), CostStore(tmp_path / "costs.sqlite"))
+    assert math.isnan(costs.start(seen.append, over))
+    assert costs.measured(seen.append, over) is None
+    assert not [at for at in seen if at.fraction > 0]
+    costs.close()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

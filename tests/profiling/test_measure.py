@@ -129,6 +129,23 @@ def test_an_interrupted_measurement_resumes(tmp_path: Path) -> None:
     assert 0 < len(resumed.profiled) < len(whole.profiled)
 
 
+@pytest.mark.parametrize(("runs", "opened"), [(0, 1), (1, 2)])
+def test_devices_that_were_opened_are_closed_if_a_warm_up_fails(
+    runs: int, opened: int, tmp_path: Path
+) -> None:
+    """The process kept the number of threads of the last one."""
+    restored: list[int] = []
+
+    class Changing(SyntheticModel):
+        def restore_caller(self) -> None:
+            restored.append(len(self.profiled))
+
+    model = Changing(chain(3), SECONDS, fail_after=runs)
+    with pytest.raises(KeyboardInterrupt):
+        profiled(model, tmp_path / "store")
+    assert restored == [runs] * opened
+
+
 def test_equal_units_share_one_cost(tmp_path: Path) -> None:
     class Repeating(SyntheticModel):
         def unit_labels(self, units: Any) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pytest
 from support.branching_model import branching_model
 
 import placewright as pw
+from placewright.core.problem import Problem
 from placewright.profiling.calibration import Calibration, with_default_costs
 from placewright.profiling.evidence import Evidence
 from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.report.time_left import KERNELS, Steps
-from placewright.session import measuring
-from placewright.session.devices import cluster_for
-from placewright.session.measuring import Extent, measure_model
+from placewright.session import devices, measuring
+from placewright.session.devices import MachineCosts, cluster_for
+from placewright.session.measuring import Extent, Measured, measure_model
 from placewright.session.models import load_model, runnable_source, runtime_named
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -114,6 +116,57 @@ def test_a_calibration_without_room_is_told_and_not_kept(
             + others,
         )
         assert len(calls) == number
+
+
+def branching(folder: Path) -> Callable[[Extent], Measured]:
+    """A function that measures a model on two cores."""
+    onnx.save(branching_model(), str(folder / "m.onnx"))
+    model, runtime = load_model(str(folder / "m.onnx")), runtime_named("openvino")
+    cluster = cluster_for("cpu:0,cpu:1", None, "openvino")
+    assert model.source is not None
+    loaded = runtime.load(runnable_source(model.source, model.graph), model.graph)
+    return lambda extent: measure_model(model, loaded, cluster, runtime, extent=extent)
+
+
+def test_every_quick_call_says_that_its_costs_are_of_few_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one measures nothing, and seemed to have left nothing out."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    measured = branching(tmp_path)
+    for _ in range(2):
+        (clause,) = measured(Extent(is_quick=True, calibrate=False)).left_out
+        assert clause.startswith("rounds: each device ran the model 2 or 3 times")
+    over = Deadline(0.0, Stopwatch(lambda: 1.0))
+    (clause,) = measured(Extent(over, calibrate=False)).left_out
+    assert clause == "rounds: devices ran the model fewer times than usual"
+    assert measured(Extent(calibrate=False)).left_out == ()
+    assert measured(Extent(is_quick=True, calibrate=False)).left_out == ()
+
+
+def test_the_small_model_does_not_run_after_the_total(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its units were measured without any limit, to say how long its placements would take."""
+
+    def refused(*_: object) -> float:
+        raise AssertionError("the total is over")
+
+    def calibration(problem: Problem, *_: Any, **__: Any) -> Calibration:
+        return Calibration(with_default_costs(problem), 0, is_complete=False)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(devices, "known_machine_costs", lambda *_: None)
+    monkeypatch.setattr(MachineCosts, "start", refused)
+    monkeypatch.setattr(MachineCosts, "measured", refused)
+    monkeypatch.setattr(measuring, "make_ready", lambda *_: None)
+    monkeypatch.setattr(measuring, "calibration", calibration)
+    measured = branching(tmp_path)
+    measured(Extent(calibrate=False))
+    over = Deadline(0.0, Stopwatch(lambda: 1.0))
+    assert measured(Extent(over)).left_out == (
+        "calibration: 0 placements measured, not 8; cuts and dispatch cost a pessimistic default",
+    )
 
 
 def test_threads_of_measured_values_end_with_the_search(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -164,6 +165,8 @@ class Ends:
     limit: Deadline = NEVER
     # name of such a device -> name of that other device; `measure_costs` fills it
     estimated: dict[str, str] = field(default_factory=dict)
+    # names of devices whose stored samples are incomplete and got no more; it fills this, too
+    few: list[str] = field(default_factory=list)
 
 
 QUICK = Effort(rounds=2, max_rounds=3, max_seconds=3.0, precision=0.05, is_full=False)
@@ -244,21 +247,25 @@ def measure_costs(
     missing: list[_Session] = []
     like: dict[str, Device] = {}  # fingerprint -> a device of its kind whose seconds it takes
     measured: list[Device] = []
-    for fingerprint, device in first_of.items():
-        known = store.samples(keys[fingerprint])
-        if not all(key in known and known[key][1] for key in keys[fingerprint]):
-            partial = {key: row for key, (row, complete) in known.items() if not complete}
-            totals = _totals(keys[fingerprint], partial)
-            alike = next((other for other in measured if other.kind == device.kind), None)
-            if limit.is_over and not totals and alike is not None and not deadline.is_over:
-                like[fingerprint] = alike
-                continue
-            is_enough = not effort.is_full and not effort.want_more(totals)
-            if not is_enough and not (totals and (deadline.is_over or limit.is_over)):
-                deadline.require(f"'{device.name}' had run the model once")
-                missing.append(_session(model, units, device, keys[fingerprint], partial))
-        measured.append(device)
-    _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
+    with ExitStack() as opened:
+        for fingerprint, device in first_of.items():
+            known = store.samples(keys[fingerprint])
+            if not all(key in known and known[key][1] for key in keys[fingerprint]):
+                partial = {key: row for key, (row, complete) in known.items() if not complete}
+                totals = _totals(keys[fingerprint], partial)
+                alike = next((other for other in measured if other.kind == device.kind), None)
+                if limit.is_over and not totals and alike is not None and not deadline.is_over:
+                    like[fingerprint] = alike
+                    continue
+                is_enough = not effort.is_full and not effort.want_more(totals)
+                if is_enough or (totals and (deadline.is_over or limit.is_over)):
+                    ends.few.append(device.name)
+                else:
+                    deadline.require(f"'{device.name}' had run the model once")
+                    here = keys[fingerprint]
+                    missing.append(_session(model, units, device, here, partial, opened))
+            measured.append(device)
+        _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
@@ -296,10 +303,12 @@ def _session(
     device: Device,
     keys: list[str],
     partial: dict[str, list[float]],
+    opened: ExitStack,
 ) -> _Session:
     began = time.perf_counter()
     profile = model.profiler(device)
     plain = PlainRuns(model, device)
+    opened.callback(plain.close)  # also if the warm-up fails
 
     def one_round() -> FloatArray:
         kernels = np.bincount(units.group_of, weights=profile(), minlength=units.n_groups)
@@ -370,22 +379,18 @@ def _measure_in_turns(
     ends: Ends,
 ) -> None:
     deadline, limit = ends.deadline, ends.limit
-    try:
-        active = list(sessions)
-        while active and not deadline.is_over:
-            for session in active:
-                if not deadline.is_over and (not limit.is_over or not session.totals):
-                    _one_round(session, store)
-            if limit.is_over:
-                break
-            for session in [s for s in active if not s.needs_more(effort)]:
-                store.put_samples(session.samples, complete=effort.is_full, is_final=True)
-                active.remove(session)
-            reporter.after_round(sessions, active)
-        reporter.report_ahead(sessions)
-    finally:
-        for session in sessions:
-            session.plain.close()
+    active = list(sessions)
+    while active and not deadline.is_over:
+        for session in active:
+            if not deadline.is_over and (not limit.is_over or not session.totals):
+                _one_round(session, store)
+        if limit.is_over:
+            break
+        for session in [s for s in active if not s.needs_more(effort)]:
+            store.put_samples(session.samples, complete=effort.is_full, is_final=True)
+            active.remove(session)
+        reporter.after_round(sessions, active)
+    reporter.report_ahead(sessions)
 
 
 class _Reporter:

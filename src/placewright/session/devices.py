@@ -49,7 +49,7 @@ from placewright.profiling.machine_costs import (
     measure_machine,
     probe,
 )
-from placewright.profiling.measure import Progress, ProgressCallback
+from placewright.profiling.measure import Ends, Progress, ProgressCallback
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.segment_fit import fitted_cluster
 from placewright.profiling.store import CostStore
@@ -216,19 +216,20 @@ class MachineCosts:
         """See `profiling.machine_costs.probe`."""
         return probe(self._cluster.devices)
 
-    def start(self, progress: ProgressCallback | None = None) -> float:
+    def start(self, progress: ProgressCallback | None = None, deadline: Deadline = NEVER) -> float:
         """Measure the small model's units, and estimate the seconds of the rest of `measured`.
 
         Args:
-            progress: see `measured`.
+            progress, deadline: see `measured`.
 
         Returns:
-            The seconds; nan if this framework or a device cannot run the small model.
+            The seconds; nan if this framework or a device cannot run the small model, or if the
+            deadline passed before each device had run it once.
         """
         framework = framework_named(self._runtime.name)
         if self._small is None and isinstance(framework, MakesSmallModel):
             with suppress(PlacewrightError):  # such a device may run other models
-                self._small = _SmallRun.of(framework, self._cluster, progress)
+                self._small = _SmallRun.of(framework, self._cluster, progress, deadline)
         return math.nan if self._small is None else self._small.seconds
 
     def measured(
@@ -242,7 +243,7 @@ class MachineCosts:
             deadline: no round starts after it.
         """
         if self.known is None:
-            self.start(progress)
+            self.start(progress, deadline)
             if (small := self._small) is None:
                 return None
             with suppress(PlacewrightError), small.folder:
@@ -279,12 +280,16 @@ class _SmallRun:
 
     @classmethod
     def of(
-        cls, framework: Framework, cluster: Cluster, progress: ProgressCallback | None
+        cls,
+        framework: Framework,
+        cluster: Cluster,
+        progress: ProgressCallback | None,
+        deadline: Deadline,
     ) -> _SmallRun:
         """Make the model, and measure its units."""
         folder = tempfile.TemporaryDirectory(prefix="placewright-")
         try:
-            return cls._of(folder, framework, cluster, progress or (lambda at: None))
+            return cls._of(folder, framework, cluster, progress or (lambda at: None), deadline)
         except BaseException:
             folder.cleanup()
             raise
@@ -296,6 +301,7 @@ class _SmallRun:
         framework: Framework,
         cluster: Cluster,
         progress: ProgressCallback,
+        deadline: Deadline,
     ) -> _SmallRun:
         assert isinstance(framework, MakesSmallModel)
         found = framework.small_model(Path(folder.name))
@@ -317,7 +323,7 @@ class _SmallRun:
             left = None if at.seconds_left is None else at.seconds_left + placements
             progress(replace(at, seconds_left=left))
 
-        measuring = Measuring(kept, progress=told)
+        measuring = Measuring(kept, progress=told, ends=Ends(deadline))
         problem = profile(graph, source, cluster, runtime, model=loaded, measuring=measuring)
         return cls(folder, problem, loaded, placements)
 

@@ -159,7 +159,9 @@ class _Measurement:
     def profiled(self, loaded: LoadedModel, units: Grouping | None) -> Problem:
         """Measure the problem, without overheads."""
         assert self.model.source is not None
-        deadline, limit = self.extent.deadline.part(_SHARE), self.extent.limit.part(_MEASURING)
+        ends = Ends(
+            self.extent.deadline.part(_SHARE), self.extent.limit.part(_MEASURING), self.estimated
+        )
         problem = profile(
             self.model.graph,
             self.model.source,
@@ -172,19 +174,20 @@ class _Measurement:
                 self.store,
                 QUICK if self.extent.is_quick else Effort(),
                 self._tell,
-                Ends(deadline, limit, self.estimated),
+                ends,
             ),
         )
-        if self.ahead is None:  # everything was stored
+        was_measured = self.ahead is not None
+        if not was_measured:
             whole = problem.costs.seconds
             slowest = float(np.where(np.isfinite(whole), whole, 0.0).sum(axis=0).max())
             self._forecast(Ahead((), problem.n_units, 0.0, slowest, 0.0))
-        elif self.extent.is_quick:
+        if self.extent.is_quick and (was_measured or ends.few):
             self.left_out.append(
                 f"rounds: each device ran the model {QUICK.rounds} or {QUICK.max_rounds} times, "
                 f"not {Effort().rounds} to {Effort().max_rounds} times"
             )
-        elif deadline.is_over or limit.is_over:
+        elif ends.few or (was_measured and (ends.deadline.is_over or ends.limit.is_over)):
             self.left_out.append("rounds: devices ran the model fewer times than usual")
         self.left_out += [
             f"measuring '{device}': the limit on profiling was over; each of its units takes what "
@@ -269,7 +272,7 @@ class _Measurement:
     def _machine(self, end: Deadline, *, is_needed: bool) -> Evidence | None:
         """The costs of splitting on this machine; they are measured only if they are needed."""
         costs = self._costs
-        if not is_needed or costs.known is not None:
+        if not is_needed or costs.known is not None or end.is_over:
             return costs.known
         return costs.measured(self._tell_machine, end.part(_SHARE))
 
@@ -331,9 +334,9 @@ class _Measurement:
         if will_calibrate or self.steps.search_seconds:
             seconds[KERNELS] = self._compiling_seconds(will_calibrate)
         if will_calibrate:
-            costs = self._costs
-            if costs.known is None and self._wants_machine(self._calibration_end(), ahead):
-                seconds[MACHINE] = costs.start(self._tell_machine)
+            costs, end = self._costs, self._calibration_end()
+            if costs.known is None and not end.is_over and self._wants_machine(end, ahead):
+                seconds[MACHINE] = costs.start(self._tell_machine, end.part(_SHARE))
             seconds[CALIBRATING] = self._calibration_seconds(ahead)
         seconds[SEARCHING] = self.steps.search_seconds
         if self.steps.check == CHECKING:

@@ -110,9 +110,10 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
             request, steps, runtime_of(read.source, request.reads_for)
         )
         _refuse_what_cannot_fit(read, cluster, request)
+        limit = Deadline(clock=deadline.clock).within(request.profiling)  # of all calls together
 
         def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
-            extent = _extent(of.request, deadline, calibrate=calibrate)
+            extent = Extent(deadline, request.quick, calibrate, request.remeasure, limit)
             return _measure(of, cluster, runtime, steps, extent, units)
 
         calibrate = request.calibrate and not request.compiled
@@ -153,11 +154,6 @@ def _charged(problem: Problem, request: Request) -> Problem:
     if objective == problem.objective and limits == problem.limits:
         return problem
     return replace(problem, objective=objective, limits=limits)
-
-
-def _extent(request: Request, deadline: Deadline, *, calibrate: bool) -> Extent:
-    limit = Deadline(clock=deadline.clock).within(request.profiling)
-    return Extent(deadline, request.quick, calibrate, request.remeasure, limit)
 
 
 def _measure(

@@ -30,7 +30,9 @@ from placewright.errors import FieldError, InfeasibleError, InputError, UnknownN
 from placewright.execution.placements import LoadsBeside, placement_segments
 from placewright.frameworks.torch.decoders import cached_decoder
 from placewright.frameworks.torch.running.runtime import TorchModel
+from placewright.session import problems
 from placewright.session.call_mix import LoadedCalls, models_of_calls
+from placewright.session.measuring import Extent, Measured
 from placewright.session.models import runtime_named
 from placewright.session.plans import searched_plan, with_placement
 from placewright.simulation.model import Simulator
@@ -120,6 +122,28 @@ def test_a_fixed_value_is_that_of_every_call() -> None:
     with pw.load(plan) as model:
         for rows in (3, 1):
             assert float(model(x=torch.ones(rows, 4))[0, 0]) == 5.0
+
+
+def test_a_limit_on_profiling_is_that_of_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call had all its seconds again."""
+    ends, real = list[float](), problems.measure_model
+
+    def noted(*given: Any, extent: Extent, **more: Any) -> Measured:
+        ends.append(extent.limit.ends)
+        return real(*given, extent=extent, **more)
+
+    monkeypatch.setattr(problems, "measure_model", noted)
+    pw.profile(
+        torch.nn.Linear(4, 2),
+        example_inputs=torch.ones(3, 4),
+        calls=[(1, {}), (9, {"input": (1, 4)})],
+        devices="cpu:0",
+        quick=True,
+        calibrate=False,
+        profiling=60,
+    )
+    assert len(ends) == 2
+    assert len(set(ends)) == 1
 
 
 def test_a_call_of_many_shapes_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
