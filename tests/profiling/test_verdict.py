@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 import pytest
 
-from placewright.profiling.verdict import judge, median_interval
+from placewright.profiling.verdict import LEAST_FOR_INTERVAL, judge, median_interval
 
 ORDER = ["cpu:0", "cpu:1", "all cores"]
 
@@ -44,7 +45,7 @@ def test_rounds_that_scatter_are_not_called_noise() -> None:
     text = judge(samples, ["cpu:0"]).text
     assert "within noise" not in text
     assert "'cpu:0' is faster in most rounds (it takes 0.20 of" in text
-    assert "95 % interval 0.20 to 1.30)" in text
+    assert "95 % interval 0.20 to 1.20)" in text
 
 
 @pytest.mark.parametrize(
@@ -111,9 +112,26 @@ def test_drift_of_the_machine_does_not_decide() -> None:
 
 
 def test_the_interval_is_that_of_order_statistics() -> None:
-    """Of 21 values the median is the 11th; 1.96 binomial deviations are 4.49 ranks."""
+    """Of 21 values at most 5 are below the median in 27,896 of 2^21 ways, 1.3 %; at most 6, 3.9 %.
+
+    Both ends have the same rank from their sides.
+    """
     median, low, high = median_interval([float(value) for value in range(21)])
-    assert (median, low, high) == (10.0, 6.0, 15.0)
+    assert (median, low, high) == (10.0, 5.0, 15.0)
+
+
+@pytest.mark.parametrize("n", [*range(LEAST_FOR_INTERVAL, 41), 105, 2000])
+def test_an_interval_is_the_shortest_of_at_least_95_percent(n: int) -> None:
+    """Whatever the distribution: the ends are ranks, and the binomial is exact."""
+    _, low, high = median_interval(range(n))
+    assert low + high == n - 1
+    below = [sum(math.comb(n, at) for at in range(int(low) + more)) for more in (1, 2)]
+    assert 40 * below[0] <= 2**n < 40 * below[1]
+
+
+@pytest.mark.parametrize("n", range(1, LEAST_FOR_INTERVAL))
+def test_few_values_have_the_interval_of_all(n: int) -> None:
+    assert median_interval(range(n))[1:] == (0.0, n - 1.0)
 
 
 def test_without_anything_simpler_the_plan_wins() -> None:

@@ -139,13 +139,20 @@ def _without_equals(
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Median and its 95 % interval by order statistics (binomial, for any distribution)."""
+    """Median and its interval of at least 95 % by order statistics, for any distribution.
+
+    Each end has rank `low` from its side, counted from 0. It lies beyond the median if at most
+    `low` of n values are on that side of it, which has a binomial probability. The interval of
+    fewer than six values reaches from the least to the largest, and its share is smaller.
+    """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
-    reach = 0.98 * np.sqrt(n)  # 1.96 standard deviations of a binomial with p = 1/2
-    low = max(0, int(np.floor(n / 2 - reach)))
-    high = min(n - 1, int(np.ceil(n / 2 + reach)))
-    return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
+    low, ways, below = 0, n, 1 + n  # of 2**n: with low + 1 values below, and with at most so many
+    while 40 * below <= 2**n:
+        low += 1
+        ways = ways * (n - low) // (low + 1)
+        below += ways
+    return float(np.median(ordered)), float(ordered[low]), float(ordered[n - 1 - low])
 
 
 def _summary(row: Sequence[float]) -> Timing:
