@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placewright.profiling.catalogue import device_entry, engine_rates
+from placewright.profiling.catalogue import device_entry, engine_rates, is_device_name
 
 BITS = {"q4_k": 4.5, "q8_0": 8.5}
 
@@ -17,3 +17,9 @@ def test_a_token_of_llama_cpp_takes_what_the_memory_takes(card: str, bits: float
     from_memory = bits / 8 / (entry.bandwidth * rates.bandwidth)
     computed = 2.0 / (entry.peak["f16"] * rates.share(1))
     assert computed < from_memory
+
+
+@pytest.mark.parametrize("name", ["Orin", "Raspberry Pi 5 8GB"])
+def test_a_name_of_devices_with_other_memory_is_no_alias(name: str) -> None:
+    """CUDA calls AGX Orin, Orin NX and Orin Nano by one name; the entry of the board has 16 GB."""
+    assert not is_device_name(name)

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import placewright as pw
-from placewright.errors import AnswerError, InputError, PlacewrightError, UnknownNameError
+from placewright.errors import (
+    AnswerError,
+    FieldError,
+    InputError,
+    PlacewrightError,
+    UnknownNameError,
+)
 from placewright.report.time_left import no_report
 from placewright.session.hosts import _Hosts, discover_on_hosts, profile_on_hosts
 from placewright.session.request import request_of
@@ -56,6 +62,13 @@ def test_what_a_host_cannot_do_is_one_line_that_names_it(ray_here: Any, tmp_path
         profile_on_hosts(request_of(str(tmp_path / "m.onnx"), {"ray": "auto", **QUICK}))
     with pytest.raises(PlacewrightError, match="a model that is a file"):
         pw.profile(pw.read(MODEL, runtime="onnxruntime"), ray="auto", **QUICK)
+
+
+def test_calls_of_several_shapes_are_refused_before_hosts_are_sought() -> None:
+    """Ways between hosts were as long as for one shape, and the calls were not checked."""
+    request = request_of(MODEL, {"ray": "auto", "calls": [(1, {}), (2, {"x": (2, 4)})], **QUICK})
+    with pytest.raises(FieldError, match="calls: have a mean on one machine only"):
+        profile_on_hosts(request)
 
 
 def test_nodes_of_one_machine_measure_one_after_the_other(ray_here: Any) -> None:

@@ -136,6 +136,12 @@ def _for_hosts(request: Request) -> Request:
         raise FieldError("ray", "measures a model that is a file, or zoo:NAME")
     if request.cluster is not None:
         raise FieldError("cluster", "names devices of this machine; with `ray`, take `devices`")
+    if request.calls:
+        raise FieldError(
+            "calls",
+            "have a mean on one machine only, as ways between hosts are measured for one shape; "
+            "leave out `ray`, or give the shapes of one call",
+        )
     if not model.startswith("zoo:"):
         model = str(Path(model).resolve())
     return replace(
