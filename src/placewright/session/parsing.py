@@ -159,7 +159,7 @@ def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
             "shapes",
             f"gives '{name}' several sizes ({raw}), which only the command `place` takes",
         )
-    if any(abs(extent) >= 2**63 for extent in shape):  # Python may refuse to write their digits
+    if any(not -(2**63) <= extent < 2**63 for extent in shape):  # too many digits for Python
         raise FieldError("shapes", f"gives '{name}' a size of more than 64 bits; expects {form}")
     if any(extent < 0 for extent in shape):
         given = shown_name(f"{name}={raw}")

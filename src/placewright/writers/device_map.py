@@ -323,13 +323,13 @@ class _Writing:
                 continue
             inputs = graph.op_inputs.row(op).tolist()
             read = [tensor for tensor in inputs if graph.tensor_bytes[tensor] > _SCALAR_BYTES]
-            makers = {int(graph.tensor_producers[tensor]) for tensor in read}
+            makers = dict.fromkeys(int(graph.tensor_producers[tensor]) for tensor in read)
             places = [
                 main if maker < 0 else device_of.get(maker, self.devices[maker]) for maker in makers
             ]
             sources = dict.fromkeys(place for place in places if place is not None)
             device_of[op] = next(iter(sources), None)
-            if makers <= of_inputs:
+            if makers.keys() <= of_inputs:
                 of_inputs.add(op)
             elif len(sources) > 1 or (sources and device_of[op] != self.devices[op]):
                 self._refuse(op, sources)

@@ -273,7 +273,7 @@ def output_shapes(graph: CoarseGraph, *, logarithmic: bool) -> FloatArray:
             extents = shape[-SHAPE_RANK:]
             rows[node] = 0.0
             known = np.maximum(extents, 0)  # extents below 0 are unknown
-            rows[node, : len(extents)] = np.log1p(known) if logarithmic else extents
+            rows[node, : len(extents)] = np.log1p(known) if logarithmic else known
     return rows
 
 
