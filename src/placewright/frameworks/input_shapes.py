@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ _IMAGE_RANK = 4
 _DIGITS = 18  # of a number in a sum of symbols; longer ones are no size
 _NO_EXTENT = 1 << 63  # files hold extents in 64 bits with a sign
 _BATCH = re.compile(r"(?i)n|.*batch.*")  # symbols of batches
-_COMPUTED = re.compile(r"[\w)] ?([+*]|/ ?[/\d]|- )|\w\(")  # in what follows from symbols
+_COMPUTED = re.compile(r"[\w)] ?([+*]|/ ?[/\w]|- )|\w\(")  # in what follows from symbols
 _LENGTHS = re.compile(r"(?i)seq|len|time|step|frame|token")  # in symbols of lengths
 
 
@@ -44,10 +43,10 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
 
     An input takes the dimensions that are asked for under one of its names, else under the last
     pattern that fits it. An open dimension takes the number that is asked for under its symbol, or
-    that another input has there; sums and products of symbols follow from them. Open dimensions
-    that are a batch count as 1: a first dimension that is neither computed nor called a length,
-    another with the same symbol, and one whose symbol is ``n`` or contains ``batch``. Warnings name
-    them, and inputs that look like caches of open length.
+    that another input has there; a sum of symbols follows from them. Open dimensions that are a
+    batch count as 1: a first dimension that is neither computed nor called a length, another with
+    the same symbol, and one whose symbol is ``n`` or contains ``batch``. Warnings name them, and
+    inputs that look like caches of open length.
 
     Args:
         inputs: in the model's order.
@@ -80,7 +79,7 @@ def fixed_shapes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> l
     _require_all(inputs, shapes, batches, sizes)
     if counted:
         _LOG.warning(
-            "the open batch dimension of %s counts as 1 (argument `shapes` chooses another)",
+            "the open batch of %s counts as 1 (argument `shapes` chooses another)",
             ", ".join(counted),
         )
     growing = [stated for stated in inputs if _grows(stated, batches)]
@@ -135,7 +134,7 @@ def _sizes(inputs: Sequence[StatedInput], asked: Mapping[str, Shape]) -> dict[st
             found += [(d, n, told) for d, n in pairs if isinstance(d, str) and _is_symbol(d)]
         else:
             tied |= {part for d in stated.dimensions or () if isinstance(d, str)
-                     for part in (d, *_factors(d))}  # fmt: skip
+                     for part in (d, *_terms(d))}  # fmt: skip
     for symbol, size, told in sorted(found, key=lambda row: len(_terms(row[0]))):  # sums come last
         known = _size(symbol, sizes)
         if known is None:
@@ -182,7 +181,7 @@ def _sizes_of_symbols(inputs: Sequence[StatedInput], asked: Mapping[str, Shape])
 def _symbols_of(stated: StatedInput) -> Iterable[str]:
     for dimension in stated.dimensions or ():
         if isinstance(dimension, str):
-            yield from (part for part in _factors(dimension) if _is_symbol(part))
+            yield from (part for part in _terms(dimension) if _is_symbol(part))
 
 
 def _is_symbol(text: str) -> bool:
@@ -194,29 +193,18 @@ def _terms(symbol: str) -> list[str]:
     return [part.strip() for part in symbol.split("+")]
 
 
-def _factors(symbol: str) -> list[str]:
-    """Symbols and numbers of a sum of products."""
-    return [part.strip() for part in re.split(r"[+*]", symbol)]
-
-
 def _size(dimension: int | str, sizes: Mapping[str, int]) -> int | None:
     """Number of a dimension; None if it is open."""
     if isinstance(dimension, int):
         return dimension
     if dimension in sizes:
         return sizes[dimension]
-    terms = [_product(term, sizes) for term in _terms(dimension)]
-    known = [term for term in terms if term is not None]
-    return sum(known) if len(known) == len(terms) else None
-
-
-def _product(term: str, sizes: Mapping[str, int]) -> int | None:
     parts = [
         int(part) if part.isdecimal() and len(part) <= _DIGITS else sizes.get(part)
-        for part in _factors(term)
+        for part in _terms(dimension)
     ]
     known = [part for part in parts if part is not None]
-    return math.prod(known) if len(known) == len(parts) else None
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _guess(at: int, dimension: int | str, sizes: Mapping[str, int]) -> int | None:

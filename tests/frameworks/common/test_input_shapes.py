@@ -147,7 +147,7 @@ class TestWhatIsAsked:
 
     @pytest.mark.parametrize(
         ("dimension", "alone", "of_four"),
-        [("2*batch", 2, 8), ("batch + 1", 2, 5), ("3*batch*batch + 2*n", 5, 50)],
+        [("batch + 1", 2, 5), ("batch + batch + 3", 5, 11)],
     )
     def test_a_dimension_that_follows_from_a_batch_is_computed(
         self, dimension: str, alone: int, of_four: int
@@ -160,7 +160,8 @@ class TestWhatIsAsked:
         assert "dimension 'batch' has one size in the whole model" in told
 
     @pytest.mark.parametrize(
-        "dimension", ["s0//2", "batch - 1", "2*s0", "floor(batch/2)", "batch**2", "Max(1, s0)"]
+        "dimension",
+        ["s0//2", "s0 / 2", "batch - 1", "2*s0", "2*n - 1", "floor(n/2)", "n**2", "Max(1, s0)"],
     )
     def test_a_dimension_that_cannot_be_computed_is_no_batch(self, dimension: str) -> None:
         computed = StatedInput(("x",), (dimension, 3))

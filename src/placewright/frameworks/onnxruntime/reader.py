@@ -293,9 +293,9 @@ class _Reading:
         return "" if held is None else dtype_of(self.onnx, held.elem_type)[0]
 
     def _folds(self, node: Any, read: list[str]) -> bool:
-        if not self.fold or self._functions.draws(node, _NEVER_CONSTANT):
+        if not self.fold or not all(name in self._constants for name in read):
             return False
-        return all(name in self._constants for name in read)
+        return not self._functions.draws(node, _NEVER_CONSTANT)
 
     def _fold(self, node: Any, read: list[str]) -> None:
         """Make the node's outputs constants.

@@ -106,14 +106,15 @@ class LatencyIp:
         arrays = latency_arrays(problem)
         evaluator.offer_bound(_longest_path(problem, arrays), "longest path")
         best: IntArray | None = None
+        value = math.inf
         for start in _starts(problem, arrays, evaluator):
             before = evaluator.best_value
-            if evaluator.evaluate(start) < before:
-                best = start
+            if (found := evaluator.evaluate(start)) < before:
+                best, value = start, found
         if evaluator.is_closed:  # also where nothing takes time, which is no scale for heat
             return evaluator.solution()
         if best is not None:
-            best = self._annealed(problem, arrays, best, evaluator, rng)
+            best = self._annealed(problem, arrays, (best, value), evaluator, rng)
         elif evaluator.best is not None:  # another search has found it
             best = evaluator.best.device_of
         if evaluator.is_closed:
@@ -127,15 +128,18 @@ class LatencyIp:
         self,
         problem: Problem,
         arrays: LatencyArrays,
-        start: IntArray,
+        start: tuple[IntArray, float],
         evaluator: Evaluator,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Anneal in rounds at falling heat, each from the best placement."""
+        """Anneal in rounds at falling heat, each from the best placement.
+
+        Args:
+            start: a placement and its value.
+        """
         moves: Moves = moves_of(problem, arrays)
         classes = problem.colocation
-        best = start[classes.members.indices[classes.members.indptr[:-1]]]
-        value = evaluator.best_value
+        best, value = start[0][classes.members.indices[classes.members.indptr[:-1]]], start[1]
         share = self.annealing_share * evaluator.remaining_seconds
         timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
         per_second = _STEPS_PER_SECOND * min(1.0, 1000 / problem.n_units)

@@ -7,8 +7,8 @@ filled up to its memory; the remaining blocks run on a CPU.
 
 Departures from the paper: a block that an accelerator does not support goes to the CPU (the
 published program has no such test); a block that no CPU can take goes to an accelerator with room;
-where tensors that come and go need more memory, devices are filled less; several CPUs are one
-device to the `subgraph` execution models.
+where tensors that come and go need more memory, or a device would run too many segments, devices
+are filled less; several CPUs are one device to the `subgraph` execution models.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Greedy(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Fill the devices in one evaluation; in more if live tensors exceed a limit."""
+        """Fill the devices in one evaluation; in more if a limit of tensors or segments binds."""
         first = filled(problem)
         if first is None:
             return evaluator.solution(message="a block of ops is left over that no device may take")

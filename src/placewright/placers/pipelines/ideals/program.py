@@ -433,11 +433,11 @@ def replicated(
             "and pins; the host stands alone)"
         )
     sizes = one_group_per_size(problem)
-    n_counted = [len(one.counted_weights.indices) for one in (problem, sizes)]
-    has_copies = n_counted[0] < n_counted[1] and not problem.keeps_everything
+    items = items_of(sizes)
+    kept = [one.kept.bytes_by_label(items.grouping.group_of) for one in (problem, sizes)]
+    has_copies = not problem.keeps_everything and not np.array_equal(*kept)
     counts = np.diff(alike.members.indptr)
     pools = Pools(alike.group_of, sizes.cluster.replicas, counts.astype(np.int64))
-    items = items_of(sizes)
     model = load_model_of(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
     if not fits_table(pools.counts, items.n_items + 1):
         return Replicated(problem, None, TOO_MANY_KINDS)
