@@ -435,7 +435,7 @@ def replicated(
     sizes = one_group_per_size(problem)
     items = items_of(sizes)
     kept = [one.kept.bytes_by_label(items.grouping.group_of) for one in (problem, sizes)]
-    has_copies = not problem.keeps_everything and not np.array_equal(*kept)
+    has_copies = not problem.keeps_everything and not np.array_equal(kept[0], kept[1])
     counts = np.diff(alike.members.indptr)
     pools = Pools(alike.group_of, sizes.cluster.replicas, counts.astype(np.int64))
     model = load_model_of(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
