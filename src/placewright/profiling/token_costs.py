@@ -6,9 +6,9 @@
 
 A column of the problem says where a module rests and who computes it in each phase. A device
 computes what rests in its own memory. Column ``cpu+gpu`` rests in the memory of the CPU, which
-computes short passes; for long ones the GPU copies the weights and computes (llama.cpp does so from
-32 rows of a product on; the head has one in prefill). A tensor pays for its way in those phases
-whose devices differ.
+computes short passes; for long ones the GPU copies the weights and computes. llama.cpp does so from
+32 rows of a product on, which are tokens, also for experts. The head has at most one in prefill. A
+tensor pays for its way in those phases whose devices differ.
 
 Rates of a device are fitted to seconds of probes of two sizes. Two probes that differ in their
 layers alone give the seconds of a layer. One of them may have none, if the seconds of a pass beyond
@@ -42,7 +42,7 @@ from placewright.profiling.catalogue import (
 )
 
 ENGINE = "llama.cpp"
-LEAST_STREAMED = 32  # rows of a product from which llama.cpp copies weights to a GPU
+LEAST_STREAMED = 32  # rows (tokens, also for experts) from which llama.cpp copies weights to a GPU
 POOL = "ram"
 _SERVED = "RPC"  # begin of the engine's name of a card that another process serves
 _SOURCE = "data sheets"
@@ -156,7 +156,7 @@ class _Builder:
         for number, each in self._passes:
             module, device = self._work.work[op][number], column.computes[each.phase]
             measured = self._measured[column.rests]
-            # in prefill, the head multiplies the last token alone
+            # in prefill, the head multiplies the last token of a prompt at most
             rows = 1 if kind == "Head" and each.phase == "prefill" else each.tokens
             if device != column.rests and rows >= LEAST_STREAMED:
                 total += self._streamed(module, each, kind, column.rests, device)

@@ -103,6 +103,21 @@ def test_a_window_that_the_engine_lacks_does_not_shorten_the_cache(
     assert model.cache_bytes(CONTEXT, "f16") == 9 * 2 * 2 * 32 * 2 * CONTEXT
 
 
+def test_a_window_has_the_length_that_the_engine_fixes(tmp_path: Path) -> None:
+    """src/models/llama4.cpp sets 8192 tokens in three of four layers, whichever a file states."""
+    fields = {
+        **SMALL["dense"],
+        "model_type": "llama4_text",
+        "intermediate_size_mlp": 512,
+        "num_local_experts": 4,
+        "attention_chunk_size": 16,
+    }
+    stated = [cache.window for cache in library_model(tmp_path, fields).caches]
+    assert stated == [16, 16, 16, 0, 16, 16, 16, 0, 16]
+    model, _, _ = read_config(tmp_path, None)
+    assert [cache.window for cache in model.caches] == [size and 8192 for size in stated]
+
+
 def test_biases_of_experts_multiply_nothing(tmp_path: Path) -> None:
     """gpt-oss has three matrices of experts in a layer, each with a stack of biases."""
     model, _, _ = read_config(folder_of(tmp_path, SMALL["sinks"]), None)

@@ -210,6 +210,9 @@ def parts_file(path: Path, made: Any, count: int, *, has_ends: bool = True) -> P
     )
 
 
+PATTERN = "attention.sliding_window_pattern"
+
+
 @pytest.mark.parametrize(
     ("architecture", "stated", "with_window"),
     [
@@ -217,14 +220,20 @@ def parts_file(path: Path, made: Any, count: int, *, has_ends: bool = True) -> P
         ("gemma3n", {"attention.sliding_window": 9}, [0, 1, 2, 3, 5]),
         ("olmo2", {"attention.sliding_window": 9}, [0, 1, 2, 4, 5]),
         ("cohere2moe", {"attention.sliding_window": 9}, [1, 2, 3, 5]),
+        ("gemma3", {"attention.sliding_window": 9, PATTERN: 0}, [0, 1, 2, 3, 4, 5]),
+        ("gemma3", {"attention.sliding_window": 9, PATTERN: 1}, []),
         ("exaone4", {"attention.sliding_window": 9}, []),  # only the size of 64 layers has them
+        ("exaone4", {"attention.sliding_window": 9, PATTERN: [True] * 5 + [False]}, []),
         ("phi3", {"attention.sliding_window": 9}, []),
+        ("phi3", {"attention.sliding_window": 9, PATTERN: 2}, []),
+        ("deepseek4", {"attention.sliding_window": 9}, [0, 1, 2, 3, 4, 5]),
         ("lfm2", {"attention.sliding_window": 9}, [0, 1, 2, 3, 4, 5]),
         ("lfm2moe", {"attention.sliding_window": 9}, []),
+        ("lfm2moe", {"attention.sliding_window": 9, PATTERN: 4}, []),
     ],
 )
 def test_windows_are_in_the_layers_where_the_engine_has_them(
-    architecture: str, stated: dict[str, int], with_window: list[int], tmp_path: Path
+    architecture: str, stated: dict[str, Any], with_window: list[int], tmp_path: Path
 ) -> None:
     """The layers are those of src/models of llama.cpp, worked out by hand."""
     n_layers = 2 if architecture == "gemma2" else 6
@@ -262,7 +271,7 @@ def test_heads_of_layers_with_a_window_may_have_lengths_of_their_own(tmp_path: P
     layers = ({**ATTENTION, **DENSE},) * 2
     numbers = {
         "attention.sliding_window": 9,
-        "attention.sliding_window_pattern": [True, False],
+        PATTERN: [True, False],
         "attention.key_length": 128,
         "attention.value_length": 128,
         "attention.key_length_swa": 64,
@@ -272,6 +281,24 @@ def test_heads_of_layers_with_a_window_may_have_lengths_of_their_own(tmp_path: P
     short, long = read_gguf(path)[0].caches
     assert (short.window, short.head, short.score_flops) == (9, 64, 2 * 4 * (64 + 64))
     assert (long.window, long.head, long.score_flops) == (0, 128, 2 * 4 * (128 + 128))
+
+
+def test_latents_of_layers_with_a_window_are_kept_for_the_window(tmp_path: Path) -> None:
+    """As those of dots3note, whose latents there have a rank of their own, by dots3note.cpp."""
+    short_latent = {"attn_kv_a_mqa": (160, HIDDEN), "attn_kv_a_norm": (128,)}
+    numbers = {
+        "attention.sliding_window": 9,
+        PATTERN: [True, False],
+        "attention.kv_lora_rank": 256,
+        "attention.kv_lora_rank_swa": 128,
+    }
+    layers = ({**ABSORBED, **short_latent, **DENSE}, {**ABSORBED, **DENSE})
+    path = written(tmp_path, architecture="dots3note", layers=layers, numbers=numbers)
+    short, long = read_gguf(path)[0].caches
+    assert (short.window, short.elements_per_token) == (9, 160)
+    assert short.score_flops == 2 * 4 * (160 + 128)
+    assert (long.window, long.elements_per_token) == (0, 288)
+    assert long.score_flops == 2 * 4 * (288 + 256)
 
 
 STATE = 4 * 4 * 64  # bytes of a number of a state, times four heads of 64 elements

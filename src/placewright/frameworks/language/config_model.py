@@ -27,7 +27,7 @@ from typing import Any
 
 from placewright.errors import FileFormatError, InputError, MissingExtraError, UnknownNameError
 from placewright.frameworks.language.gguf_file import GgufTensor
-from placewright.frameworks.language.gguf_model import has_windows
+from placewright.frameworks.language.gguf_model import engine_window
 from placewright.frameworks.language.library_names import (
     ARCHITECTURES,
     SAME,
@@ -587,10 +587,9 @@ def _model(library: LibraryModel, weights: str) -> LanguageModel:
 
 
 def _caches(library: LibraryModel) -> tuple[Cache, ...]:
-    """Caches of the layers; without windows if llama.cpp has none in the architecture."""
-    if has_windows(library.architecture, len(library.caches)):
-        return library.caches
-    return tuple(replace(cache, window=0) for cache in library.caches)
+    """Caches of the layers, with the windows that llama.cpp has in the architecture."""
+    of = functools.partial(engine_window, library.architecture, len(library.caches))
+    return tuple(replace(cache, window=of(cache.window)) for cache in library.caches)
 
 
 def _experts(shapes: Mapping[str, tuple[int, ...]]) -> int:

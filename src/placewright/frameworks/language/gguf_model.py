@@ -38,11 +38,9 @@ _FULL_FIRST = ("cohere2moe", "laguna", "smallthinker")  # it is the first of its
 _WITH_WINDOWS = {"exaone4": 64}  # numbers of layers of the only size that has them
 _WINDOW = {"exaone-moe": 128, "exaone4": 4096, "gemma2": 4096, "llama4": 8192}  # if not stated
 _FIXED_WINDOW = {"llama4": 8192, "smallthinker": 4096}  # whichever is stated, unless it is 0
-_ALL_WITH_WINDOW = ("lfm2",)  # in each layer that keeps keys
+_ALL_WITH_WINDOW = ("deepseek4", "lfm2")  # in each layer that keeps keys
 # Those whose files state the layers.
-_STATED_LAYERS = (
-    *("deepseek4", "dots3note", "gemma4", "granite_swa", "maple", "mimo2", "spark2_5", "step35"),
-)
+_STATED_LAYERS = ("dots3note", "gemma4", "granite_swa", "maple", "mimo2", "spark2_5", "step35")
 # Those without a cache of tokens (llama-model.cpp, function `create_memory`): encoders, and models
 # that write all tokens at once.
 _WITHOUT_CACHE = (
@@ -52,15 +50,18 @@ _WITHOUT_CACHE = (
 _RECURRENT_BUT_EVERY = {"minimax-01": 8}  # period of the layers that keep keys, unless stated
 
 
-def has_windows(architecture: str, n_layers: int) -> bool:
-    """True if llama.cpp has windows in layers of an architecture, whose files state how long.
+def engine_window(architecture: str, n_layers: int, stated: int) -> int:
+    """Tokens of a window in llama.cpp; 0 if it has none in an architecture.
 
     Args:
         architecture: of llama.cpp.
         n_layers: of the model.
+        stated: tokens, as the model states them; 0 is none.
     """
     known = (*_PERIOD, *_ALL_WITH_WINDOW, *_STATED_LAYERS)
-    return architecture in known and _WITH_WINDOWS.get(architecture, n_layers) == n_layers
+    if architecture not in known or _WITH_WINDOWS.get(architecture, n_layers) != n_layers:
+        return 0
+    return _FIXED_WINDOW.get(architecture, stated) if stated else 0
 
 
 def read_gguf(path: Path) -> tuple[LanguageModel, str]:
@@ -178,16 +179,18 @@ class _Model:
         heads = self._of_layer("attention.head_count", number, 1)
         pairs = self._of_layer("attention.head_count_kv", number, heads)
         window = self._window(number)
-        width, values = self._lengths(heads, "_swa" if window else "")
+        kind = "_swa" if window else ""
+        width, values = self._lengths(heads, kind)
         flops, looked_up = 2.0 * heads * (width + values), 0
         if any(name.startswith("indexer") for name in layer):  # one more key, of the indexer
             looked_up = self._number("attention.indexer.key_length", 0)
         if latent := layer.get("attn_kv_a_mqa"):  # multi-head latent attention
             rank = self._number("attention.kv_lora_rank", latent.shape[-1])
+            rank = self._number(f"attention.kv_lora_rank{kind}", rank)
             if "attn_kv_b" not in layer:  # the latent itself is kept, and serves as key and value
                 kept = latent.shape[-1] + looked_up
-                return Cache(kept, 0, 2.0 * heads * (latent.shape[-1] + rank))
-            return Cache(heads * (width + values), 0, flops, 0, math.gcd(width, values))
+                return Cache(kept, window, 2.0 * heads * (latent.shape[-1] + rank))
+            return Cache(heads * (width + values), window, flops, 0, math.gcd(width, values))
         if self._is_recurrent(number, layer):
             return Cache(state_bytes=state)
         if key := layer.get("attn_k"):
@@ -250,18 +253,17 @@ class _Model:
 
     def _window(self, number: int) -> int:
         name = str(self._architecture)
-        window = self._number("attention.sliding_window", _WINDOW.get(name, 0))
-        window = _FIXED_WINDOW.get(name, window) if window else 0
+        stated = self._number("attention.sliding_window", _WINDOW.get(name, 0))
+        window = engine_window(name, len(self._tensors.layers), stated)
         if name in _ALL_WITH_WINDOW:
             return window
         pattern = self._metadata.get(f"{name}.attention.sliding_window_pattern")
         if isinstance(pattern, tuple):
             return window if number < len(pattern) and pattern[number] else 0
         if not isinstance(pattern, int) or isinstance(pattern, bool):
-            has_any = has_windows(name, len(self._tensors.layers))
-            pattern = _PERIOD.get(name, 1) if has_any else 1
+            pattern = _PERIOD.get(name, 1)
         full = 0 if name in _FULL_FIRST else pattern - 1
-        return window if pattern > 1 and number % pattern != full else 0
+        return window if not pattern or number % pattern != full else 0
 
     def _width(self) -> int:
         return self._tensors.embedding.shape[0]

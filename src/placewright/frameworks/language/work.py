@@ -136,7 +136,7 @@ def _work(
 ) -> ModuleWork:
     tokens = float(of.tokens)
     if part == "head" and of.phase == "prefill":
-        tokens = 1.0  # engines compute the last token's logits only
+        tokens = 1.0  # at most: engines compute logits of a prompt's last token only
     touched, rows = 1.0, tokens
     share = model.share_of_experts if part == "experts" else 1.0
     if part == "experts":
