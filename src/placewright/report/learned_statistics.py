@@ -423,7 +423,7 @@ def _cells(verdict: LearnedVerdict) -> list[str]:
 
 
 def _use(verdict: LearnedVerdict) -> str:
-    """Whether a learner is of use on a problem; a tie says nothing of too few runs."""
+    """The use of a learner on a problem; a tie of too few runs is no result."""
     return TOO_FEW if verdict.use == "tie" and not verdict.is_decidable else verdict.use
 
 
