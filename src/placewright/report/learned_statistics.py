@@ -371,7 +371,7 @@ def report_text(
         "learner.",
         "",
         "All use a one-sided Mann-Whitney test at 0.05 over seeds, adjusted over problems by "
-        "Holm's method. *Too few runs*: beside the control of fewest seeds no difference could "
+        "Holm's method. *Too few runs*: against the control of fewest seeds no difference could "
         "reach 0.05 over so many problems. Another control may still decide that it is worse.",
         "",
         *markdown_table(

@@ -430,7 +430,7 @@ def with_plan_file(text: str, file: str) -> str:
 
 
 def searched_was(plan: Plan) -> str:
-    """How fast the searched placement was beside the plan's own; "" if it was not measured."""
+    """The searched placement against the plan's own; "" if it was not measured."""
     seconds = None if plan.measured is None else plan.measured.baselines.get(SEARCHED)
     if plan.measured is None or seconds is None:
         return ""
