@@ -45,6 +45,15 @@ def chain(*names: str) -> ComputationGraph:
     return builder.build()
 
 
+def side_by_side() -> ComputationGraph:
+    builder = GraphBuilder()
+    tensor = builder.add_input(4)
+    for name in "ab":
+        op = builder.add_op(name, "Add", inputs=[tensor], weights=[builder.add_weight(10)])
+        builder.add_tensor(op, 4, is_output=True)
+    return builder.build()
+
+
 def test_one_unit_in_one_segment_is_singular() -> None:
     plan = plan_with(chain("a", "b", "c"), [Device("x"), Device("y")], lambda op: int(op > 0))
     lines = plan_lines(plan, "m")
@@ -233,17 +242,22 @@ def test_what_is_too_long_is_cut_between_words() -> None:
 def test_the_order_of_units_is_a_choice_under_event() -> None:
     """Of units on several devices, or of one device with several streams."""
     seconds = frozen_floats([[1.0, math.inf], [math.inf, 1.0]])
-    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: op)
+    ordered = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: op).problem
+    assert no_choice(replace(ordered, costs=CostTable(seconds))).startswith("only one placement")
+    plan = plan_with(side_by_side(), [Device("x"), Device("y")], lambda op: op)
     fixed = replace(plan.problem, costs=CostTable(seconds))
     assert no_choice(fixed) == ""
     assert no_choice(fixed.under(Sequential())).startswith("only one placement exists")
-    alone = plan_with(chain("a", "b"), [Device("x", streams=2)], lambda op: 0).problem
+    card = plan_with(side_by_side(), [Device("x")], lambda op: 0).problem
+    assert no_choice(card) == ""  # its outputs reach the host in an order
+    alone = plan_with(side_by_side(), [Device("x", streams=2)], lambda op: 0).problem
     assert no_choice(alone) == ""
     assert no_choice(alone.under(Sequential())).startswith("only one placement exists")
     two = [Device("x", streams=2), Device("y")]
-    graph = replace(chain("a", "b"), op_colocation=frozen_ints([0, 0]))
+    graph = replace(side_by_side(), op_colocation=frozen_ints([0, 0]))
     together = plan_with(graph, two, lambda op: 0).problem
     assert no_choice(together) == ""
     assert no_choice(together.under(Sequential())).startswith("all ops move together")
-    one = replace(together, cluster=replace(together.cluster, devices=(Device("x"), Device("y"))))
-    assert no_choice(one).startswith("all ops move together")
+    one = replace(chain("a", "b"), op_colocation=frozen_ints([0, 0]))
+    two = [Device("x"), Device("y")]
+    assert no_choice(plan_with(one, two, lambda op: 0).problem).startswith("all ops move together")

@@ -33,7 +33,10 @@ def frozen_bools(values: ArrayLike) -> BoolArray:
 def kept_floats(values: ArrayLike) -> FloatArray:
     """`values` as a read-only float64 array: themselves if they are one, else a copy."""
     array = np.asarray(values)
-    is_frozen = array.dtype == np.float64 and not array.flags.writeable
+    base: object = array
+    while isinstance(base, np.ndarray) and not base.flags.writeable:
+        base = base.base  # a read-only view may show an array that changes
+    is_frozen = array.dtype == np.float64 and base is None
     return array if is_frozen else frozen_floats(array)
 
 

@@ -265,7 +265,8 @@ class Cluster:
     call_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "contention", dict(self.contention))
+        own = {name: tuple(row) for name, row in self.contention.items()}
+        object.__setattr__(self, "contention", own)
         object.__setattr__(self, "pools", dict(self.pools))  # callers may change theirs later
         if not self.devices:
             raise ClusterError("a cluster needs at least one device")

@@ -42,7 +42,10 @@ class CostTable:
     source: str = "measured"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seconds", kept_floats(self.seconds))
+        try:
+            object.__setattr__(self, "seconds", kept_floats(self.seconds))
+        except (TypeError, ValueError):
+            raise CostError("costs must be a units x devices matrix of numbers") from None
         if self.seconds.ndim != 2:
             raise CostError(f"costs must be a units x devices matrix, got {self.seconds.ndim} axes")
         wrong = np.argwhere(np.isnan(self.seconds) | (self.seconds < 0))

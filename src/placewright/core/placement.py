@@ -28,6 +28,8 @@ def integers(numbers: ArrayLike, what: str, *, n_axes: int) -> IntArray:
         array = np.asarray(numbers)
     except ValueError:
         raise InputError(f"{what}; got rows of different lengths") from None
+    if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+        raise InputError(f"{what}; got {array.max()}")
     is_whole = array.dtype.kind in "iu" or array.size == 0
     if not is_whole or not 1 <= array.ndim <= n_axes:
         raise InputError(f"{what}; got {array.dtype} of shape {array.shape}")

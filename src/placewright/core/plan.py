@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from textwrap import wrap
 
 import numpy as np
@@ -287,9 +288,12 @@ def no_choice(problem: Problem) -> str:
     used = np.flatnonzero(problem.allowed_by_class.any(axis=0)).tolist()
     is_split = len(used) > 1 and len(choices) > 1
     has_streams = any(problem.cluster.devices[at].streams > 1 for at in used)
-    is_ordered = isinstance(problem.execution_model, Event) and problem.n_units > 1
-    if is_ordered and (is_split or has_streams):  # the order of units is chosen, too
-        return ""
+    sends = any(at != problem.cluster.host_endpoint for at in used)  # outputs, in some order
+    if isinstance(problem.execution_model, Event) and (is_split or has_streams or sends):
+        graph = problem.unit_graph
+        order = graph.topological_order.tolist()
+        if any(b not in graph.successors.row(a) for a, b in pairwise(order)):
+            return ""  # the order of units is chosen, too
     if (choices == 1).all():
         return "only one placement exists, because every unit has one possible device"
     if len(choices) == 1:

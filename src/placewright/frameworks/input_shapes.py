@@ -19,7 +19,8 @@ _IMAGE_RANK = 4
 _DIGITS = 18  # of a number in a sum of symbols; longer ones are no size
 _NO_EXTENT = 1 << 63  # files hold extents in 64 bits with a sign
 _BATCH = re.compile(r"(?i)n|.*batch.*")  # symbols of batches
-_COMPUTED = re.compile(r"[\w)] ?([+*]|/ ?[/\w]|- )|\w\(")  # in what follows from symbols
+# in what follows from symbols, whose names may hold slashes and hyphens
+_COMPUTED = re.compile(r"[\w)] ?([+*]|/ ?[/\d])|[\w)] (/ ?\w|- )|\w\(")
 _LENGTHS = re.compile(r"(?i)seq|len|time|step|frame|token")  # in symbols of lengths
 
 

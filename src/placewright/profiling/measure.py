@@ -165,8 +165,8 @@ class Ends:
     limit: Deadline = NEVER
     # name of such a device -> name of that other device; `measure_costs` fills it
     estimated: dict[str, str] = field(default_factory=dict)
-    # names of devices whose stored samples are incomplete and got no more; it fills this, too
-    few: list[str] = field(default_factory=list)
+    # such devices whose stored samples are incomplete and got no more -> their number; likewise
+    few: dict[str, int] = field(default_factory=dict)
 
 
 QUICK = Effort(rounds=2, max_rounds=3, max_seconds=3.0, precision=0.05, is_full=False)
@@ -259,7 +259,7 @@ def measure_costs(
                     continue
                 is_enough = not effort.is_full and not effort.want_more(totals)
                 if is_enough or (totals and (deadline.is_over or limit.is_over)):
-                    ends.few.append(device.name)
+                    ends.few[device.name] = len(totals)
                 else:
                     deadline.require(f"'{device.name}' had run the model once")
                     here = keys[fingerprint]

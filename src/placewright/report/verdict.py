@@ -287,7 +287,7 @@ def _times(factor: float) -> str:
     """A factor with two decimals, or as many as its difference from 1 needs."""
     off = abs(factor - 1.0)
     decimals = max(2, math.ceil(-math.log10(off)) + 1) if _SAME < off < 0.01 else 2
-    return f"{factor:.{decimals}f}"
+    return f"{factor:.{decimals}f}".rstrip("0") if decimals > 2 else f"{factor:.2f}"
 
 
 def _value_and_period(value: float, gain: PredictedGain | None, unit: str) -> str:

@@ -211,6 +211,7 @@ class MachineCosts:
         self._key = f"{SmallModel.VERSION}|{machine_key(cluster, runtime.name, runtime.version)}"
         self.known = known_machine_costs(store, self._key, self.probe)
         self._small: _SmallRun | None = None
+        self._was_tried = False
 
     def probe(self) -> tuple[float, float, float]:
         """See `profiling.machine_costs.probe`."""
@@ -227,7 +228,8 @@ class MachineCosts:
             deadline passed before each device had run it once.
         """
         framework = framework_named(self._runtime.name)
-        if self._small is None and isinstance(framework, MakesSmallModel):
+        if not self._was_tried and isinstance(framework, MakesSmallModel):
+            self._was_tried = True
             with suppress(PlacewrightError):  # such a device may run other models
                 self._small = _SmallRun.of(framework, self._cluster, progress, deadline)
         return math.nan if self._small is None else self._small.seconds
@@ -248,7 +250,7 @@ class MachineCosts:
                 return None
             with suppress(PlacewrightError), small.folder:
                 self.known = small.placements(progress, deadline)
-            self._small = None
+            self._small, self._was_tried = None, False
             if self.known is not None:
                 keep_machine_costs(self._store, self._key, self.known, self.probe())
                 # As later calls will read it, so that the same request is the same problem.

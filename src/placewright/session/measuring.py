@@ -182,7 +182,8 @@ class _Measurement:
             whole = problem.costs.seconds
             slowest = float(np.where(np.isfinite(whole), whole, 0.0).sum(axis=0).max())
             self._forecast(Ahead((), problem.n_units, 0.0, slowest, 0.0))
-        if self.extent.is_quick and (was_measured or ends.few):
+        is_few = 0 < max(ends.few.values(), default=0) <= QUICK.max_rounds
+        if self.extent.is_quick and (was_measured or is_few):
             self.left_out.append(
                 f"rounds: each device ran the model {QUICK.rounds} or {QUICK.max_rounds} times, "
                 f"not {Effort().rounds} to {Effort().max_rounds} times"

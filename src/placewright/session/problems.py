@@ -111,9 +111,11 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         )
         _refuse_what_cannot_fit(read, cluster, request)
         limit = Deadline(clock=deadline.clock).within(request.profiling)  # of all calls together
+        parts = iter(range(len(request.calls or ()) + 1, 0, -1))  # the last calibrates
 
         def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
-            extent = Extent(deadline, request.quick, calibrate, request.remeasure, limit)
+            own = limit.part(1.0 / next(parts))
+            extent = Extent(deadline, request.quick, calibrate, request.remeasure, own)
             return _measure(of, cluster, runtime, steps, extent, units)
 
         calibrate = request.calibrate and not request.compiled

@@ -80,9 +80,9 @@ def test_each_provider_of_nvidia_says_which_card_it_has(
 def test_a_device_that_nobody_lists_is_that_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = []
     for machine in ("one", "other"):
-        monkeypatch.setattr(devices.platform, "node", lambda name=machine: name)
+        monkeypatch.setattr(devices, "processor_text", lambda name=machine: name)
         texts.append(devices.hardware_text({"provider": "ROCMExecutionProvider"}))
-    assert texts == ["ROCMExecutionProvider 0 of one", "ROCMExecutionProvider 0 of other"]
+    assert texts == ["ROCMExecutionProvider 0 beside one", "ROCMExecutionProvider 0 beside other"]
 
 
 def test_a_session_without_the_provider_is_refused() -> None:

@@ -126,10 +126,10 @@ def test_a_fixed_value_is_that_of_every_call() -> None:
 
 def test_a_limit_on_profiling_is_that_of_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call had all its seconds again."""
-    ends, real = list[float](), problems.measure_model
+    left, real = list[float](), problems.measure_model
 
     def noted(*given: Any, extent: Extent, **more: Any) -> Measured:
-        ends.append(extent.limit.ends)
+        left.append(extent.limit.seconds_left)
         return real(*given, extent=extent, **more)
 
     monkeypatch.setattr(problems, "measure_model", noted)
@@ -142,8 +142,8 @@ def test_a_limit_on_profiling_is_that_of_all_calls(monkeypatch: pytest.MonkeyPat
         calibrate=False,
         profiling=60,
     )
-    assert len(ends) == 2
-    assert len(set(ends)) == 1
+    assert len(left) == 2
+    assert sum(left) <= 41  # the calibration has the third part
 
 
 def test_a_call_of_many_shapes_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:

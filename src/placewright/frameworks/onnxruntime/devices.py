@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -92,7 +91,7 @@ def hardware_text(options: Mapping[str, str]) -> str:
     if number.isdecimal() and int(number) < len(known):
         card = known[int(number)]
         return f"{card.name}; driver {card.driver}" if card.driver else card.name
-    return f"{options['provider']} {number} of {platform.node()}"
+    return f"{options['provider']} {number} beside {processor_text()}"
 
 
 def providers(device: Device) -> list[Any]:
