@@ -14,6 +14,8 @@ import torch
 from support.decoders import plan_on_cores
 from torch import nn
 from transformers import (
+    BartConfig,
+    BartForCausalLM,
     BloomConfig,
     BloomForCausalLM,
     GPT2Config,
@@ -271,6 +273,33 @@ def test_state_may_leave_as_it_was_and_an_input_may_become_state(seed: int | Non
             assert found == expected
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        lambda old, x: old.type_as(x),
+        lambda old, x: old.sum_to_size(1, 2),
+        lambda old, x: torch.einsum("ij->ji", old),
+        lambda old, x: torch.broadcast_tensors(old, x)[0],
+        lambda old, x: torch.meshgrid(old[0], x[0], indexing="ij")[0],
+        lambda old, x: torch.atleast_2d(old),
+    ],
+)
+def test_old_state_leaves_as_it_was_through_calls_that_may_return_it(
+    shown: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    """The schemas of these calls do not say that results may lie in the memory of arguments."""
+
+    class Shown(nn.Module):
+        def forward(self, x: torch.Tensor, old: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"new": old + x, "before": shown(old, x)}
+
+    given = torch.ones(1, 2), torch.zeros(1, 2)
+    plan = plan_on_cores(Decoding(Shown(), given, {"new": "old"}, lambda: lambda *_: _[0]), None)
+    with pw.load(plan) as step:
+        found = [float(np.ravel(step(np.full((1, 2), k, np.float32))[0])[0]) for k in (1, 2, 3)]
+    assert found == [0.0, 1.0, 3.0]
+
+
 def exported(module: nn.Module, folder: Path) -> Path:
     torch.export.save(torch.export.export(module, (torch.ones(4, 3),)), folder / "m.pt2")
     return folder / "m.pt2"
@@ -453,3 +482,15 @@ def test_attention_that_takes_no_such_cache_is_refused() -> None:
     config = BloomConfig(vocab_size=9, hidden_size=32, n_layer=1, n_head=2)
     with pytest.raises(InputError, match=r"BloomForCausalLM does not run with keys and values of"):
         cached_decoder(BloomForCausalLM(config).eval(), context=8)
+
+
+def test_a_model_that_counts_its_own_positions_is_refused() -> None:
+    """It counts from the length of the cache, so that every token would have position 0."""
+    config = BartConfig(
+        vocab_size=9, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32,
+        max_position_embeddings=8,
+    )  # fmt: skip
+    model = BartForCausalLM(config).eval()
+    with pytest.raises(InputError, match=r"BartForCausalLM takes no position_ids.*embed_positions"):
+        cached_decoder(model, context=8)

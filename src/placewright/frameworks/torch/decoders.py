@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -114,8 +115,9 @@ def cached_decoder(
 
     Raises:
         InputError: ``tokens`` or ``read`` is no part of the context, or the model has no key and
-            value heads in its configuration, learned positions for less than the context, or layers
-            whose window is shorter than the context, or its attention takes no such cache or mask.
+            value heads in its configuration, learned positions for less than the context, positions
+            that it counts itself, or layers whose window is shorter than the context, or its
+            attention takes no such cache or mask.
         MissingExtraError: transformers is not installed.
     """
     try:
@@ -163,6 +165,7 @@ def _require_language_model(model: Any, **numbers: Any) -> None:
             raise InputError(f"argument `{name}` must be a whole number, got {number!r:.40}")
     if not hasattr(getattr(model, "config", None), "get_text_config"):
         raise InputError(f"{type(model).__name__} is no model of transformers: it has no config")
+    _require_position_ids(model)
     context = numbers["context"]
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for name, module in model.named_modules():
@@ -173,6 +176,23 @@ def _require_language_model(model: Any, **numbers: Any) -> None:
                     f"'{name}' of {type(model).__name__} has learned {known} positions; give a "
                     f"context of at most so many, got {context}"
                 )
+
+
+def _require_position_ids(model: Any) -> None:
+    """Refuse a model that counts its positions from the length of the cache, which never grows."""
+    if _takes_position_ids(model):
+        return
+    for name, _ in model.named_modules():
+        owner = name.rpartition(".")[0]
+        if _OF_POSITIONS.search(name) and not _takes_position_ids(model.get_submodule(owner)):
+            raise InputError(
+                f"{type(model).__name__} takes no position_ids, so that '{name}' would give every "
+                "token position 0; give a model whose forward has the argument position_ids"
+            )
+
+
+def _takes_position_ids(module: Any) -> bool:
+    return "position_ids" in inspect.signature(module.forward).parameters
 
 
 def _require_callable(decoder: CachedDecoder, example: tuple[Any, ...]) -> None:

@@ -18,6 +18,16 @@ _PROBABILITIES, _MODES = ("dropout_p", "dropout"), ("train", "training")
 # Without a probability these draw nothing. `native_dropout` draws then, too.
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
+# Results of these may lie in an argument's memory, of which the schemas have no record: in that of
+# the first argument, or of any.
+_MAY_RETURN_FIRST = frozenset(
+    (
+        *("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+        *("type_as", "sum_to_size", "_unsafe_view"),
+    )
+)
+_MAY_RETURN_ANY = ("broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d", "atleast_3d")
+
 
 def kind_of(node: Node) -> str:
     """``aten.conv2d.default`` -> ``"conv2d"``."""
@@ -30,6 +40,14 @@ def kind_of(node: Node) -> str:
 def is_item(node: Node) -> bool:
     """True for ``getitem``, which names one output of a call."""
     return node.op == "call_function" and node.target is operator.getitem
+
+
+def unstated_aliases(node: Node) -> list[Node]:
+    """Arguments whose memory a call's result may share, although its schema does not say so."""
+    kind, inputs = kind_of(node), list(node.all_input_nodes)
+    if kind in _MAY_RETURN_ANY or (kind == "einsum" and len(inputs) == 1):
+        return inputs
+    return inputs[:1] if kind in _MAY_RETURN_FIRST else []
 
 
 def is_scalar(node: Node) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from placewright.frameworks.torch.reading.calls import is_item, kind_of
+from placewright.frameworks.torch.reading.calls import is_item, kind_of, unstated_aliases
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -177,9 +177,11 @@ def state_views(node: Node, *, surely: bool = False) -> list[Node]:
     views: dict[Node, None] = {}
     waiting = [node]
     while waiting:
-        for user in waiting.pop().users:
+        source = waiting.pop()
+        for user in source.users:
             is_view = getattr(user.target, "is_view", False) or is_item(user)
             is_view &= not surely or kind_of(user) not in _MAY_COPY
+            is_view |= not surely and source in unstated_aliases(user)
             if user.op == "call_function" and is_view and user not in views:
                 views[user] = None
                 waiting.append(user)

@@ -12,11 +12,14 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import graph_inputs, require_same_kind
-from placewright.frameworks.torch.reading.calls import is_item, is_scalar, kind_of, sources
+from placewright.frameworks.torch.reading.calls import (
+    is_item,
+    is_scalar,
+    kind_of,
+    sources,
+    unstated_aliases,
+)
 from placewright.frameworks.torch.reading.fx_program import FxProgram
-
-# They return their input itself in evaluation mode, of which their schemas have no record.
-_IDENTITY_IN_EVALUATION = ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout")
 
 
 class NodeMap:
@@ -188,8 +191,8 @@ def _may_alias(node: Node) -> list[Node]:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return list(node.all_input_nodes)
-    if schema.name in _IDENTITY_IN_EVALUATION:
-        return list(node.all_input_nodes[:1])
+    if unstated := unstated_aliases(node):
+        return unstated
     if not any(result.alias_info is not None for result in schema.returns):
         return []
     aliases: list[Node] = []

@@ -48,6 +48,7 @@ def joint_graph(
         InputError: nothing can be trained, or the step draws random numbers and may not.
     """
     import torch
+    from torch.export.graph_signature import OutputKind
 
     read = inference_program(exported, examples)
     names = [node.name for node in exported.graph.nodes if node.op == "placeholder"]
@@ -59,6 +60,8 @@ def joint_graph(
     trainable = _trainable(exported, stands_for)
     module = exported.graph_module
     signature = exported.graph_signature
+    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    placeholder = {target: stands_for[name] for name, target in held.items()}
     position = list(signature.user_outputs).index(read.outputs[0])
     n_changed = sum(
         len(changes)
@@ -73,6 +76,11 @@ def joint_graph(
         of_name = dict(zip(remaining, arguments, strict=True)) | constants
         with torch.fx.traceback.preserve_node_meta():
             results = torch.fx.Interpreter(module).run(*[of_name[stands_for[n]] for n in names])
+        # A decomposed program returns new values of its state, and changes nothing in place.
+        with torch.no_grad():
+            for spec, value in zip(signature.output_specs, results, strict=True):
+                if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+                    of_name[placeholder[str(spec.target)]].copy_(value)
         return (results[n_changed + position],)
 
     fakes = [values[name].detach().requires_grad_(name in trainable) for name in remaining]
@@ -99,6 +107,28 @@ def _trainable(exported: ExportedProgram, stands_for: dict[str, str]) -> dict[st
         for name, target in parameters.items()
         if held[target].requires_grad and held[target].dtype.is_floating_point
     }
+
+
+def refuse_lost_stops(exported: ExportedProgram) -> None:
+    """Refuse a decomposed program with ``detach`` behind a parameter: it has become a plain alias.
+
+    Raises:
+        InputError: a gradient would pass where the module stops it.
+    """
+    held, signature = exported.state_dict, exported.graph_signature
+    parameters = signature.inputs_to_parameters
+    with_gradient = {name for name, target in parameters.items() if held[target].requires_grad}
+    for node in exported.graph.nodes:
+        dtype = getattr(node.meta.get("val"), "dtype", None)  # a call may have several results
+        has_none = dtype is not None and not (dtype.is_floating_point or dtype.is_complex)
+        if has_none or not with_gradient.intersection(n.name for n in node.all_input_nodes):
+            continue
+        with_gradient.add(node.name)
+        if str(node.target) == "aten.alias.default":
+            raise InputError(
+                f"'{node.name}' may stand for detach(), which stops gradients until a program is "
+                "decomposed; save the program before run_decompositions()"
+            )
 
 
 def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]]:
