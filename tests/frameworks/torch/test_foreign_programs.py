@@ -17,7 +17,7 @@ from torch_programs import read_torch
 
 from placewright.errors import FileFormatError
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import segments_of_ops
+from placewright.execution.runtime import MeasuresMemory, segments_of_ops
 from placewright.frameworks.registry import make_runtime
 from placewright.frameworks.torch.pt2.grammar import expression
 
@@ -142,13 +142,16 @@ def test_it_is_read_and_runs_split(module: type[nn.Module], tmp_path: Path) -> N
     model = runtime.load(source, graph)
     inputs = [np.abs(values) + 1 for values in model.random_inputs(np.random.default_rng(0))]
     parts = [(at % len(devices), [op]) for at, op in enumerate(graph.topological_order.tolist())]
-    with ConcurrentRunner(model, segments_of_ops(graph, parts), devices) as runner:
+    segments = segments_of_ops(graph, parts)
+    with ConcurrentRunner(model, segments, devices) as runner:
         found = runner.run(inputs).outputs
     expected = model.plain(devices[0])(inputs)
     assert len(found) == len(expected) >= 1
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5)
     assert np.isfinite(model.profiler(devices[0])()).all()
+    assert isinstance(model, MeasuresMemory)
+    assert (model.memory_peaks(segments, devices) > 0).any()
 
 
 @pytest.mark.parametrize(

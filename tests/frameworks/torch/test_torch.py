@@ -71,6 +71,17 @@ def test_the_plain_call_has_the_threads_of_its_device(number: int) -> None:
     assert (seen, torch.get_num_threads()) == ([number], before)
 
 
+def test_autocast_of_the_caller_changes_no_plain_call() -> None:
+    """A plan does not follow it, and would differ from the unsplit model."""
+    model = loaded(inference_program(torch.nn.Linear(64, 64), [torch.zeros(3, 64)]))
+    inputs, run = model.random_inputs(np.random.default_rng(0)), model.plain(cores(model)[0])
+    expected = run(inputs)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = run(inputs)[0]
+        assert torch.is_autocast_enabled("cpu")
+    np.testing.assert_array_equal(found, expected)
+
+
 class Bags(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

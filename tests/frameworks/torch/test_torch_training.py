@@ -257,6 +257,91 @@ def test_a_decomposed_program_that_changes_an_input_is_trained(tmp_path: Any) ->
     assert losses[1] < losses[0]
 
 
+def test_a_decomposed_program_trains_with_the_buffers_of_a_plain_loop(tmp_path: Any) -> None:
+    """It returns their new values, in front of the loss."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(3)
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("count", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1.0)
+            return (self.layer(x) * self.count).square().mean()
+
+    module, x = Counting(), torch.randn(3, 4)
+    program = torch.export.export(Counting(), (x,)).run_decompositions()
+    assert program.graph_signature.buffers_to_mutate
+    torch.export.save(program, tmp_path / "m.pt2")
+    losses, state = stepped(read_training(tmp_path / "m.pt2").program, 3)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    for found in losses:
+        optimizer.zero_grad()
+        loss = module(x)
+        loss.backward()
+        optimizer.step()
+        assert found == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert state["b_count"].tolist() == [4.0, 4.0, 4.0]
+
+
+def test_a_decomposed_program_that_stops_gradients_is_refused(tmp_path: Any) -> None:
+    """Decomposition makes a plain alias of ``detach``; one that no gradient reaches may stay."""
+
+    class Stopped(nn.Module):
+        def __init__(self, is_input: bool) -> None:
+            super().__init__()
+            self.layer, self.is_input = nn.Linear(4, 1), is_input
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layer(x.detach() if self.is_input else x)
+            return (found if self.is_input else found * found.detach()).mean()
+
+    for is_input in (False, True):
+        program = torch.export.export(Stopped(is_input), (torch.ones(3, 4),))
+        torch.export.save(program, tmp_path / f"whole {is_input}.pt2")
+        torch.export.save(program.run_decompositions(), tmp_path / f"{is_input}.pt2")
+        read_training(tmp_path / f"whole {is_input}.pt2")
+    read_training(tmp_path / "True.pt2")
+    with pytest.raises(InputError, match=r"'alias' may stand for detach.*run_decompositions\(\)"):
+        read_training(tmp_path / "False.pt2")
+
+
+def test_adam_of_f64_parameters_counts_in_f64() -> None:
+    """Corrections in f32 are wrong in the eighth digit."""
+    module, inputs = Tied().double(), examples(Tied)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    made = read_training(Tied().double(), inputs, optimizer="adam:learning_rate=0.1")
+    _, state = stepped(made.program, 3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(*inputs).backward()
+        optimizer.step()
+    found, wanted = state["p_embedding_weight"], module.embedding.weight.detach()
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-12)
+
+
+def test_adam_of_f16_parameters_moves_them_at_small_rates() -> None:
+    """The root of squares over a small rate is infinite in f16."""
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.s = (nn.Parameter(torch.full(n, 1e-3).half()) for n in ((4,), ()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.w * x).sum() + self.s * x[0]
+
+    x = torch.full((4,), 10.0).half()
+    _, state = stepped(
+        read_training(Halves(), (x,), optimizer="adam:learning_rate=1e-5").program, 3
+    )
+    for found in (state["p_w"], state["p_s"]):
+        wanted = torch.full_like(found, 1e-3 - 3e-5, dtype=torch.float16)
+        torch.testing.assert_close(found, wanted, rtol=5e-3, atol=0.0)
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_parameter_may_be_called_as_the_state_of_another(accumulate: int) -> None:
     """Adam counts the steps of `w` in a placeholder that would be called `p_w_step`."""

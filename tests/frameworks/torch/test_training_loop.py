@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.training_loops import Gpt, Residual, batches, loaded, made, plan_of_step
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, StepLR
@@ -268,12 +269,17 @@ def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
         losses = losses_of(step, Gpt, 2)
         before = step.state_dict()
         with pytest.raises(InputError, match="the state has no 'optimizer"):
+            step.load_state_dict(values)
+        with pytest.raises(InputError, match=r"of optimizer sgd:momentum=0\.9.* has adamw:beta1="):
             step.restore(path)
         path.write_bytes(path.read_bytes()[:-9])
         with pytest.raises(FileFormatError, match="is no checkpoint"):
             step.restore(path)
         wrong = before | {"model.norms.0.weight": torch.ones(3)}
         with pytest.raises(InputError, match=r"'model.norms.0.weight' is torch.float32 \[3\]"):
+            step.load_state_dict(wrong)
+        wrong = before | {"model.head.weight": before["model.head.weight"] + 1}
+        with pytest.raises(InputError, match=r"head\.weight' differs from 'model\.embedding"):
             step.load_state_dict(wrong)
         with pytest.raises(InputError, match="this step has no state 'more'"):
             step.load_state_dict(before | {"more": torch.ones(1)})
@@ -305,6 +311,39 @@ def test_a_checkpoint_of_another_accumulation_is_refused() -> None:
     with loaded(Gpt, optimizer="sgd:accumulate=2") as step:
         step.load_state_dict(values)
         assert step.steps == 1
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    """Adam and AdamW have state of the same names; the rate may be another."""
+    path = tmp_path / "step.safetensors"
+    with loaded(Gpt, optimizer="adam") as other:
+        losses_of(other, Gpt, 1)
+        other.save(path)
+    for text in ("adamw", "adam:beta1=0.8"):
+        with loaded(Gpt, optimizer=text) as step:
+            with pytest.raises(InputError, match=r"is a checkpoint of optimizer adam:beta1=0\.9,"):
+                step.restore(path)
+            assert step.steps == 0
+    with loaded(Gpt, optimizer="adam:learning_rate=0.5") as step:
+        step.restore(path)
+        assert step.steps == 1
+    save_file(load_file(path), path)  # a file of an earlier version
+    with loaded(Gpt, optimizer="adamw") as step:
+        step.restore(path)
+        assert step.steps == 1
+
+
+def test_a_checkpoint_that_counts_the_steps_of_f64_parameters_in_f32_is_taken() -> None:
+    """Files of earlier versions do."""
+    module, batch = made(Dead).double(), (torch.ones(2, 6).double(), torch.arange(2))
+    with pw.load(plan_of_step(module, batch, seed=None, optimizer="adam")) as step:
+        step(*batch)
+        values = step.state_dict()
+        assert values["optimizer.layer.weight.step"].dtype == torch.float64
+        expected = step(*batch)
+        narrow = {key: value.float() for key, value in values.items() if key.endswith(".step")}
+        step.load_state_dict(values | narrow)
+        assert step(*batch) == expected
 
 
 class Frozen(nn.Module):

@@ -182,7 +182,7 @@ class LoadedStep:
         """Continue from a checkpoint.
 
         Raises:
-            InputError: there is no such file, it is damaged, or it is of another step.
+            InputError: there is no such file, it is damaged, or it is of another step or optimizer.
             RuntimeFailure: this is closed, or an interrupt has ended its workers.
         """
         with self._in_use() as state:

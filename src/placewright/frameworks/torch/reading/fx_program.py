@@ -43,6 +43,7 @@ class StepParts:
     scalars_at: Callable[[float], Mapping[str, float]]  # learning rate -> these numbers
     learning_rate: float  # of a step that is told no other
     accumulate: int  # steps whose mean gradient makes one update
+    optimizer: str  # its name and settings but the learning rate
 
 
 @dataclass(frozen=True, eq=False)

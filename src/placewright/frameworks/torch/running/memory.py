@@ -266,13 +266,21 @@ def _resident(
     for segment, made in zip(segments, compiled, strict=True):
         for name in (*made.names, *made.writes.after):
             here = set(segment.ops).intersection(readers.get(name, ()))
-            storage = made.state.tensor(name).untyped_storage()
-            row = (min(here, default=max(segment.ops)), segment.device, storage.nbytes())
-            first[storage.data_ptr()] = min(row, first.get(storage.data_ptr(), row))
+            lowest = min(here, default=max(segment.ops))
+            for storage in _storages(made.state.tensor(name)):
+                row = (lowest, segment.device, storage.nbytes())
+                first[storage.data_ptr()] = min(row, first.get(storage.data_ptr(), row))
     held = np.zeros(n_devices)
     for _, device, size in first.values():
         held[device] += size
     return held
+
+
+def _storages(value: Any) -> list[Any]:
+    """The memory of a tensor, or of the tensors of a body of a branch or a loop."""
+    is_body = isinstance(value, torch.nn.Module)
+    tensors = [*value.parameters(), *value.buffers()] if is_body else [value]
+    return [tensor.untyped_storage() for tensor in tensors]
 
 
 def _processor_peaks(record: Any, n_devices: int) -> FloatArray:

@@ -368,7 +368,8 @@ class TorchModel:
             pairs = zip(values, kinds, strict=True)
             # A module may write into its inputs.
             tensors = [self.from_host(value).to(kind, copy=True) for value, kind in pairs]
-            with torch_devices.limited_threads(threads):
+            # The caller's autocast is none of the model's own types.
+            with torch_devices.limited_threads(threads), torch.autocast("cpu", enabled=False):
                 outputs = self.program.plain(tensors)
             return [np.array(_host_array(value)) for value in outputs]
 

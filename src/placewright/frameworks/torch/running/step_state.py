@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from placewright.io.written import write_files
 _APPLY = "apply"
 # Entries of a checkpoint beside those of tensors. Files of earlier versions lack the last one.
 _STEPS, _SEED, _ACCUMULATE = "steps", "seed", "accumulate"
-_MODEL = "model."
+_MODEL, _OPTIMIZER, _COUNT = "model.", "optimizer.", ".step"
 _FORMAT = {"format": "1", "kind": "placewright training step"}
+_RULE = "optimizer"  # in the metadata of a file; files of earlier versions lack it
 
 
 class TorchStepState:
@@ -92,8 +94,8 @@ class TorchStepState:
         """Take over what `state_dict` returned; nothing changes if an entry does not fit.
 
         Raises:
-            InputError: an entry is missing, unknown, or of another shape, or another number of
-                steps makes one update.
+            InputError: an entry is missing, unknown, or of another shape, tied entries differ, or
+                another number of steps makes one update.
         """
         known = {path for paths in self._parts.paths.values() for path in paths}
         expected = known | {_STEPS, _SEED}
@@ -102,7 +104,8 @@ class TorchStepState:
         if unknown := sorted(set(values) - expected - {_ACCUMULATE}):
             raise InputError(f"this step has no state '{unknown[0]}'; it is of another step")
         given = {
-            name: _tensor(paths[0], values[paths[0]]) for name, paths in self._parts.paths.items()
+            name: self._fitting(name, [_tensor(path, values[path]) for path in paths])
+            for name, paths in self._parts.paths.items()
         }
         steps, seed = (_whole_number(name, values[name]) for name in (_STEPS, _SEED))
         if steps < 0:
@@ -114,15 +117,27 @@ class TorchStepState:
                 f"accumulate={mine}; place with the optimizer of the checkpoint"
             )
         for name, value in given.items():
-            wanted = self._initial[name]
-            if value.shape != wanted.shape or value.dtype != wanted.dtype:
-                raise InputError(
-                    f"state '{self._parts.paths[name][0]}' is {value.dtype} "
-                    f"{list(value.shape)}, expected {wanted.dtype} {list(wanted.shape)}"
-                )
-        for name, value in given.items():
             self._set(name, value)
         self._steps, self._draws.seed = steps, seed
+
+    def _fitting(self, name: str, values: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The value that all paths of a tensor of state have."""
+        wanted, paths = self._initial[name], self._parts.paths[name]
+        if paths[0].startswith(_OPTIMIZER) and paths[0].endswith(_COUNT):
+            # Files of earlier versions count the steps of f64 parameters in f32.
+            values = [v.to(wanted.dtype) if v.dtype == torch.float32 else v for v in values]
+        for path, value in zip(paths, values, strict=True):
+            if value.shape != wanted.shape or value.dtype != wanted.dtype:
+                raise InputError(
+                    f"state '{path}' is {value.dtype} {list(value.shape)}, expected "
+                    f"{wanted.dtype} {list(wanted.shape)}"
+                )
+            if not torch.isclose(value, values[0], rtol=0.0, atol=0.0, equal_nan=True).all():
+                raise InputError(
+                    f"state '{path}' differs from '{paths[0]}', to which it is tied; give both "
+                    "one value"
+                )
+        return values[0]
 
     def write_back(self, module: Any) -> None:
         """Copy parameters and buffers into a module.
@@ -162,13 +177,14 @@ class TorchStepState:
         """
         from safetensors.torch import save
 
-        write_files({path: save(self.state_dict(), _FORMAT)})
+        metadata = _FORMAT | {_RULE: self._parts.optimizer}
+        write_files({path: save(self.state_dict(), metadata)})
 
     def restore(self, path: Path) -> None:
         """Take over a file that `save` wrote.
 
         Raises:
-            InputError: there is no such file, or it is of another step.
+            InputError: there is no such file, or it is of another step or optimizer.
             FileFormatError: it is damaged.
         """
         from safetensors import SafetensorError
@@ -181,6 +197,12 @@ class TorchStepState:
             values = load(content)
         except SafetensorError as error:
             raise FileFormatError(f"file '{path}' is no checkpoint: {one_line(error)}") from None
+        mine = self._parts.optimizer
+        if (other := _metadata(content).get(_RULE, mine)) != mine:
+            raise InputError(
+                f"file '{path}' is a checkpoint of optimizer {one_line(other)}, and this step has "
+                f"{mine}; place with the optimizer of the checkpoint"
+            )
         self.load_state_dict(values)
 
     def _set(self, name: str, value: torch.Tensor) -> None:
@@ -205,6 +227,14 @@ class TorchStepState:
         """The tensors of a name that segments change or read, with their devices."""
         key = id(self._initial[name])
         return [(device, held[key]) for device, held in self._copies.items() if key in held]
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Metadata of a safetensors file that could be read; the length of its header comes first."""
+    begin = 8
+    header = json.loads(content[begin : begin + int.from_bytes(content[:begin], "little")])
+    held: dict[str, str] = header.get("__metadata__") or {}
+    return held
 
 
 def _tensor(name: str, value: Any) -> torch.Tensor:

@@ -125,11 +125,16 @@ class Adam:
         # Everything over -learning_rate / correction1, which is then no factor of the quotient.
         size = emit("neg", "default", emit("mul", "Tensor", emit("reciprocal", "default",
                     correction1), scalars["learning_rate"]))  # fmt: skip
-        root = emit("sqrt", "default", squares)
         scale = emit("mul", "Tensor", emit("sqrt", "default", correction2), size)
+        root = emit("sqrt", "default", squares)
+        own, wide = parameter.meta["val"].dtype, scale.meta["val"].dtype
+        if is_narrow := str(own) == "torch.float16":  # a root over a small rate is infinite there
+            root = emit("_to_copy", "default", root, dtype=wide)
         small = emit("mul", "Tensor", emit("reciprocal", "default", size), self.epsilon)
         denominator = emit("add", "Tensor", emit("div", "Tensor", root, scale), small)
         new = emit("addcdiv", "default", parameter, average, denominator)
+        if is_narrow:
+            new = emit("_to_copy", "default", new, dtype=own)
         return new, average, squares, step
 
     def _decayed(
@@ -211,6 +216,13 @@ def rule_of(text: str) -> StepRule:
     if steps != math.floor(steps):
         raise InputError(f"optimizer {name}: accumulate must be a whole number, got {steps:g}")
     return StepRule(OPTIMIZERS[name](**values), clip, int(steps))
+
+
+def text_without_rate(optimizer: Sgd | Adam) -> str:
+    """The text of an optimizer with all its settings but the learning rate."""
+    names = [entry.name for entry in fields(optimizer) if entry.name != "learning_rate"]
+    settings = ",".join(f"{name}={float(getattr(optimizer, name))!r}" for name in names)
+    return f"{type(optimizer).__name__.lower()}:{settings}"
 
 
 def text_of(optimizer: Any, module: Any) -> str:

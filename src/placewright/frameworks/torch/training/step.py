@@ -51,8 +51,16 @@ from placewright.frameworks.torch.training.eager import (
     refuse_hooks_of_gradients,
     require_equal_step,
 )
-from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
-from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
+from placewright.frameworks.torch.training.joint import (
+    JointGraph,
+    joint_graph,
+    refuse_lost_stops,
+)
+from placewright.frameworks.torch.training.optimizers import (
+    StepRule,
+    rule_of,
+    text_without_rate,
+)
 from placewright.io.content import existing_path
 
 if TYPE_CHECKING:
@@ -205,7 +213,8 @@ class _Adding:
         import torch
 
         value = self.added.state[name]
-        initial = torch.zeros(()) if slot == STEP else torch.zeros_like(value)
+        wide = torch.float64 if value.dtype == torch.float64 else None
+        initial = torch.zeros((), dtype=wide) if slot == STEP else torch.zeros_like(value)
         node = self._placeholder(f"{name}_{slot}", initial)
         self.added.slots[node.name] = (name, slot)
         return node
@@ -360,7 +369,12 @@ def _parts(
         paths[name] = (f"optimizer.{targets[parameter]}.{slot}",)
     optimizer = rule.optimizer
     return StepParts(
-        paths, updated.scalars, optimizer.scalars, optimizer.learning_rate, rule.accumulate
+        paths,
+        updated.scalars,
+        optimizer.scalars,
+        optimizer.learning_rate,
+        rule.accumulate,
+        text_without_rate(optimizer),
     )
 
 
@@ -450,10 +464,13 @@ def exported_step(
         dropout: False switches parts to evaluation mode that draw random numbers.
 
     Raises:
-        InputError: the module cannot be exported, or has hooks that a step would leave out.
+        InputError: the module cannot be exported, has hooks that a step would leave out, or the
+            file lost its stops of gradients.
     """
     if isinstance(model, Path | str):
-        return load_program(existing_path(model)), None
+        program = load_program(existing_path(model))
+        refuse_lost_stops(program)
+        return program, None
     refuse_hooks_of_gradients(model)
     modes = {part: part.training for part in model.modules()}
     try:
