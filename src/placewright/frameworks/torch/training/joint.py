@@ -61,7 +61,12 @@ def joint_graph(
     module = exported.graph_module
     signature = exported.graph_signature
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    placeholder = {target: stands_for[name] for name, target in held.items()}
+    of_target = {target: stands_for[name] for name, target in held.items()}
+    changes = {
+        at: of_target[str(spec.target)]
+        for at, spec in enumerate(signature.output_specs)
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    }
     position = list(signature.user_outputs).index(read.outputs[0])
     n_changed = sum(
         len(changes)
@@ -74,13 +79,13 @@ def joint_graph(
 
     def forward(*arguments: Any) -> Any:
         of_name = dict(zip(remaining, arguments, strict=True)) | constants
+        # A decomposed program returns new values of its state; backward may need the old ones.
+        old = of_name | {name: of_name[name].clone() for name in changes.values()}
         with torch.fx.traceback.preserve_node_meta():
-            results = torch.fx.Interpreter(module).run(*[of_name[stands_for[n]] for n in names])
-        # A decomposed program returns new values of its state, and changes nothing in place.
+            results = torch.fx.Interpreter(module).run(*[old[stands_for[n]] for n in names])
         with torch.no_grad():
-            for spec, value in zip(signature.output_specs, results, strict=True):
-                if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
-                    of_name[placeholder[str(spec.target)]].copy_(value)
+            for at, name in changes.items():
+                of_name[name].copy_(results[at])
         return (results[n_changed + position],)
 
     fakes = [values[name].detach().requires_grad_(name in trainable) for name in remaining]
