@@ -518,7 +518,7 @@ class Problem:
             per_tensor = device.cut_seconds + device.layout_seconds
             per_byte = device.cut_seconds_per_byte + device.layout_seconds_per_byte
             cuts = n_edges * (per_tensor + n_bytes * per_byte)
-            if not self.n_units * device.dispatch_seconds + cuts < LONGEST:
+            if not self.n_units * float(device.dispatch_seconds) + float(cuts) < LONGEST:
                 raise CostError(
                     f"device '{device.name}': dispatch and cuts take longer than a number can hold"
                 )

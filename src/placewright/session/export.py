@@ -48,8 +48,8 @@ from placewright.writers.onnx_layers import (
     annotated_model,
     assignment_settings,
     designator,
-    providers,
     require_nodes,
+    session_providers,
 )
 from placewright.writers.openvino_affinity import affinity_data, openvino_name, require_ops
 
@@ -236,7 +236,7 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
         save_onnx(model, made)
         loaded = _loaded(plan, [made], {OPTION: settings}, path)
         _move(scratch, target.parent)
-    named = providers(plan)
+    named = session_providers(plan)
     cards = f", and the session's providers to {named}" if len(named) > 1 else ""
     return f"set the session option {OPTION} to '{settings}'{cards}{loaded}"
 

@@ -52,7 +52,7 @@ def assignment_settings(plan: Plan) -> str:
     return "; ".join(f"{own}(={name})" for name, own in designators.items())
 
 
-def providers(plan: Plan) -> list[str | tuple[str, dict[str, str]]]:
+def session_providers(plan: Plan) -> list[str | tuple[str, dict[str, str]]]:
     """The argument `providers` of a session for the annotated model; a card has its number.
 
     Args:
