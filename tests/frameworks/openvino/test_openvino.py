@@ -167,10 +167,8 @@ def test_a_state_that_takes_over_another_is_a_call_behind_it(tmp_path: Path) -> 
     ]
     made = ov.Model(results, [x, newer, older], "delay")
     ov.save_model(made, str(tmp_path / "delay.xml"), compress_to_fp16=False)
-    state = {"next": "newer", "passed": "older"}
+    state = {"next": "newer", "newer": "older"}  # an output takes the name of its input
     graph, source = read_openvino(tmp_path / "delay.xml", state=state)
-    assert "passed/Assign/copy" in graph.op_names
-    assert "next/Assign/copy" not in graph.op_names
     model = OpenVinoRuntime().load(source, graph)
     instance = model.reference(core_device()).instance()
     found = []

@@ -68,10 +68,9 @@ def keep_state(model: Any, asked: Mapping[str, str], named: Interface) -> Interf
 
 
 def copy_inputs(assigns: Iterable[Any]) -> None:
-    """Let assignments take copies of inputs of the model and of other variables, in place.
+    """Let assignments take copies of what is an input of the model, in place.
 
     OpenVINO 2026.4 gives readers of a variable wrong values if an input is assigned to it as it is.
-    Another variable may change before this one takes its value.
 
     Args:
         assigns: nodes of kind ``Assign``.
@@ -82,9 +81,7 @@ def copy_inputs(assigns: Iterable[Any]) -> None:
         node = made.get_node()
         while node.get_type_name() in _VIEWS:
             node = node.input_value(0).get_node()
-        kind = node.get_type_name()
-        is_other = kind == "ReadValue" and node.get_variable_id() != assign.get_variable_id()
-        if kind == "Parameter" or is_other:
+        if node.get_type_name() == "Parameter":
             is_truth = made.get_element_type().get_type_name() == "boolean"
             copy = (opset.logical_or if is_truth else opset.maximum)(made, made)
             copy.set_friendly_name(f"{assign.get_friendly_name()}/copy")
