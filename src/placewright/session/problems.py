@@ -111,14 +111,15 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         )
         _refuse_what_cannot_fit(read, cluster, request)
         limit = Deadline(clock=deadline.clock).within(request.profiling)  # of all calls together
-        parts = iter(range(len(request.calls or ()) + 1, 0, -1))  # the last calibrates
+        calibrate = request.calibrate and not request.compiled
+        n_parts = len(request.calls) + calibrate if request.calls else 1  # the last calibrates
+        parts = iter(range(n_parts, 0, -1))
 
         def measure(of: ModelOfRequest, units: Grouping | None, *, calibrate: bool) -> Measured:
             own = limit.part(1.0 / next(parts))
             extent = Extent(deadline, request.quick, calibrate, request.remeasure, own)
             return _measure(of, cluster, runtime, steps, extent, units)
 
-        calibrate = request.calibrate and not request.compiled
         if request.calls:
             measured = mixed(model, measure, calibrate=calibrate)
         else:

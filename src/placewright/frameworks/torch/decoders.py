@@ -183,8 +183,9 @@ def _require_position_ids(model: Any) -> None:
     if _takes_position_ids(model):
         return
     for name, _ in model.named_modules():
-        owner = name.rpartition(".")[0]
-        if _OF_POSITIONS.search(name) and not _takes_position_ids(model.get_submodule(owner)):
+        owner = model.get_submodule(name.rpartition(".")[0])
+        has_cache = "past_key_values" in inspect.signature(owner.forward).parameters
+        if _OF_POSITIONS.search(name) and has_cache and not _takes_position_ids(owner):
             raise InputError(
                 f"{type(model).__name__} takes no position_ids, so that '{name}' would give every "
                 "token position 0; give a model whose forward has the argument position_ids"

@@ -223,7 +223,7 @@ def _constants(program: FxProgram, computed: Mapping[Node, Any]) -> dict[str, An
     values: dict[Node, Any] = {}
     module, state = program.module, program.state
     interpreter = Interpreter(module)
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for node in module.graph.nodes:
             if node.name in state:
                 value = state[node.name]  # the same object, by which models share its copies

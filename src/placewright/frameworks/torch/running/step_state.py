@@ -132,7 +132,7 @@ class TorchStepState:
                     f"state '{path}' is {value.dtype} {list(value.shape)}, expected "
                     f"{wanted.dtype} {list(wanted.shape)}"
                 )
-            if not torch.isclose(value, values[0], rtol=0.0, atol=0.0, equal_nan=True).all():
+            if value is not values[0] and not _is_equal(value, values[0]):
                 raise InputError(
                     f"state '{path}' differs from '{paths[0]}', to which it is tied; give both "
                     "one value"
@@ -242,6 +242,10 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
         return torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"state '{name}' is a {type(value).__name__}, no tensor") from None
+
+
+def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(torch.isclose(one, other, rtol=0.0, atol=0.0, equal_nan=True).all())
 
 
 def _whole_number(name: str, value: Any) -> int:

@@ -125,8 +125,8 @@ class Adam:
         # Everything over -learning_rate / correction1, which is then no factor of the quotient.
         size = emit("neg", "default", emit("mul", "Tensor", emit("reciprocal", "default",
                     correction1), scalars["learning_rate"]))  # fmt: skip
-        scale = emit("mul", "Tensor", emit("sqrt", "default", correction2), size)
         root = emit("sqrt", "default", squares)
+        scale = emit("mul", "Tensor", emit("sqrt", "default", correction2), size)
         own, wide = parameter.meta["val"].dtype, scale.meta["val"].dtype
         if is_narrow := str(own) == "torch.float16":  # a root over a small rate is infinite there
             root = emit("_to_copy", "default", root, dtype=wide)
