@@ -45,8 +45,8 @@ def is_item(node: Node) -> bool:
 def unstated_aliases(node: Node) -> list[Node]:
     """Arguments whose memory a call's result may share, although its schema does not say so."""
     kind, inputs = kind_of(node), list(node.all_input_nodes)
-    is_einsum_of_one = kind == "einsum" and len(list(node.args[1])) == 1
-    if kind in _MAY_RETURN_ANY or is_einsum_of_one:
+    operands: Any = node.args[1] if kind == "einsum" else ()
+    if kind in _MAY_RETURN_ANY or len(operands) == 1:
         return inputs
     return inputs[:1] if kind in _MAY_RETURN_FIRST else []
 
