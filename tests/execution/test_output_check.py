@@ -213,7 +213,7 @@ def levels_excess(actual: Any, plain: Any, other: Any) -> float:
         def tolerance(self, devices: Any) -> float:
             return 2e-4
 
-        def plain_at_other_levels(self, device: Any) -> Any:
+        def plain_at_other_levels(self, devices: Any) -> Any:
             yield lambda inputs: [np.array(other)]
 
     check = OutputCheck(Model(), [None], lambda inputs: [np.array(plain)])  # type: ignore[arg-type, list-item]

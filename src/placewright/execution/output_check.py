@@ -30,14 +30,15 @@ _SMALLEST_SHARE = 5e-4
 
 @runtime_checkable
 class RoundsOtherwise(Protocol):
-    """A loaded model that its library can also run with other kernels, which round differently.
+    """A loaded model that its library can also run in other ways, which round differently.
 
     The check of outputs uses them if the precision alone does not explain a difference.
     """
 
-    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
+    def plain_at_other_levels(self, devices: Sequence[Device]) -> Iterator[PlainCall]:
         """Yield the unsplit model, as `plain` runs it, at other optimization levels.
 
+        The levels are those of the first device, and each precision in which a later one computes.
         Levels that the library refuses are left out. As in `plain`, our graph is not used: an error
         of our reader must not look like rounding.
         """
@@ -85,7 +86,7 @@ class OutputCheck:
     ) -> None:
         self.tolerance = model.tolerance(devices)
         self.plain = model.plain(devices[0]) if plain is None else plain
-        self._model, self._device = model, devices[0]
+        self._model, self._devices = model, devices
         self._levels: list[PlainCall] | None = None  # made when they are needed
         self.random: set[int] = set()  # numbers of the outputs that were found to be random
 
@@ -157,7 +158,7 @@ class OutputCheck:
         if self._levels is None:
             self._levels = []
             if isinstance(self._model, RoundsOtherwise):
-                self._levels += self._model.plain_at_other_levels(self._device)
+                self._levels += self._model.plain_at_other_levels(self._devices)
         return self._levels
 
 

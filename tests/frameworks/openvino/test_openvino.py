@@ -17,6 +17,7 @@ from openvino import opset13 as ops
 from placewright.core.cluster import Cluster, Device
 from placewright.core.grouping import Grouping, quotient
 from placewright.errors import RuntimeFailure, StalePlanError, UnknownNameError
+from placewright.execution.output_check import OutputCheck
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import OpSegment, segments_of_ops
 from placewright.frameworks.openvino import devices
@@ -133,6 +134,32 @@ def test_a_core_in_two_precisions_runs_one_model(model: OpenVinoModel) -> None:
     for answer in found:
         for mine, other in zip(answer.outputs, expected.outputs, strict=True):
             np.testing.assert_allclose(mine, other, rtol=close, atol=close * np.abs(other).max())
+
+
+def test_what_bfloat16_cancels_in_the_whole_model_is_no_mismatch(tmp_path: Path) -> None:
+    """y[:, 0] = 1.001 s - s for the sum s of x: 0 in bf16, which has no 1.001. The others are s."""
+    x = ops.parameter([8, 16], np.float32, name="x")
+    weights = np.ones((16, 2), np.float32) * np.array([1.001, 1.0], np.float32)
+    sums = ops.relu(ops.matmul(x, ops.constant(weights), False, False))
+    head = np.array([[1.0, 0.0, 0.0], [-1.0, 1.0, 1.0]], np.float32)
+    made = ov.Model([ops.result(ops.matmul(sums, ops.constant(head), False, False))], [x], "m")
+    ov.save_model(made, str(tmp_path / "m.xml"), compress_to_fp16=False)
+    graph, source = read_openvino(tmp_path / "m.xml")
+    model = OpenVinoRuntime().load(source, graph)
+    half = {"INFERENCE_PRECISION_HINT": "bf16"}
+    modes = (Device("cpu:0"), Device("half", processors=("cpu:0",), options=half))
+    chosen = completed_cluster(Cluster(modes), OpenVinoRuntime()).devices
+    inputs = [np.abs(value) for value in model.random_inputs(np.random.default_rng(1))]
+    check = OutputCheck(model, chosen)
+    expected = check.plain(inputs)
+    with ConcurrentRunner(model, [OpSegment(1, *_whole(model))], chosen) as runner:
+        found = runner.run([inputs[0]]).outputs
+    assert np.abs(found[0][:, 0] - expected[0][:, 0]).max() > 5e-4 * np.abs(expected[0]).max()
+    (judged,) = check.judged(inputs, found, expected)
+    assert judged.excess <= 1.0
+    assert judged.scatter > 0.5  # of the column
+    found[0][:, 1] *= 1.5  # a wrong column is still one
+    assert check.judged(inputs, found, expected)[0].excess > 1.0
 
 
 def test_outputs_in_bfloat16_become_float32(tmp_path: Path) -> None:

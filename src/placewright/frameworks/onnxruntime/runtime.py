@@ -289,14 +289,14 @@ class OnnxModel:
         """Make a session of the file, which is fed by the names of its inputs."""
         return self._plain(device, session_options(device))
 
-    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
+    def plain_at_other_levels(self, devices: Sequence[Device]) -> Iterator[PlainCall]:
         """Yield a session with basic optimizations, then one without any; skip one that fails."""
         levels = onnxruntime_library().GraphOptimizationLevel
         for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
-            options = session_options(device)
+            options = session_options(devices[0])
             options.graph_optimization_level = level
             with suppress(RuntimeFailure):
-                yield self._plain(device, options)
+                yield self._plain(devices[0], options)
 
     def _plain(self, device: Device, options: Any) -> PlainCall:
         try:

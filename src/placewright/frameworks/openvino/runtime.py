@@ -249,15 +249,18 @@ class OpenVinoModel:
         """Compile the file with ``compile_model``; the result is called with a list of inputs."""
         return self._plain(_model_of(self.source), device)
 
-    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """Yield the model with all inner values as outputs, so that OpenVINO fuses nothing."""
+    def plain_at_other_levels(self, devices: Sequence[Device]) -> Iterator[PlainCall]:
+        """Yield the model with all inner values as outputs, unfused, then at other precisions."""
         model = _model_of(self.source)
         n_outputs = len(model.outputs)
-        try:
-            run = self._plain(with_inner_outputs(model), device)
-        except (RuntimeError, RuntimeFailure):
-            return
-        yield lambda inputs: run(inputs)[:n_outputs]
+        with suppress(RuntimeError, RuntimeFailure):
+            run = self._plain(with_inner_outputs(model), devices[0])
+            yield lambda inputs: run(inputs)[:n_outputs]
+        of_hint = {d.options.get("INFERENCE_PRECISION_HINT"): d for d in reversed(devices)}
+        for device in of_hint.values():
+            if device is not devices[0]:
+                with suppress(RuntimeFailure):
+                    yield self.plain(device)
 
     def _plain(self, model: Any, device: Device) -> PlainCall:
         try:

@@ -375,9 +375,9 @@ class TorchModel:
 
         return run
 
-    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
+    def plain_at_other_levels(self, devices: Sequence[Device]) -> Iterator[PlainCall]:
         """Yield the same module without oneDNN's kernels."""
-        yield torch.backends.mkldnn.flags(enabled=False)(self.plain(device))
+        yield torch.backends.mkldnn.flags(enabled=False)(self.plain(devices[0]))
 
     def _drawn_inputs(self) -> list[NativeTensor]:
         """Random values of all graph inputs, always the same, in ascending order of tensors."""
