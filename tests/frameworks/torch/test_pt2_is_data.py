@@ -19,7 +19,11 @@ torch = pytest.importorskip("torch")
 
 from placewright.errors import FileFormatError  # noqa: E402
 from placewright.frameworks.torch.pt2.file import load_program  # noqa: E402
-from placewright.frameworks.torch.pt2.program import checked_program, is_admitted  # noqa: E402
+from placewright.frameworks.torch.pt2.program import (  # noqa: E402
+    checked_program,
+    is_admitted,
+    listed_operators,
+)
 
 CODE = '__import__("pathlib").Path("PWNED").touch()'
 PAYLOADS = (
@@ -261,11 +265,10 @@ def test_operators_that_do_more_than_compute(target: str, original: Path, tmp_pa
 
 def test_every_listed_operator_exists() -> None:
     """A misspelt name in the list would refuse a good file."""
-    from placewright.frameworks.torch.pt2 import program as pt2_program
-
-    listed = (pt2_program._PUBLIC + pt2_program._INTERNAL).split()
+    operators = listed_operators()
+    listed = operators["public"] + operators["internal"]
     missing = [name for name in listed if not hasattr(torch.ops.aten, name)]
-    missing += [name for name in pt2_program._PRIMS.split() if not hasattr(torch.ops.prims, name)]
+    missing += [name for name in operators["prims"] if not hasattr(torch.ops.prims, name)]
     assert missing == []
     for name in listed:
         overloads = getattr(torch.ops.aten, name).overloads()
