@@ -15,11 +15,18 @@ Conventions, the same for every reader:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+Rule = TypeVar("Rule")
 SOFTMAX_PER_ELEMENT = 5
 NORMALISATION_PER_ELEMENT = 5
 BATCH_NORMALISATION_PER_ELEMENT = 2
+
+
+def by_operator(operators_of: Mapping[Rule, str]) -> dict[str, Rule]:
+    """Operator -> its rule, from a text of all operators of each rule."""
+    return {name: rule for rule, names in operators_of.items() for name in names.split()}
 
 
 def convolution(

@@ -45,11 +45,9 @@ def _counted(node: NodeShapes) -> float:
         return special(node)
     if node.kind in _NONE or not node.outputs:
         return 0.0
-    if node.kind.startswith(("Reduce", "QLinearReduce", "ArgMax", "ArgMin")):
+    if node.kind.startswith(_REDUCTIONS):
         return flops.elementwise(node.inputs[0])
-    if node.kind in _NORMALISATIONS:
-        return flops.normalisation(node.output)
-    return flops.elementwise(node.output)
+    return _BY_OUTPUT.get(node.kind, flops.elementwise)(node.output)
 
 
 def _convolution(node: NodeShapes) -> float:
@@ -135,18 +133,6 @@ def _pooling(node: NodeShapes) -> float:
     return flops.pooling(node.output, node.attributes.get("kernel_shape", ()))
 
 
-def _of_input(node: NodeShapes) -> float:
-    return flops.elementwise(node.inputs[0])
-
-
-def _softmax(node: NodeShapes) -> float:
-    return flops.softmax(node.output)
-
-
-def _batch_normalisation(node: NodeShapes) -> float:
-    return flops.batch_normalisation(node.output)
-
-
 def _recurrent(
     count: Callable[[int, int, int, int], float],
 ) -> Callable[[NodeShapes], float]:
@@ -163,54 +149,41 @@ def _recurrent(
     return of_node
 
 
-_SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = {
-    "Conv": _convolution,
-    "FusedConv": _convolution,
-    "DeformConv": _deformable_convolution,
-    "ConvInteger": _integer_convolution,
-    "QLinearConv": _quantized_convolution,
-    "ConvTranspose": _transposed_convolution,
-    "MatMul": _matmul,
-    "FusedMatMul": _matmul,
-    "MatMulInteger": _matmul,
-    "MatMulIntegerToFloat": _matmul,
-    "MatMulNBits": _matmul,
-    "DynamicQuantizeMatMul": _matmul,
-    "QLinearMatMul": _matmul,
-    "Einsum": _einsum,
-    "Gemm": _gemm,
-    "FusedGemm": _gemm,
-    "QGemm": _gemm,
-    "Attention": _attention,
-    "QAttention": _projected_attention,
-    "MultiHeadAttention": _attention_of_heads,
-    "GroupQueryAttention": _attention_of_heads,
-    "MaxPool": _pooling,
-    "AveragePool": _pooling,
-    "QLinearAveragePool": _pooling,
-    "LpPool": _pooling,
-    "GlobalAveragePool": _of_input,
-    "GlobalMaxPool": _of_input,
-    "GlobalLpPool": _of_input,
-    "QLinearGlobalAveragePool": _of_input,
-    "Softmax": _softmax,
-    "QLinearSoftmax": _softmax,
-    "LogSoftmax": _softmax,
-    "BatchNormalization": _batch_normalisation,
-    "LSTM": _recurrent(flops.lstm),
-    "DynamicQuantizeLSTM": _recurrent(flops.lstm),
-    "GRU": _recurrent(flops.gru),
-    "RNN": _recurrent(flops.rnn),
-}
-
-_NORMALISATIONS = frozenset(
+_SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = flops.by_operator(
     {
-        *("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LRN"),
-        *("RMSNormalization", "LpNormalization", "MeanVarianceNormalization"),
-        *("SimplifiedLayerNormalization", "SkipLayerNormalization"),
-        *("SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"),
+        _convolution: "Conv FusedConv",
+        _deformable_convolution: "DeformConv",
+        _integer_convolution: "ConvInteger",
+        _quantized_convolution: "QLinearConv",
+        _transposed_convolution: "ConvTranspose",
+        _matmul: """MatMul FusedMatMul MatMulInteger MatMulIntegerToFloat MatMulNBits
+            DynamicQuantizeMatMul QLinearMatMul""",
+        _einsum: "Einsum",
+        _gemm: "Gemm FusedGemm QGemm",
+        _attention: "Attention",
+        _projected_attention: "QAttention",
+        _attention_of_heads: "MultiHeadAttention GroupQueryAttention",
+        _pooling: "MaxPool AveragePool QLinearAveragePool LpPool",
+        _recurrent(flops.lstm): "LSTM DynamicQuantizeLSTM",
+        _recurrent(flops.gru): "GRU",
+        _recurrent(flops.rnn): "RNN",
     }
 )
+
+# Nodes that count by the shape of their output alone.
+_BY_OUTPUT: Mapping[str, Callable[[Shape], float]] = flops.by_operator(
+    {
+        flops.softmax: "Softmax QLinearSoftmax LogSoftmax",
+        flops.normalisation: """LayerNormalization InstanceNormalization GroupNormalization LRN
+            RMSNormalization LpNormalization MeanVarianceNormalization
+            SimplifiedLayerNormalization SkipLayerNormalization
+            SkipSimplifiedLayerNormalization EmbedLayerNormalization""",
+        flops.batch_normalisation: "BatchNormalization",
+    }
+)
+
+# Beginnings of names of nodes that count by the shape of their first input.
+_REDUCTIONS = ("Reduce", "QLinearReduce", "ArgMax", "ArgMin", "Global", "QLinearGlobal")
 
 # Nodes that move, select or describe data.
 _NONE = frozenset(

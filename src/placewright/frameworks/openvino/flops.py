@@ -30,9 +30,8 @@ def _counted(node: Any) -> float:
         return special(node)
     if kind.startswith("Reduce"):
         return flops.elementwise(_input(node, 0))
-    if kind in _NORMALISATIONS:
-        return flops.normalisation(_output(node))
-    return flops.elementwise(_output(node)) if node.get_output_size() else 0.0
+    count = _BY_OUTPUT.get(kind, flops.elementwise)
+    return count(_output(node)) if node.get_output_size() else 0.0
 
 
 def static_shape(partial: Any) -> Shape:
@@ -102,14 +101,6 @@ def _adaptive_pooling(node: Any) -> float:
     return flops.elementwise(_input(node, 0))
 
 
-def _softmax(node: Any) -> float:
-    return flops.softmax(_output(node))
-
-
-def _batch_normalisation(node: Any) -> float:
-    return flops.batch_normalisation(_output(node))
-
-
 def _cell(count: Callable[[int, int, int, int], float]) -> Callable[[Any], float]:
     """Cells read x as (batch, inputs) and h as (batch, hidden)."""
 
@@ -157,35 +148,37 @@ def _einsum(node: Any) -> float:
     return flops.einsum(node.get_attributes()["equation"], inputs)
 
 
-_SPECIAL: Mapping[str, Callable[[Any], float]] = {
-    "Convolution": _convolution,
-    "GroupConvolution": _group_convolution,
-    "DeformableConvolution": _deformable_convolution,
-    "ConvolutionBackpropData": _transposed_convolution,
-    "GroupConvolutionBackpropData": _transposed_group_convolution,
-    "MatMul": _matmul,
-    "Einsum": _einsum,
-    "ScaledDotProductAttention": _attention,
-    "MaxPool": _pooling,
-    "AvgPool": _pooling,
-    "AdaptiveAvgPool": _adaptive_pooling,
-    "AdaptiveMaxPool": _adaptive_pooling,
-    "Softmax": _softmax,
-    "LogSoftmax": _softmax,
-    "BatchNormInference": _batch_normalisation,
-    "LSTMCell": _cell(flops.lstm),
-    "GRUCell": _cell(flops.gru),
-    "RNNCell": _cell(flops.rnn),
-    "LSTMSequence": _sequence(flops.lstm),
-    "GRUSequence": _sequence(flops.gru),
-    "RNNSequence": _sequence(flops.rnn),
-    "Loop": _loop,
-    "TensorIterator": _loop,
-    "If": _choice,
-}
+_SPECIAL: Mapping[str, Callable[[Any], float]] = flops.by_operator(
+    {
+        _convolution: "Convolution",
+        _group_convolution: "GroupConvolution",
+        _deformable_convolution: "DeformableConvolution",
+        _transposed_convolution: "ConvolutionBackpropData",
+        _transposed_group_convolution: "GroupConvolutionBackpropData",
+        _matmul: "MatMul",
+        _einsum: "Einsum",
+        _attention: "ScaledDotProductAttention",
+        _pooling: "MaxPool AvgPool",
+        _adaptive_pooling: "AdaptiveAvgPool AdaptiveMaxPool",
+        _cell(flops.lstm): "LSTMCell",
+        _cell(flops.gru): "GRUCell",
+        _cell(flops.rnn): "RNNCell",
+        _sequence(flops.lstm): "LSTMSequence",
+        _sequence(flops.gru): "GRUSequence",
+        _sequence(flops.rnn): "RNNSequence",
+        _loop: "Loop TensorIterator",
+        _choice: "If",
+    }
+)
 
-_NORMALISATIONS = frozenset(
-    {"MVN", "NormalizeL2", "GroupNormalization", "RMS", "RMSNorm", "LRN", "LayerNormalization"}
+# Ops that count by the shape of their output alone.
+_BY_OUTPUT: Mapping[str, Callable[[Shape], float]] = flops.by_operator(
+    {
+        flops.softmax: "Softmax LogSoftmax",
+        flops.normalisation: """MVN NormalizeL2 GroupNormalization RMS RMSNorm LRN
+            LayerNormalization""",
+        flops.batch_normalisation: "BatchNormInference",
+    }
 )
 
 # Ops that move, select or describe data.

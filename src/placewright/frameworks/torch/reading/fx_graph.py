@@ -251,7 +251,7 @@ def _counted(node: Node) -> float:
         return max(counts) if kind == "cond" else sum(counts) * _iterations(node)
     if kind in _REDUCTIONS:
         return flops.elementwise(_input(node, 0))
-    return flops.elementwise(_output(node))
+    return _BY_OUTPUT.get(kind, flops.elementwise)(_output(node))
 
 
 def _subgraph(node: Node) -> Any:
@@ -378,21 +378,9 @@ def _pooling(node: Node) -> float:
     return flops.pooling(_output(node), extents)
 
 
-def _softmax(node: Node) -> float:
-    return flops.softmax(_output(node))
-
-
-def _normalisation(node: Node) -> float:
-    return flops.normalisation(_output(node))
-
-
 def _normalisation_backward(node: Node) -> float:
     """Twice the forward pass: two sums and a combination per element."""
     return 2 * flops.normalisation(_input(node, 0))
-
-
-def _batch_normalisation(node: Node) -> float:
-    return flops.batch_normalisation(_output(node))
 
 
 def _recurrent(count: Callable[[int, int, int, int], float]) -> Callable[[Node], float]:
@@ -413,85 +401,56 @@ def _recurrent(count: Callable[[int, int, int, int], float]) -> Callable[[Node],
     return of_node
 
 
-_SPECIAL: Mapping[str, Callable[[Node], float]] = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),
-    **dict.fromkeys(
-        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution
-    ),
-    "convolution_backward": _convolution_backward,
-    "linear": _linear,
-    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "inner", "cdist"), _product),
-    **dict.fromkeys(("linalg_matmul", "linalg_vecdot"), _product),
-    **dict.fromkeys(("_int_mm", "_scaled_mm"), _product),
-    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), _grouped_product),
-    "einsum": _einsum,
-    "tensordot": _contraction,
-    "bilinear": _bilinear,
-    **dict.fromkeys(("addmm", "baddbmm", "addmv"), _product_and_sum),
-    "addbmm": _sum_of_products,
-    **dict.fromkeys(
-        (
-            "scaled_dot_product_attention",
-            "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_efficient_attention",
-            "_scaled_dot_product_cudnn_attention",
-        ),
-        _attention,
-    ),
-    **dict.fromkeys(
-        (
-            "_scaled_dot_product_flash_attention_backward",
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
-            "_scaled_dot_product_efficient_attention_backward",
-        ),
-        _attention_backward,
-    ),
-    **dict.fromkeys(
-        ("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "avg_pool1d"),
-        _pooling,
-    ),
-    **dict.fromkeys(("avg_pool2d", "avg_pool3d"), _pooling),
-    **dict.fromkeys(
-        [
-            f"{kind}_pool{rank}d"
-            for kind in ("adaptive_avg", "_adaptive_avg", "adaptive_max")
-            for rank in (1, 2, 3)
-        ],
-        lambda node: flops.elementwise(_input(node, 0)),
-    ),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _softmax),
-    **dict.fromkeys(
-        (
-            "layer_norm",
-            "native_layer_norm",
-            "group_norm",
-            "native_group_norm",
-            "rms_norm",
-            "instance_norm",
-        ),
-        _normalisation,
-    ),
-    **dict.fromkeys(
-        ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
-        _normalisation,
-    ),
-    **dict.fromkeys(
-        ("native_layer_norm_backward", "native_batch_norm_backward", "native_group_norm_backward"),
-        _normalisation_backward,
-    ),
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_normalisation),
-    "lstm": _recurrent(flops.lstm),
-    "gru": _recurrent(flops.gru),
-    **dict.fromkeys(("rnn_tanh", "rnn_relu"), _recurrent(flops.rnn)),
-}
+_SPECIAL: Mapping[str, Callable[[Node], float]] = flops.by_operator(
+    {
+        _convolution: "conv1d conv2d conv3d convolution",
+        _transposed_convolution: "conv_transpose1d conv_transpose2d conv_transpose3d",
+        _convolution_backward: "convolution_backward",
+        _linear: "linear",
+        _product: """mm bmm matmul mv dot inner cdist linalg_matmul linalg_vecdot _int_mm
+            _scaled_mm""",
+        _grouped_product: "_grouped_mm _scaled_grouped_mm",
+        _einsum: "einsum",
+        _contraction: "tensordot",
+        _bilinear: "bilinear",
+        _product_and_sum: "addmm baddbmm addmv",
+        _sum_of_products: "addbmm",
+        _attention: """scaled_dot_product_attention _scaled_dot_product_flash_attention
+            _scaled_dot_product_flash_attention_for_cpu
+            _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention""",
+        _attention_backward: """_scaled_dot_product_flash_attention_backward
+            _scaled_dot_product_flash_attention_for_cpu_backward
+            _scaled_dot_product_efficient_attention_backward""",
+        _pooling: """max_pool1d max_pool2d max_pool3d max_pool2d_with_indices avg_pool1d
+            avg_pool2d avg_pool3d""",
+        _normalisation_backward: """native_layer_norm_backward native_batch_norm_backward
+            native_group_norm_backward""",
+        _recurrent(flops.lstm): "lstm",
+        _recurrent(flops.gru): "gru",
+        _recurrent(flops.rnn): "rnn_tanh rnn_relu",
+    }
+)
+
+# Calls that count by the shape of their output alone.
+_BY_OUTPUT: Mapping[str, Callable[[Shape], float]] = flops.by_operator(
+    {
+        flops.softmax: "softmax _softmax log_softmax _log_softmax",
+        flops.normalisation: """layer_norm native_layer_norm group_norm native_group_norm rms_norm
+            instance_norm native_batch_norm _native_batch_norm_legit
+            _native_batch_norm_legit_functional""",
+        flops.batch_normalisation: "batch_norm _native_batch_norm_legit_no_training",
+    }
+)
 
 # Loops -> position of the values whose rows they go through, one at a time.
 _ROWS_OF: Mapping[str, int] = {"map_impl": 1, "scan": 2}
 
 _REDUCTIONS = frozenset(
     {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "argmax",
-     "argmin", "logsumexp", "norm", "cumsum", "nll_loss_forward", "any", "all", "topk", "sort"}
+     "argmin", "logsumexp", "norm", "cumsum", "nll_loss_forward", "any", "all", "topk", "sort",
+     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool1d",
+     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+     "adaptive_max_pool3d"}
 )  # fmt: skip
 
 # Calls that move, select, describe or make data.
