@@ -108,7 +108,8 @@ NAMES_A_FRAMEWORK = {
     "suites/llm_ab/documents.py": "makes language models from published sizes",
     "suites/papers/suite.py": "its graphs are PyTorch's capture of a training step",
 }
-ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed
+# What is to be installed.
+ABOUT_PACKAGES = ("MissingExtraError", "optional_library", "require_packages")
 
 
 def texts_about_packages(tree: ast.AST) -> set[int]:

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.foreign.architectures import ARCHITECTURES, export
 from benchmarks.foreign.process import in_a_process
 from placewright.core.placement import Placement
-from placewright.errors import InputError, MissingExtraError, PlacewrightError, UnknownNameError
+from placewright.errors import InputError, PlacewrightError, UnknownNameError, optional_library
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import placement_segments
 from placewright.files.results import ResultsFile
@@ -107,10 +107,7 @@ def _models_in(folder: Path) -> list[tuple[str, str]]:
 
 
 def _onnx_folder() -> Path:
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtraError("onnx", "onnxruntime", "ONNX test data") from None
+    onnx = optional_library("onnx", "onnxruntime", "ONNX test data")
     return Path(onnx.__file__).parent / "backend" / "test" / "data"
 
 

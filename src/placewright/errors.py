@@ -143,6 +143,23 @@ class MissingExtraError(InputError):
         )
 
 
+def optional_library(module: str, extra: str, purpose: str) -> Any:
+    """Import a module of an optional dependency, and return its package.
+
+    Args:
+        module: for example ``onnx``, or ``onnx.shape_inference`` to import that part too.
+        extra: that brings the package.
+        purpose: needs it, for the message.
+
+    Raises:
+        MissingExtraError: it cannot be imported.
+    """
+    try:
+        return __import__(module)
+    except ImportError:
+        raise MissingExtraError(module.partition(".")[0], extra, purpose) from None
+
+
 class StalePlanError(InputError):
     """A plan no longer fits its model, problem or devices; the message says what changed.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 
 import pytest
 
@@ -13,6 +14,7 @@ from placewright.errors import (
     OutOfTime,
     PlacewrightError,
     UnknownNameError,
+    optional_library,
 )
 
 
@@ -30,3 +32,10 @@ def test_an_error_is_the_same_elsewhere(error: PlacewrightError) -> None:
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is type(error)
         assert (str(other), vars(other)) == (str(error), vars(error))
+
+
+def test_a_missing_library_is_named_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert optional_library("xml.dom", "torch", "this") is sys.modules["xml"]
+    monkeypatch.setitem(sys.modules, "xml", None)
+    with pytest.raises(MissingExtraError, match=r"^this needs the package 'xml'; pip"):
+        optional_library("xml.dom", "torch", "this")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.errors import AnswerError, InputError, MissingExtraError, PlacewrightError
+from placewright.errors import AnswerError, InputError, PlacewrightError, optional_library
 from placewright.workers.interface import Attempt, Ended, OtherWorkers
 from placewright.workers.served import KEPT, KeptValues, limit_threads
 from placewright.workers.tasks import (
@@ -55,10 +55,7 @@ def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("ray", "ray", "work on a Ray cluster") from None
+    ray = optional_library("ray", "ray", "work on a Ray cluster")
     if ray.is_initialized():
         require_same_versions(ray, nodes_of(ray))
         return ray, False

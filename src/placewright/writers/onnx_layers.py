@@ -15,7 +15,7 @@ import numpy as np
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource, name_of_copy, numbered_position
-from placewright.errors import InexpressibleError, MissingExtraError, StalePlanError
+from placewright.errors import InexpressibleError, StalePlanError, optional_library
 
 OPTION = "session.layer_assignment_settings"
 _ANNOTATION = "layer_ann"
@@ -96,10 +96,7 @@ def annotated_model(plan: Plan, path: Path, settings: str) -> Any:
         StalePlanError: the file has no such node.
         MissingExtraError: onnx is not installed.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtraError("onnx", "onnxruntime", "annotating an .onnx model") from None
+    onnx = optional_library("onnx", "onnxruntime", "annotating an .onnx model")
     model = onnx.load(str(path), load_external_data=False)
     nodes = model.graph.node
     by_name: dict[str, int] = {}

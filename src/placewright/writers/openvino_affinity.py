@@ -17,7 +17,13 @@ import numpy as np
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource, numbered_position
-from placewright.errors import InexpressibleError, InputError, MissingExtraError, StalePlanError
+from placewright.errors import (
+    InexpressibleError,
+    InputError,
+    MissingExtraError,
+    StalePlanError,
+    optional_library,
+)
 
 FORMAT = "placewright.openvino-affinity/1"
 _SHOWN = 200  # last characters of an OpenVINO message, where the reason is
@@ -248,9 +254,4 @@ def openvino_name(device: Device) -> str:
 
 
 def _openvino() -> Any:
-    try:
-        import openvino
-        import openvino.opset13
-    except ImportError:
-        raise MissingExtraError("openvino", "openvino", "applying affinities") from None
-    return openvino
+    return optional_library("openvino.opset13", "openvino", "applying affinities")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, optional_library
 
 EXPERTS, USED = 8, 2
 _HEAD = 64  # elements of a head of attention
@@ -71,10 +71,8 @@ def write_probe(path: Path, probe: Probe) -> None:
         InputError: there is no such format.
         MissingExtraError: package `gguf` is not installed.
     """
-    try:
-        from gguf import GGMLQuantizationType, GGUFWriter
-    except ImportError:
-        raise MissingExtraError("gguf", "language", "measuring an engine") from None
+    optional_library("gguf", "language", "measuring an engine")
+    from gguf import GGMLQuantizationType, GGUFWriter
 
     if probe.dtype.upper() not in GGMLQuantizationType.__members__:
         raise InputError(f"there is no format '{probe.dtype}' of weights")

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from placewright.errors import FileFormatError, InputError, MissingExtraError, UnknownNameError
+from placewright.errors import FileFormatError, InputError, UnknownNameError, optional_library
 from placewright.frameworks.language.gguf_file import GgufTensor
 from placewright.frameworks.language.gguf_model import engine_window
 from placewright.frameworks.language.library_names import (
@@ -189,10 +189,7 @@ def built(file: ConfigFile, known: tuple[str, ...]) -> LibraryModel:
         FileFormatError: the library builds no decoder of it.
         MissingExtraError: `transformers` is not installed.
     """
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("transformers", "zoo", "reading a config.json") from None
+    optional_library("transformers", "zoo", "reading a config.json")
     with _quiet_and_offline():
         try:
             described, config, is_part = _attempt(file.model_type, file.fields, known)

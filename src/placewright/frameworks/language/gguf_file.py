@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from placewright.errors import FileFormatError, MissingExtraError
+from placewright.errors import FileFormatError, optional_library
 from placewright.io.opened import opened, shown_name
 
 _VERSIONS = (2, 3)
@@ -159,10 +159,9 @@ _Formats = Mapping[int, tuple[str, int, int]]  # number -> name, elements and by
 
 
 def _formats() -> _Formats:
-    try:
-        from gguf.constants import GGML_QUANT_SIZES
-    except ImportError:
-        raise MissingExtraError("gguf", "language", "reading a .gguf file") from None
+    optional_library("gguf", "language", "reading a .gguf file")
+    from gguf.constants import GGML_QUANT_SIZES
+
     return {int(key): (key.name.lower(), *sizes) for key, sizes in GGML_QUANT_SIZES.items()}
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from placewright.errors import MissingExtraError
+from placewright.errors import optional_library
 from placewright.frameworks.language.modules import Cache
 from placewright.frameworks.language.named_tensors import Contradiction
 
@@ -96,10 +96,9 @@ def tensors_of(model: LibraryModel) -> dict[str, Shape]:
 
 class _Names:
     def __init__(self, model: LibraryModel) -> None:
-        try:
-            from gguf import MODEL_ARCH_NAMES, MODEL_TENSOR, MODEL_TENSORS, get_tensor_name_map
-        except ImportError:
-            raise MissingExtraError("gguf", "language", "names of tensors") from None
+        optional_library("gguf", "language", "names of tensors")
+        from gguf import MODEL_ARCH_NAMES, MODEL_TENSOR, MODEL_TENSORS, get_tensor_name_map
+
         self._model, self._sizes = model, model.sizes
         own = model.architecture
         number = next((key for key, name in MODEL_ARCH_NAMES.items() if name == own), None)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from placewright.errors import FieldError, MissingExtraError, near_names
+from placewright.errors import FieldError, near_names, optional_library
 
 Shape = tuple[int, ...]  # the contiguous dimension first
 
@@ -126,10 +126,9 @@ def bytes_of(elements: int, dtype: str) -> int:
     Raises:
         MissingExtraError: package `gguf`, which knows the blocks, is not installed.
     """
-    try:
-        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-    except ImportError:
-        raise MissingExtraError("gguf", "language", "formats of weights") from None
+    optional_library("gguf", "language", "formats of weights")
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]]
     return elements // block * size
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, MissingExtraError, optional_library
 from placewright.execution.exported_program import (
     INTERFACE_KEY,
     Interface,
@@ -112,10 +112,7 @@ def _without_warnings() -> Iterator[None]:
 
 def _libraries() -> tuple[Any, Any, Any]:
     what = "exporting a PyTorch model to ONNX"
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "torch", what) from None
+    torch = optional_library("torch", "torch", what)
     try:
         import onnx
         import onnxscript

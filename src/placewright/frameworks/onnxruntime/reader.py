@@ -25,6 +25,7 @@ from placewright.errors import (
     InputError,
     MissingExtraError,
     UnknownNameError,
+    optional_library,
 )
 from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
@@ -411,9 +412,4 @@ def _bytes_of(onnx: Any, tensor: Any) -> float:
 
 
 def _onnx() -> Any:
-    try:
-        import onnx
-        import onnx.shape_inference
-    except ImportError:
-        raise MissingExtraError("onnx", "onnxruntime", "reading ONNX nodes") from None
-    return onnx
+    return optional_library("onnx.shape_inference", "onnxruntime", "reading ONNX nodes")

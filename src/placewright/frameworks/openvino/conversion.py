@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, optional_library
 from placewright.execution.exported_program import (
     INTERFACE_KEY,
     Interface,
@@ -135,15 +135,9 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _libraries() -> tuple[Any, Any]:
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "torch", "converting a PyTorch model") from None
-    try:
-        import openvino
-    except ImportError:
-        raise MissingExtraError("openvino", "openvino", "converting a PyTorch model") from None
-    return torch, openvino
+    what = "converting a PyTorch model"
+    torch = optional_library("torch", "torch", what)
+    return torch, optional_library("openvino", "openvino", what)
 
 
 def kept_interface(model: Any) -> Interface | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from placewright.core.cluster import Device
-from placewright.errors import MissingExtraError, UnknownNameError
+from placewright.errors import UnknownNameError, optional_library
 from placewright.execution.processor import RAM, processor_devices, processor_text
 from placewright.frameworks.weights_in_file import WEIGHTS_OPTION, are_shared
 
@@ -135,9 +135,4 @@ def openvino_library(what: str) -> Any:
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
-        import openvino
-        import openvino.opset13
-    except ImportError:
-        raise MissingExtraError("openvino", "openvino", what) from None
-    return openvino
+    return optional_library("openvino.opset13", "openvino", what)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, optional_library
 from placewright.frameworks.torch.reading.reader import export_reason
 
 _OF_POSITIONS = re.compile(r"(^|\.)(wpe|embed_positions|position_embeddings?)$")
@@ -120,10 +120,7 @@ def cached_decoder(
             attention takes no such cache or mask.
         MissingExtraError: transformers is not installed.
     """
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("transformers", "zoo", "a cache of a language model") from None
+    optional_library("transformers", "zoo", "a cache of a language model")
     _require_language_model(model, tokens=tokens, read=read, context=context)
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or getattr(

@@ -21,7 +21,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import MissingExtraError, Requires, UnknownNameError
+from placewright.errors import Requires, UnknownNameError, optional_library
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.legal import evaluate_within_limits
 from placewright.placers.repair import repaired
@@ -69,10 +69,7 @@ class Accelerate:
             MissingExtraError: `accelerate` or PyTorch is not installed.
             UnknownNameError: `no_split` names no module.
         """
-        try:
-            from accelerate import infer_auto_device_map
-        except ImportError:
-            raise MissingExtraError("accelerate", "accelerate", "placer 'accelerate'") from None
+        library = optional_library("accelerate", "accelerate", "placer 'accelerate'")
         key_of = _keys(problem)
         total = float(problem.graph.weight_bytes.sum())
         memory = {
@@ -87,7 +84,7 @@ class Accelerate:
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
             try:
-                device_map = infer_auto_device_map(
+                device_map = library.infer_auto_device_map(
                     _skeleton(problem, whole), max_memory=memory, no_split_module_classes=["_Whole"]
                 )
             finally:

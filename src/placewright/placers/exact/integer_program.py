@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.errors import MissingExtraError
+from placewright.errors import optional_library
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
 
@@ -134,10 +134,7 @@ def solve(
     Raises:
         MissingExtraError: highspy is not installed.
     """
-    try:
-        import highspy
-    except ImportError:
-        raise MissingExtraError("highspy", "all", "an integer program") from None
+    highspy = optional_library("highspy", "all", "an integer program")
     # All solvers of a process share threads: HiGHS refuses another count without this.
     highspy.Highs.resetGlobalScheduler(True)
     solver = _silent_solver(highspy)

@@ -15,7 +15,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError, Requires
+from placewright.errors import InputError, Requires, optional_library
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.partitioning.weighted_graph import (
     WeightedGraph,
@@ -87,10 +87,7 @@ class Metis(ForEveryProblem):
         return part_of
 
     def _of_library(self, graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
-        try:
-            import pymetis
-        except ImportError:
-            raise MissingExtraError("pymetis", "partitioning", "placer 'metis'") from None
+        pymetis = optional_library("pymetis", "partitioning", "placer 'metis'")
         options = pymetis.Options()
         options.seed = seed
         options.ufactor = max(1, round(self.imbalance * 1000))

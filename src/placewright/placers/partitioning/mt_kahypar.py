@@ -18,7 +18,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError, Requires
+from placewright.errors import InputError, Requires, optional_library
 from placewright.placers.baselines.simple import devices_at_once
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.partitioning.weighted_graph import (
@@ -104,10 +104,7 @@ class MtKahypar(ForEveryProblem):
 @functools.cache
 def _library() -> tuple[Any, Any]:
     """The module and its one thread pool per process: one thread, so that runs repeat."""
-    try:
-        import mtkahypar
-    except ImportError:
-        raise MissingExtraError("mtkahypar", "partitioning", "placer 'mt-kahypar'") from None
+    mtkahypar = optional_library("mtkahypar", "partitioning", "placer 'mt-kahypar'")
     return mtkahypar, mtkahypar.initialize(1, False)
 
 

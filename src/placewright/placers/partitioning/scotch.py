@@ -19,7 +19,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError, Requires
+from placewright.errors import InputError, Requires, optional_library
 from placewright.placers.bases import ForEveryProblem, anytime
 from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
@@ -60,15 +60,11 @@ def scotch_partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> 
         MissingExtraError: `pyscotch`, which brings the library, is not installed.
     """
     with _ONE:
-        try:
-            # The binding writes the path of its library to standard error.
-            with contextlib.redirect_stderr(io.StringIO()):
-                import pyscotch
-
-                pyscotch.random_seed(seed)
-                pyscotch.random_reset()
-        except ImportError:
-            raise MissingExtraError("pyscotch", "partitioning", "placer 'scotch'") from None
+        # The binding writes the path of its library to standard error.
+        with contextlib.redirect_stderr(io.StringIO()):
+            pyscotch = optional_library("pyscotch", "partitioning", "placer 'scotch'")
+            pyscotch.random_seed(seed)
+            pyscotch.random_reset()
         weights = np.maximum(1, np.rint(fractions * 1000)).astype(np.int64)
         with pyscotch.Graph() as source, pyscotch.Architecture() as target:
             source.build(graph.indptr, graph.neighbours, graph.vertex_weights, graph.edge_weights)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placewright.errors import MissingExtraError
+from placewright.errors import optional_library
 from placewright.io.written import write_files
 from placewright.suites.suite.runs import SuiteRow
 
@@ -273,10 +273,7 @@ def pyplot() -> Any:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot", "a picture of results") from None
+    matplotlib = optional_library("matplotlib", "plot", "a picture of results")
     matplotlib.use("agg")
     from matplotlib import pyplot as module
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
-from placewright.errors import InputError, MissingExtraError, UnknownNameError
+from placewright.errors import InputError, UnknownNameError, optional_library
 from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
 from placewright.execution.state_pairs import Pairs, option_of, state_pairs
 from placewright.frameworks.torch.pt2.file import load_program, refused_in_one_line
@@ -381,11 +381,7 @@ def torch_library() -> Any:
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "torch", "reading a PyTorch model") from None
-    return torch
+    return optional_library("torch", "torch", "reading a PyTorch model")
 
 
 def _has_open_dimensions(program: ExportedProgram) -> bool:
