@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, cast
 
+import numpy as np
+
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import (
     Event,
@@ -23,6 +25,7 @@ from placewright.core.execution_models import (
 )
 from placewright.core.problem import Problem
 from placewright.simulation.layout import ProblemArrays
+from placewright.simulation.legality import NO_ORDER
 from placewright.simulation.timeline import Timeline
 
 Outcome = tuple[float, int, int, FloatArray]
@@ -68,11 +71,14 @@ class Relaxation(Protocol):
 
 
 class Behaviour(Protocol):
-    """An execution model compiled for one problem; threads may share it."""
+    """Base of execution models compiled for one problem; threads may share an instance.
+
+    By default it has no timeline and no relaxation, and values placements one after the other.
+    """
 
     # method -> function of a problem that returns a lower bound in seconds
     bounds: ClassVar[BoundsByMethod]
-    has_timeline: ClassVar[bool]  # whether `explain` returns a timeline
+    has_timeline: ClassVar[bool] = False  # whether `explain` returns a timeline
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         """Compile a problem."""
@@ -80,11 +86,11 @@ class Behaviour(Protocol):
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
         """Value of a placement, inf if it is infeasible; device_of and order (n_units,)."""
-        ...
+        return self.evaluate(device_of, order)[0]
 
     def values(self, devices_of: IntArray) -> FloatArray:
         """Values of placements without order, devices_of (n_placements, n_units)."""
-        ...
+        return np.array([self.value(row, NO_ORDER) for row in devices_of])
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> Outcome:
         """Value, fault (a code of `legality`), its place, and bytes of each device (n_devices,)."""
@@ -102,7 +108,8 @@ class Behaviour(Protocol):
     @staticmethod
     def relaxation(problem: Problem) -> Relaxation | None:
         """The linear relaxation of a problem; None if the execution model has none."""
-        ...
+        del problem
+        return None
 
 
 def behaviour_of(problem: Problem) -> type[Behaviour]:

@@ -21,7 +21,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import splits_phases
 from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
-from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.behaviours import Behaviour, BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.compiled import compiled, read_only
@@ -41,23 +41,14 @@ if TYPE_CHECKING:
     from placewright.simulation.bounds.relaxation import LoadRelaxation
 
 
-class Loads:
+class Loads(Behaviour):
     """Loads of placements of one problem."""
 
     bounds: ClassVar[BoundsByMethod] = {"balanced load": balanced_load_bound}
-    has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._arrays = arrays
         self._tables = load_tables(problem, arrays)
-
-    def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, in any order; inf if it is infeasible."""
-        return self.evaluate(device_of, order)[0]
-
-    def values(self, devices_of: IntArray) -> FloatArray:
-        """Values of placements, devices_of (n_placements, n_units)."""
-        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
         """The loads of a placement."""

@@ -23,7 +23,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import Sequential
 from placewright.core.problem import Problem
-from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.behaviours import Behaviour, BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import cheapest_units_bound
 from placewright.simulation.layout import (
@@ -104,25 +104,16 @@ def messages_of(problem: Problem) -> int:
     return model.messages if isinstance(model, Sequential) else 1
 
 
-class Sums:
-    """Sums of placements of one problem."""
+class Sums(Behaviour):
+    """Sums of placements of one problem; `sequential-ip` proves a bound without a relaxation."""
 
     bounds: ClassVar[BoundsByMethod] = {"cheapest units": cheapest_units_bound}
-    has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._arrays, self._ways = arrays, ways_of(arrays, messages_of(problem))
         graph = problem.unit_graph
         self._edge_tensors = graph.tensor_consumers.row_of_each()
         self._outputs = np.flatnonzero(graph.tensor_is_output & (graph.tensor_producers >= 0))
-
-    def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, in any order; inf if it is infeasible."""
-        return self.evaluate(device_of, order)[0]
-
-    def values(self, devices_of: IntArray) -> FloatArray:
-        """Values of placements, devices_of (n_placements, n_units)."""
-        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
         """Seconds of each device with its arrivals and exits, whose sum is the value."""
@@ -140,10 +131,6 @@ class Sums:
     def why_nothing_fits(problem: Problem) -> str | None:
         """Proofs count resident bytes and routes."""
         return proof_of(problem, Proofs())
-
-    @staticmethod
-    def relaxation(problem: Problem) -> None:
-        """None: placer `sequential-ip` proves the bound with what it counts."""
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""

@@ -14,7 +14,7 @@ from numba import types
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.behaviours import Behaviour, BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound, critical_path_bound
 from placewright.simulation.compiled import compiled, machine_code, uncounted
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 _SIGNED = cast(Callable[[Any], int], np.int64)
 
 
-class EventModel:
+class EventModel(Behaviour):
     """Values of placements under execution model `event`.
 
     Each thread gets working memory of its own, so that threads may share an instance.

@@ -26,11 +26,11 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
-from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.behaviours import Behaviour, BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound, critical_path_bound
 from placewright.simulation.layout import ProblemArrays, broken_limit
-from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
+from placewright.simulation.legality import BAD_ORDER, FINE, TOO_LARGE, check
 
 # In microseconds, as the published costs are.
 OP_OVERHEAD = 5.7
@@ -41,27 +41,18 @@ ARRIVAL, BUS, DEVICE = range(3)  # order of events at one instant
 Event = tuple[float, int, int, list[int]]
 
 
-class PlacetoModel:
+class PlacetoModel(Behaviour):
     """Runtimes of placements of one problem."""
 
     bounds: ClassVar[BoundsByMethod] = {
         "critical path": critical_path_bound,
         "balanced load": balanced_load_bound,
     }
-    has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._arrays = arrays
         self._micros = whole_where_close(arrays.seconds * 1e6)
         self._reads = _Reads(problem.unit_graph, arrays)
-
-    def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, inf if it is infeasible."""
-        return self.evaluate(device_of, order)[0]
-
-    def values(self, devices_of: IntArray) -> FloatArray:
-        """Values of placements without order, devices_of (n_placements, n_units)."""
-        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
         """The start of each unit of a feasible placement."""
@@ -73,10 +64,6 @@ class PlacetoModel:
     def why_nothing_fits(problem: Problem) -> str | None:
         """A line that proves from support, pins and colocation that nothing fits, or None."""
         return proof_of(problem, Proofs(bytes_and_routes=False))
-
-    @staticmethod
-    def relaxation(problem: Problem) -> None:
-        """None: this model has no relaxation."""
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""

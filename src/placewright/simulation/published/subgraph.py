@@ -17,12 +17,12 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import SubgraphIP
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.behaviours import Behaviour, BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.compiled import compiled, read_only
 from placewright.simulation.layout import ProblemArrays, broken_limit, resident_bytes
-from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
+from placewright.simulation.legality import BAD_ORDER, FINE, TOO_LARGE, check
 
 
 class LatencyArrays(NamedTuple):
@@ -43,7 +43,7 @@ class LatencyArrays(NamedTuple):
     is_serial: bool  # pieces of one accelerator wait for each other
 
 
-class Latency:
+class Latency(Behaviour):
     """Latency of placements of one problem under `subgraph` or `subgraph-ip`.
 
     Raises:
@@ -51,18 +51,9 @@ class Latency:
     """
 
     bounds: ClassVar[BoundsByMethod] = {"critical path": critical_path_bound}
-    has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._arrays, self._tables = arrays, latency_arrays(problem)
-
-    def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, inf if it is infeasible."""
-        return self.evaluate(device_of, order)[0]
-
-    def values(self, devices_of: IntArray) -> FloatArray:
-        """Values of placements without order, devices_of (n_placements, n_units)."""
-        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
         """The reason why a placement without a fault has no latency."""
@@ -76,10 +67,6 @@ class Latency:
     def why_nothing_fits(problem: Problem) -> str | None:
         """Proofs count weights; every device reaches every other."""
         return proof_of(problem, Proofs(routes=False))
-
-    @staticmethod
-    def relaxation(problem: Problem) -> None:
-        """None: this model has no relaxation."""
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""
