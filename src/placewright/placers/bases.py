@@ -1,16 +1,17 @@
-"""Bases of placers by the problems that they take, and the decorator of every `place` method."""
+"""Bases of placers, the decorator of every `place` method, and checks of settings."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution, Stop
-from placewright.errors import BudgetSpent
+from placewright.errors import BudgetSpent, InputError
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
 
@@ -105,3 +106,45 @@ def why_not_time_alone(problem: Problem) -> str | None:
     if not problem.charges:
         return None
     return f"its program knows time alone, not {' or '.join(problem.charges)}; use auto"
+
+
+def require_one_of(placer: str, settings: object, known: Sequence[str], what: str) -> None:
+    """Raise unless a setting is one of the known words.
+
+    Raises:
+        InputError: naming placer, setting and value.
+    """
+    value = getattr(settings, what)
+    if value not in known:
+        raise InputError(f"{placer}: {what} must be one of {tuple(known)}, got '{value}'")
+
+
+def require_counts(placer: str, settings: object, *names: str, least: int = 1) -> None:
+    """Raise if a setting that counts something is below `least`.
+
+    Raises:
+        InputError: naming placer, setting and value.
+    """
+    for what in names:
+        if getattr(settings, what) < least:
+            raise InputError(f"{placer}: {what} must be >= {least}, got {getattr(settings, what)}")
+
+
+CONDITIONS: Mapping[str, Callable[[float], bool]] = {
+    "> 0": lambda value: 0 < value < math.inf,
+    ">= 0": lambda value: value >= 0,
+    "in [0, 1)": lambda value: 0 <= value < 1,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+}
+
+
+def require_numbers(placer: str, settings: object, condition: str, *names: str) -> None:
+    """Raise unless settings fulfil a condition of `CONDITIONS`.
+
+    Raises:
+        InputError: naming placer, setting and value.
+    """
+    for what in names:
+        value = getattr(settings, what)
+        if not CONDITIONS[condition](value):
+            raise InputError(f"{placer}: {what} must be {condition}, got {value}")

@@ -31,6 +31,7 @@ from placewright.placers.bases import (
     anytime,
     found_none,
     pass_interrupt_on,
+    require_counts,
     why_not_time_alone,
 )
 from placewright.placers.exact.max_load.program import max_load_limits
@@ -81,15 +82,12 @@ class CpSat:
     alternatives: int = 10
 
     def __post_init__(self) -> None:
-        if self.max_units < 1:
-            raise InputError(f"cp-sat: max_units must be >= 1, got {self.max_units}")
+        require_counts("cp-sat", self, "max_units")
         if not self.deterministic_seconds > 0:
             raise InputError(
                 f"cp-sat: deterministic_seconds must be > 0, got {self.deterministic_seconds}"
             )
-        for what in ("workers", "alternatives"):
-            if getattr(self, what) < 0:
-                raise InputError(f"cp-sat: {what} must be >= 0, got {getattr(self, what)}")
+        require_counts("cp-sat", self, "workers", "alternatives", least=0)
 
     def why_not(self, problem: Problem) -> str | None:
         """None for up to `max_units` units, except under `placeto`."""

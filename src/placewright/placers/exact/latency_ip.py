@@ -31,8 +31,13 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import MaxLoad, Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import anytime, found_none, why_not_time_alone
+from placewright.placers.bases import (
+    anytime,
+    found_none,
+    require_counts,
+    require_numbers,
+    why_not_time_alone,
+)
 from placewright.placers.exact.integer_program import IntegerProgram, Rows, solve
 from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
 from placewright.placers.exact.subgraphs.bound import bound_program, latency_in_turn, program_size
@@ -79,15 +84,9 @@ class LatencyIp:
     max_columns: int = 60_000
 
     def __post_init__(self) -> None:
-        for what in ("annealing_share", "bound_share"):
-            if not 0 <= getattr(self, what) <= 1:
-                raise InputError(f"latency-ip: {what} must be in [0, 1], got {getattr(self, what)}")
-        limits = {"annealing_steps": 1, "annealing_rounds": 0, "max_nodes": 1, "max_columns": 0}
-        for what, least in limits.items():
-            if getattr(self, what) < least:
-                raise InputError(
-                    f"latency-ip: {what} must be >= {least}, got {getattr(self, what)}"
-                )
+        require_numbers("latency-ip", self, "in [0, 1]", "annealing_share", "bound_share")
+        require_counts("latency-ip", self, "annealing_steps", "max_nodes")
+        require_counts("latency-ip", self, "annealing_rounds", "max_columns", least=0)
 
     def why_not(self, problem: Problem) -> str | None:
         """None for the execution models `subgraph` and `subgraph-ip`."""

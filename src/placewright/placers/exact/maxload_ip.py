@@ -24,8 +24,7 @@ from placewright.core.execution_models import splits_phases
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import anytime, found_none
+from placewright.placers.bases import anytime, found_none, require_counts, require_numbers
 from placewright.placers.exact.integer_program import MipResult, scale_for, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.exact.max_load.program import first_devices, max_load_program, relabelled
@@ -78,15 +77,9 @@ class MaxloadIp:
     max_nodes: int = 500
 
     def __post_init__(self) -> None:
-        if not 0 <= self.annealing_share < 1:
-            raise InputError(
-                f"maxload-ip: annealing_share must be in [0, 1), got {self.annealing_share}"
-            )
-        for what, least in (("annealing_steps", 1), ("annealing_rounds", 0), ("max_nodes", 1)):
-            if getattr(self, what) < least:
-                raise InputError(
-                    f"maxload-ip: {what} must be >= {least}, got {getattr(self, what)}"
-                )
+        require_numbers("maxload-ip", self, "in [0, 1)", "annealing_share")
+        require_counts("maxload-ip", self, "annealing_steps", "max_nodes")
+        require_counts("maxload-ip", self, "annealing_rounds", least=0)
 
     def why_not(self, problem: Problem) -> str | None:
         """None for a max-load problem whose transfers do not depend on the other end."""

@@ -37,8 +37,7 @@ from placewright.core.execution_models import Sequential
 from placewright.core.grouping import DisjointSets
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import anytime, found_none, why_not_time_alone
+from placewright.placers.bases import anytime, found_none, require_counts, why_not_time_alone
 from placewright.placers.exact.counted import (
     Messages,
     Symmetry,
@@ -78,8 +77,7 @@ class SequentialIp:
     max_nodes: int = 5000
 
     def __post_init__(self) -> None:
-        if self.max_nodes < 1:
-            raise InputError(f"sequential-ip: max_nodes must be >= 1, got {self.max_nodes}")
+        require_counts("sequential-ip", self, "max_nodes")
 
     def why_not(self, problem: Problem) -> str | None:
         """None for execution model `sequential`."""

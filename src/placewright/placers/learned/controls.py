@@ -17,7 +17,7 @@ from placewright.placers.baselines.simple import (
     evaluate_homogeneous,
     homogeneous_placements,
 )
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 
@@ -69,8 +69,7 @@ class RandomGrouped(ForEveryProblem):
             raise InputError(
                 f"random-grouped: samples and batch must be >= 1, got {self.samples}, {self.batch}"
             )
-        if self.groups < 0:
-            raise InputError(f"random-grouped: groups must be >= 0, got {self.groups}")
+        require_counts("random-grouped", self, "groups", least=0)
         self._learner()
 
     @anytime

@@ -14,8 +14,8 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.errors import Requires
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts
 from placewright.placers.partitioning.scotch import Scotch, scotch_partition
 from placewright.placers.partitioning.weighted_graph import place_by_partition
 from placewright.simulation.evaluator import Evaluator
@@ -36,8 +36,7 @@ class Mincut(ForEveryProblem):
     assignments: int = 24
 
     def __post_init__(self) -> None:
-        if self.assignments < 1:
-            raise InputError(f"mincut: assignments must be >= 1, got {self.assignments}")
+        require_counts("mincut", self, "assignments")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

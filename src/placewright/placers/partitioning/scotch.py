@@ -19,8 +19,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires, optional_library
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.errors import Requires, optional_library
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts
 from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
 
@@ -42,8 +42,7 @@ class Scotch(ForEveryProblem):
     assignments: int = 24
 
     def __post_init__(self) -> None:
-        if self.assignments < 1:
-            raise InputError(f"scotch: assignments must be >= 1, got {self.assignments}")
+        require_counts("scotch", self, "assignments")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

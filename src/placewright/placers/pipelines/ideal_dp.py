@@ -23,8 +23,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import anytime
+from placewright.placers.bases import anytime, require_counts
 from placewright.placers.pipelines.ideals.items import Items, enumerate_in_time, items_of
 from placewright.placers.pipelines.ideals.load_model import (
     LoadModel,
@@ -72,8 +71,7 @@ class IdealDp:
     max_ideals: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.max_ideals < 2:
-            raise InputError(f"ideal-dp: max_ideals must be >= 2, got {self.max_ideals}")
+        require_counts("ideal-dp", self, "max_ideals", least=2)
 
     def why_not(self, problem: Problem) -> str | None:
         """None for a max-load problem whose links have one level or two."""

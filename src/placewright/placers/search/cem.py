@@ -12,7 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import evaluate_homogeneous
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
@@ -51,8 +51,7 @@ class Cem(ForEveryProblem):
     iterations: int = 200
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise InputError(f"cem: iterations must be >= 1, got {self.iterations}")
+        require_counts("cem", self, "iterations")
         if not 2 <= self.batch <= _LARGEST_BATCH:
             raise InputError(f"cem: batch must be from 2 to {_LARGEST_BATCH}, got {self.batch}")
         if not (0 < self.elite <= 1 and 0 < self.smoothing <= 1 and 0 <= self.floor < 1):

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placewright.core.problem import Problem
+from placewright.placers.bases import require_counts, require_numbers
 from placewright.placers.learned.shared.group_inputs import JointSpace
-from placewright.placers.learned.shared.searching import (
-    JointSettings,
-    LearningPlacer,
-    require_counts,
-    require_numbers,
-)
+from placewright.placers.learned.shared.searching import JointSettings, LearningPlacer
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 

@@ -7,14 +7,9 @@ from typing import ClassVar
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.placers.bases import require_counts, require_numbers, require_one_of
 from placewright.placers.learned.shared.group_inputs import JointSpace
-from placewright.placers.learned.shared.searching import (
-    JointSettings,
-    LearningPlacer,
-    require_counts,
-    require_numbers,
-    require_one_of,
-)
+from placewright.placers.learned.shared.searching import JointSettings, LearningPlacer
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 SHAPES = ("raw", "log")

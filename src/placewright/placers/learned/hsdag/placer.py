@@ -11,16 +11,10 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, Requires
-from placewright.placers.bases import anytime
+from placewright.placers.bases import anytime, require_counts, require_numbers, require_one_of
 from placewright.placers.learned.hsdag.graph import coarsened
 from placewright.placers.learned.shared.grouping import ActionSpace
-from placewright.placers.learned.shared.searching import (
-    LearningPlacer,
-    SearchSettings,
-    require_counts,
-    require_numbers,
-    require_one_of,
-)
+from placewright.placers.learned.shared.searching import LearningPlacer, SearchSettings
 from placewright.simulation.evaluator import Evaluator
 
 FEATURES = ("released", "paper")

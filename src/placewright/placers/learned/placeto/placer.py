@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from placewright.core.arrays import IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.bases import require_counts, require_numbers, require_one_of
 from placewright.placers.learned.shared.grouping import (
     FEWEST_GROUPS,
     ActionSpace,
@@ -22,13 +23,7 @@ from placewright.placers.learned.shared.grouping import (
     merge_neighbours,
     merge_to_fixpoint,
 )
-from placewright.placers.learned.shared.searching import (
-    LearningPlacer,
-    SearchSettings,
-    require_counts,
-    require_numbers,
-    require_one_of,
-)
+from placewright.placers.learned.shared.searching import LearningPlacer, SearchSettings
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 

@@ -6,14 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from placewright.core.problem import Problem
+from placewright.placers.bases import require_counts, require_numbers, require_one_of
 from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
-from placewright.placers.learned.shared.searching import (
-    LearningPlacer,
-    ReinforceSettings,
-    require_counts,
-    require_numbers,
-    require_one_of,
-)
+from placewright.placers.learned.shared.searching import LearningPlacer, ReinforceSettings
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 CELLS = ("lstm", "gru")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -14,8 +14,8 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError, Requires
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.errors import MissingExtraError, Requires
+from placewright.placers.bases import ForEveryProblem, anytime, require_numbers
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -97,48 +97,6 @@ class JointSettings(ReinforceSettings):
     grouper_scale: float = 1.0
     aligned: bool = False
     normalised: bool = False
-
-
-def require_one_of(placer: str, settings: object, known: Sequence[str], what: str) -> None:
-    """Raise unless a setting is one of the known words.
-
-    Raises:
-        InputError: naming placer, setting and value.
-    """
-    value = getattr(settings, what)
-    if value not in known:
-        raise InputError(f"{placer}: {what} must be one of {tuple(known)}, got '{value}'")
-
-
-def require_counts(placer: str, settings: object, *names: str, least: int = 1) -> None:
-    """Raise if a setting that counts something is below `least`.
-
-    Raises:
-        InputError: naming placer, setting and value.
-    """
-    for what in names:
-        if getattr(settings, what) < least:
-            raise InputError(f"{placer}: {what} must be >= {least}, got {getattr(settings, what)}")
-
-
-CONDITIONS: Mapping[str, Callable[[float], bool]] = {
-    "> 0": lambda value: 0 < value < math.inf,
-    ">= 0": lambda value: value >= 0,
-    "in [0, 1)": lambda value: 0 <= value < 1,
-    "in [0, 1]": lambda value: 0 <= value <= 1,
-}
-
-
-def require_numbers(placer: str, settings: object, condition: str, *names: str) -> None:
-    """Raise unless settings fulfil a condition of `CONDITIONS`.
-
-    Raises:
-        InputError: naming placer, setting and value.
-    """
-    for what in names:
-        value = getattr(settings, what)
-        if not CONDITIONS[condition](value):
-            raise InputError(f"{placer}: {what} must be {condition}, got {value}")
 
 
 class Scalars(Protocol):

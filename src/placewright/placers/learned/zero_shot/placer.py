@@ -10,12 +10,8 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import Requires
-from placewright.placers.bases import anytime
-from placewright.placers.learned.shared.searching import (
-    require_counts,
-    require_numbers,
-    require_packages,
-)
+from placewright.placers.bases import anytime, require_counts, require_numbers
+from placewright.placers.learned.shared.searching import require_packages
 from placewright.simulation.evaluator import Evaluator
 
 
