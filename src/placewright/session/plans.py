@@ -222,22 +222,22 @@ def predicted_plan(plan: Plan) -> Plan:
 
 def with_placement(plan: Plan, placement: Placement) -> Plan:
     """Give a plan another placement, and keep the searched one beside it."""
-    value = Simulator(plan.problem).value(placement)
-    is_best = plan.status == "optimal" and value <= plan.lower_bound * (1.0 + CLOSED)
-    solution = Solution(
-        placement,
-        value,
-        "optimal" if is_best else "feasible",
-        plan.lower_bound,
-        bound_method=plan.bound_method,
-    )
-    changed = plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    changed = moved_plan(plan, placement)
+    is_best = plan.status == "optimal" and changed.value <= plan.lower_bound * (1.0 + CLOSED)
     return replace(
         changed,
+        status="optimal" if is_best else "feasible",
         searched=Searched(plan.placement, plan.value, plan.in_flight),
-        left_out=plan.left_out,
-        in_flight=plan.in_flight,
     )
+
+
+def moved_plan(plan: Plan, placement: Placement) -> Plan:
+    """A plan with another placement of its problem: not measured, and with the same bound."""
+    solution = Solution(
+        placement, plan.value, "feasible", plan.lower_bound, bound_method=plan.bound_method
+    )
+    changed = plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    return replace(changed, left_out=plan.left_out, in_flight=plan.in_flight)
 
 
 def searched_plan(plan: Plan) -> Plan:
@@ -247,15 +247,11 @@ def searched_plan(plan: Plan) -> Plan:
         return replace(plan, measured=None) if is_other else plan
     searched = plan.searched
     is_closed = searched.value <= plan.lower_bound * (1.0 + CLOSED)
-    solution = Solution(
-        searched.placement,
-        searched.value,
-        "optimal" if is_closed else "feasible",
-        plan.lower_bound,
-        bound_method=plan.bound_method,
+    return replace(
+        moved_plan(plan, searched.placement),
+        status="optimal" if is_closed else "feasible",
+        in_flight=searched.in_flight,
     )
-    found = plan_of(plan.problem, solution, plan.placer, plan.runtime)
-    return replace(found, left_out=plan.left_out, in_flight=searched.in_flight)
 
 
 def held_lines(plan: Plan) -> list[str]:
@@ -355,13 +351,7 @@ def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
         raise InfeasibleError(violation.message)
     if not changes:
         return Simulated(plan, plan.value, simulator)
-    value = simulator.value(placement)
-    solution = Solution(
-        placement, value, "feasible", plan.lower_bound, bound_method=plan.bound_method
-    )
-    changed = plan_of(problem, solution, plan.placer, plan.runtime)
-    kept = replace(changed, left_out=plan.left_out, in_flight=plan.in_flight)
-    return Simulated(kept, plan.value, simulator)
+    return Simulated(moved_plan(plan, placement), plan.value, simulator)
 
 
 def _refuse_two_ways(problem: Problem, changes: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, Plan, stream_by_name
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
-from placewright.core.solution import Budget, Solution
+from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError, InputError, OutOfTime, PlacewrightError
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
 from placewright.placers.registry import make_placer
@@ -38,7 +38,7 @@ from placewright.report.stream_text import measured_stream_lines, measured_strea
 from placewright.report.verdict import PREDICTED_SAMPLES, STREAM_SAMPLES, played_samples
 from placewright.session.contenders import Contenders, judged
 from placewright.session.models import require_model
-from placewright.session.plans import plan_of, predicted_plan
+from placewright.session.plans import moved_plan, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import require_one_shape
 from placewright.simulation.evaluator import Evaluator
@@ -448,10 +448,7 @@ def best_measured(
             chosen = split[_fastest(problem, split, flights, model, deadline.part(_SHARE))]
     if np.array_equal(chosen.device_of, plan.placement.device_of):
         return plan
-    value = Simulator(problem).value(chosen)
-    solution = Solution(chosen, value, "feasible", plan.lower_bound, bound_method=plan.bound_method)
-    found = plan_of(problem, solution, plan.placer, plan.runtime)
-    return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
+    return moved_plan(plan, chosen)
 
 
 def _keeps(problem: Problem, placement: Placement, limit: float) -> bool:
