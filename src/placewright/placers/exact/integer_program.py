@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.errors import optional_library
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
@@ -88,6 +88,65 @@ class IntegerProgram:
     def n_columns(self) -> int:
         """Number of columns."""
         return len(self.upper)
+
+
+class ProgramBuilder:
+    """Columns and rows of a program, collected one after the other."""
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self.upper: list[float] = []
+        self.cost: list[float] = []
+        self.is_integer: list[bool] = []
+
+    def column(self, upper: float, cost: float = 0.0, *, is_integer: bool = False) -> int:
+        """Add one column in [0, upper]."""
+        self.upper.append(upper)
+        self.cost.append(cost)
+        self.is_integer.append(is_integer)
+        return len(self.upper) - 1
+
+    def columns(self, wanted: BoolArray, *, is_integer: bool = False) -> IntArray:
+        """Add a column in [0, 1] for each True; -1 stands elsewhere."""
+        numbers = np.full(wanted.shape, -1, dtype=np.int64)
+        first = len(self.upper)
+        for _ in range(int(np.count_nonzero(wanted))):
+            self.column(1.0, is_integer=is_integer)
+        numbers[wanted] = np.arange(first, len(self.upper))
+        return numbers
+
+    def any_of(self, columns: list[int]) -> int:
+        """The column that is at least each of some, which may be the only one."""
+        if len(columns) == 1:
+            return columns[0]
+        largest = self.column(1.0)
+        for column in columns:
+            self.rows.add(0.0, math.inf, [largest, column], [1.0, -1.0])
+        return largest
+
+    def kept(
+        self, users: Csr, sizes: FloatArray, placed: IntArray
+    ) -> tuple[list[int], list[float]]:
+        """Columns and bytes of all weights that one device may keep, each once.
+
+        Args:
+            users: items that keep each weight.
+            sizes: bytes of each weight.
+            placed: column of each item on the device, -1 if it may not be there.
+        """
+        columns: list[int] = []
+        values: list[float] = []
+        for weight, size in enumerate(sizes.tolist()):
+            keepers = placed[users.row(weight)]
+            if (keepers >= 0).any():
+                columns.append(self.any_of(keepers[keepers >= 0].tolist()))
+                values.append(size)
+        return columns, values
+
+    def program(self) -> IntegerProgram:
+        """The program of all columns and rows."""
+        is_integer = np.array(self.is_integer, dtype=np.bool_)
+        return IntegerProgram(self.rows, np.array(self.upper), is_integer, np.array(self.cost))
 
 
 def scale_for(bound: float, incumbent: float, largest: float) -> float:

@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import MaxLoad, Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
@@ -38,7 +38,7 @@ from placewright.placers.bases import (
     require_numbers,
     why_not_time_alone,
 )
-from placewright.placers.exact.integer_program import IntegerProgram, Rows, solve
+from placewright.placers.exact.integer_program import IntegerProgram, ProgramBuilder, solve
 from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
 from placewright.placers.exact.subgraphs.bound import bound_program, latency_in_turn, program_size
 from placewright.placers.legal import failure
@@ -337,28 +337,26 @@ def latency_program(
     return _Builder(problem, arrays, q, horizon).build()
 
 
-class _Builder:
+class _Builder(ProgramBuilder):
     """Numbers the columns block by block and adds the rows."""
 
     def __init__(self, problem: Problem, arrays: LatencyArrays, q: int, horizon: float) -> None:
+        super().__init__()
         self.problem, self.graph, self.arrays = problem, problem.unit_graph, arrays
         self.horizon, self.q = horizon, q
         atomic = np.flatnonzero(arrays.is_atomic).astype(np.int64)
         self.machines = np.concatenate([[-1], np.repeat(atomic, q)]).astype(np.int64)
         self.cpu_of_unit = _cpu_of_units(problem, arrays)
-        self.rows = Rows()
-        self.upper: list[float] = []
         seconds = np.empty((problem.n_units, len(self.machines)))
         seconds[:, 0] = _least_cpu_seconds(problem, arrays)
         seconds[:, 1:] = arrays.seconds[:, self.machines[1:]]
         self.seconds = seconds
-        self.placed = self._columns(np.isfinite(seconds), 1.0)
-        self.n_integer = len(self.upper)
+        self.placed = self.columns(np.isfinite(seconds), is_integer=True)
 
     def build(self) -> LatencyProgram:
         """All blocks in turn."""
-        self.latency = [self._column(np.inf) for _ in range(self.problem.n_units)]
-        total = self._column(np.inf)
+        self.latency = [self.column(np.inf) for _ in range(self.problem.n_units)]
+        total = self.column(np.inf, 1.0)
         for unit in range(self.problem.n_units):
             columns = self.placed[unit][self.placed[unit] >= 0].tolist()
             self.rows.add(1.0, 1.0, columns, [1.0] * len(columns))
@@ -368,22 +366,7 @@ class _Builder:
         self._turns(finish)
         self._memory()
         self._colocation()
-        cost = np.zeros(len(self.upper))
-        cost[total] = 1.0
-        is_integer = np.arange(len(self.upper)) < self.n_integer
-        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
-        return LatencyProgram(program, self.placed, self.machines, self.cpu_of_unit)
-
-    def _column(self, upper: float) -> int:
-        self.upper.append(upper)
-        return len(self.upper) - 1
-
-    def _columns(self, wanted: BoolArray, upper: float) -> IntArray:
-        numbers = np.full(wanted.shape, -1, dtype=np.int64)
-        n_new = int(np.count_nonzero(wanted))
-        numbers[wanted] = len(self.upper) + np.arange(n_new)
-        self.upper += [upper] * n_new
-        return numbers
+        return LatencyProgram(self.program(), self.placed, self.machines, self.cpu_of_unit)
 
     def _edges(self) -> list[tuple[int, int]]:
         """(producer, consumer) of all edges, each once."""
@@ -409,7 +392,7 @@ class _Builder:
 
     def _subgraph(self, machine: int) -> tuple[int, int]:
         """Start, finish, transfers and contiguity of one subgraph; its two columns."""
-        start, finish = self._column(np.inf), self._column(np.inf)
+        start, finish = self.column(np.inf), self.column(np.inf)
         columns, values = [finish, start], [1.0, -1.0]
         for unit in range(self.problem.n_units):
             column = int(self.placed[unit, machine])
@@ -434,7 +417,7 @@ class _Builder:
 
     def _transfer(self, tensor: int, producer: int, machine: int, start: int) -> list[int]:
         """Add flags of a tensor that enters or leaves a subgraph, which waits for its inputs."""
-        into, out = self._column(1.0), self._column(1.0)
+        into, out = self.column(1.0), self.column(1.0)
         home = int(self.placed[producer, machine])
         for consumer in self.graph.tensor_consumers.row(tensor).tolist():
             there = int(self.placed[consumer, machine])
@@ -451,7 +434,7 @@ class _Builder:
         return [into, out]
 
     def _contiguity(self, machine: int) -> None:
-        reach = [self._column(1.0) for _ in range(self.problem.n_units)]
+        reach = [self.column(1.0) for _ in range(self.problem.n_units)]
         for unit, column in enumerate(self.placed[:, machine].tolist()):
             if column >= 0:
                 self.rows.add(0.0, np.inf, [reach[unit], column], [1.0, -1.0])
@@ -480,7 +463,7 @@ class _Builder:
                 sets = [self.placed[unit, mine] for unit in kept.units.row(entry).tolist()]
                 there = [numbers[numbers >= 0].tolist() for numbers in sets]
                 if len(there) > 1:
-                    held = self._column(1.0)
+                    held = self.column(1.0)
                     for group in there:
                         self.rows.add(0.0, np.inf, [held, *group], [1.0] + [-1.0] * len(group))
                     there = [[held]]

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -48,7 +48,7 @@ from placewright.placers.exact.counted import (
 from placewright.placers.exact.integer_program import (
     IntegerProgram,
     MipResult,
-    Rows,
+    ProgramBuilder,
     scale_for,
     solve,
 )
@@ -159,19 +159,6 @@ class SequentialIp:
 _MOST_CONNECTED = 8  # devices up to which divisions are listed: there are 2 ** (n - 1) of them
 
 
-@dataclass
-class _Columns:
-    upper: list[float] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-    is_integer: list[bool] = field(default_factory=list)
-
-    def add(self, upper: float, cost: float = 0.0, *, is_integer: bool = False) -> int:
-        self.upper.append(upper)
-        self.cost.append(cost)
-        self.is_integer.append(is_integer)
-        return len(self.cost) - 1
-
-
 @dataclass(frozen=True, eq=False)
 class CountedProgram:
     """The program, and where its columns are."""
@@ -187,11 +174,11 @@ def counted_program(problem: Problem, symmetry: Symmetry, scale: float) -> Count
     return _Builder(problem, symmetry, scale).build()
 
 
-class _Builder:
+class _Builder(ProgramBuilder):
     def __init__(self, problem: Problem, symmetry: Symmetry, scale: float) -> None:
+        super().__init__()
         self.problem, self.symmetry, self.scale = problem, symmetry, scale
         self.n_devices = problem.n_devices
-        self.columns, self.rows = _Columns(), Rows()
         self.counts = np.full((symmetry.n_kinds, self.n_devices), -1, dtype=np.int64)
         self.pairs: dict[tuple[int, int], IntArray] = {}
         self.made: list[IntArray] = []  # columns of p, (n_sources,)
@@ -214,13 +201,8 @@ class _Builder:
         self._memory()
         if not self.symmetry.is_listed and self.n_devices <= _MOST_CONNECTED:
             self._connected()
-        columns = self.columns
-        program = IntegerProgram(
-            self.rows,
-            np.array(columns.upper),
-            np.array(columns.is_integer, dtype=np.bool_),
-            np.array(columns.cost) * self.scale,
-        )
+        program = self.program()
+        program = replace(program, cost=program.cost * self.scale)
         return CountedProgram(program, self.counts, self.pairs)
 
     def _counts(self) -> None:
@@ -228,7 +210,7 @@ class _Builder:
             n = float(self.symmetry.n_of[kind])
             for device, seconds in enumerate(row):
                 if math.isfinite(seconds):
-                    self.counts[kind, device] = self.columns.add(n, seconds, is_integer=True)
+                    self.counts[kind, device] = self.column(n, seconds, is_integer=True)
             used = self._used(kind)
             self.rows.add(n, n, used, [1.0] * len(used))
 
@@ -245,7 +227,7 @@ class _Builder:
         for source in sources:
             if tensor_type.source < 0 or self.counts[tensor_type.source, source] >= 0:
                 exits = float(tensor_type.exits[source]) if source < n_devices else 0.0
-                made[source] = self.columns.add(n if math.isfinite(exits) else 0.0, _finite(exits))
+                made[source] = self.column(n if math.isfinite(exits) else 0.0, _finite(exits))
         present = made[made >= 0].tolist()
         self.rows.add(n, n, present, [1.0] * len(present))
         self.made.append(made)
@@ -274,11 +256,11 @@ class _Builder:
             seconds = float(tensor_type.arrival[source, target])
             if self.counts[kind, target] < 0 or not math.isfinite(seconds):
                 continue
-            pairs[source, target] = self.columns.add(n * readers)
+            pairs[source, target] = self.column(n * readers)
             if source == target:
                 continue
             if (source, target) not in sends:
-                sends[source, target] = self.columns.add(n, seconds)
+                sends[source, target] = self.column(n, seconds)
                 of_items = tensor_type.source >= 0
                 sent = self.sent if of_items else self.given
                 sent.append((source, target, sends[source, target]))
@@ -346,7 +328,7 @@ class _Builder:
             terms[device].append((int(self.counts[kind, device]), float(symmetry.own_bytes[kind])))
         for size, kinds in symmetry.shared:
             for device in range(self.n_devices):
-                kept = self.columns.add(1.0)
+                kept = self.column(1.0)
                 terms[device].append((kept, size))
                 for kind in kinds:
                     if self.counts[kind, device] >= 0:
@@ -372,7 +354,7 @@ class _Builder:
 
     def _connected(self) -> None:
         """Require tensors between the parts of each division of the devices in use."""
-        in_use = [self.columns.add(1.0, is_integer=True) for _ in range(self.n_devices)]
+        in_use = [self.column(1.0, is_integer=True) for _ in range(self.n_devices)]
         for kind, device in np.argwhere(self.counts >= 0).tolist():
             row = [int(self.counts[kind, device]), in_use[device]]
             self.rows.add(-math.inf, 0.0, row, [1.0, -float(self.symmetry.n_of[kind])])
@@ -400,7 +382,7 @@ class _Builder:
             by_ends.setdefault((source, target), []).append(column)
         sums = []
         for (source, target), those in by_ends.items():
-            total = self.columns.add(1.0)
+            total = self.column(1.0)
             self.rows.add(0.0, math.inf, [*those, total], [*([1.0] * len(those)), -1.0])
             sums.append((source, target, total))
         return sums

@@ -22,7 +22,7 @@ from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.charges import LIMIT_ROUNDING, Charges
 from placewright.core.execution_models import splits_phases
 from placewright.core.problem import Problem
-from placewright.placers.exact.integer_program import IntegerProgram, Narrowing, Rows
+from placewright.placers.exact.integer_program import IntegerProgram, Narrowing, ProgramBuilder
 from placewright.placers.pipelines.ideals.load_model import (
     AT_HOST,
     FROM_HOST,
@@ -63,12 +63,13 @@ def max_load_program(
     return _Builder(model, split_phases, may_be, longest).build(successors)
 
 
-class _Builder:
+class _Builder(ProgramBuilder):
     """Numbers the columns block by block and adds the rows."""
 
     def __init__(
         self, model: LoadModel, split_phases: bool, may_be: BoolArray | None, longest: float
     ) -> None:
+        super().__init__()
         self.model, self.split_phases = model, split_phases
         self.longest = min(longest, _everything(model))
         self.kinds = model.kind_of
@@ -76,19 +77,13 @@ class _Builder:
         allowed = np.isfinite(model.seconds[self.kinds]).T
         if may_be is not None:
             allowed = allowed & may_be
-        self.allowed = allowed
-        self.rows = Rows()
-        self.n_columns = 0
-        self.upper: list[float] = []
-        self.n_integer = 0
-        self.placed = self._columns(allowed, 1.0)
-        self.n_integer = self.n_columns
-        self.kept: dict[int, tuple[list[int], list[float]]] = {}
+        self.placed = self.columns(allowed, is_integer=True)
+        self.by_device: dict[int, tuple[list[int], list[float]]] = {}  # of `_kept_on`
 
     def build(self, successors: Csr | None) -> MaxLoadProgram:
         """All blocks in turn."""
         model = self.model
-        peak = [self._column(np.inf) for _ in range(2 if self.split_phases else 1)]
+        peak = [self.column(np.inf, 1.0) for _ in range(2 if self.split_phases else 1)]
         for item in range(model.n_items):
             columns = self.placed[item][self.placed[item] >= 0].tolist()
             self.rows.add(1.0, 1.0, columns, [1.0] * len(columns))
@@ -105,34 +100,16 @@ class _Builder:
         if successors is not None:
             for device in range(self.n_devices):
                 self._contiguity(device, successors)
-        cost = np.zeros(self.n_columns)
-        cost[peak] = 1.0
-        is_integer = np.arange(self.n_columns) < self.n_integer
-        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
-        return MaxLoadProgram(program, self.placed)
-
-    def _column(self, upper: float) -> int:
-        self.upper.append(upper)
-        self.n_columns += 1
-        return self.n_columns - 1
-
-    def _columns(self, wanted: BoolArray, upper: float) -> IntArray:
-        """One new column for each True, -1 elsewhere."""
-        numbers = np.full(wanted.shape, -1, dtype=np.int64)
-        n_new = int(np.count_nonzero(wanted))
-        numbers[wanted] = self.n_columns + np.arange(n_new)
-        self.upper += [upper] * n_new
-        self.n_columns += n_new
-        return numbers
+        return MaxLoadProgram(self.program(), self.placed)
 
     def _transfers(self) -> tuple[IntArray, IntArray]:
         """in[t, d] >= x[c, d] - x[p, d], out[t, d] >= x[p, d] - x[c, d] for every consumer c."""
         model = self.model
         receive, send = model.receive[self.kinds].T, model.send[self.kinds].T
-        received = self._columns((receive > 0) & ~self._is_always()[:, None], 1.0)
+        received = self.columns((receive > 0) & ~self._is_always()[:, None])
         for tensor in np.flatnonzero(self._is_always()).tolist():
             received[tensor] = self.placed[int(model.consumers.row(tensor)[0])]
-        sent = self._columns((send > 0) & (model.producers != FROM_HOST)[:, None], 1.0)
+        sent = self.columns((send > 0) & (model.producers != FROM_HOST)[:, None])
         for tensor, producer in enumerate(model.producers.tolist()):
             for device in range(self.n_devices):
                 home = int(self.placed[producer, device]) if producer >= 0 else -1
@@ -188,7 +165,7 @@ class _Builder:
             # `_returned` has the outputs: what is left of them here is rounding, and no load.
             base = max(base + own - LIMIT_ROUNDING * base, 0.0)
             for group in groups:
-                row = np.zeros(self.n_columns)
+                row = np.zeros(len(self.upper))
                 for numbers, amounts in group:
                     used = np.flatnonzero((numbers >= 0) & (amounts != 0))
                     np.add.at(row, numbers[used], -amounts[used])
@@ -232,19 +209,10 @@ class _Builder:
 
     def _rent(self, devices: BoolArray, peak: list[int]) -> int:
         """The column of how long a processor is paid for: at least T if a device runs an item."""
-        rent, items, longest = self._column(np.inf), self.placed[:, devices], self.longest
-        used = self._any(items[items >= 0].tolist())
+        rent, items, longest = self.column(np.inf), self.placed[:, devices], self.longest
+        used = self.any_of(items[items >= 0].tolist())
         self.rows.add(-longest, np.inf, [rent, used, *peak], [1.0, -longest, *(-1.0 for _ in peak)])
         return rent
-
-    def _any(self, columns: list[int]) -> int:
-        """The column that is at least each of some, which may be the only one."""
-        if len(columns) == 1:
-            return columns[0]
-        largest = self._column(1.0)
-        for column in columns:
-            self.rows.add(0.0, np.inf, [largest, column], [1.0, -1.0])
-        return largest
 
     def _memory(self, device: int) -> None:
         """Resident bytes fit; a shared weight has a column that every item keeping it raises."""
@@ -270,26 +238,15 @@ class _Builder:
 
     def _kept_on(self, device: int) -> tuple[list[int], list[float]]:
         """Columns and bytes of all weights that a device may keep, made once."""
-        if device not in self.kept:
-            self.kept[device] = self._new_kept(device)
-        return self.kept[device]
-
-    def _new_kept(self, device: int) -> tuple[list[int], list[float]]:
-        model = self.model
-        users = model.weights.transposed(len(model.weight_bytes))
-        columns: list[int] = []
-        values: list[float] = []
-        for weight, size in enumerate(model.weight_bytes.tolist()):
-            keepers = [int(self.placed[item, device]) for item in users.row(weight).tolist()]
-            keepers = [column for column in keepers if column >= 0]
-            if keepers:
-                columns.append(self._any(keepers))
-                values.append(size)
-        return columns, values
+        if device not in self.by_device:
+            sizes = self.model.weight_bytes
+            users = self.model.weights.transposed(len(sizes))
+            self.by_device[device] = self.kept(users, sizes, self.placed[:, device])
+        return self.by_device[device]
 
     def _contiguity(self, device: int, successors: Csr) -> None:
         """z[v] >= x[v] for each item v, and the rows of each edge."""
-        reach = [self._column(1.0) for _ in range(self.model.n_items)]
+        reach = [self.column(1.0) for _ in range(self.model.n_items)]
         for item in range(self.model.n_items):
             here = int(self.placed[item, device])
             if here >= 0:

@@ -41,7 +41,12 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.exact.integer_program import Decode, IntegerProgram, Narrowing, Rows
+from placewright.placers.exact.integer_program import (
+    Decode,
+    IntegerProgram,
+    Narrowing,
+    ProgramBuilder,
+)
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.bounds.feasibility import MEMORY_ROUNDING
 from placewright.simulation.evaluator import Evaluator
@@ -86,10 +91,11 @@ def bound_program(problem: Problem, arrays: LatencyArrays, most: float = math.in
     return _Builder(problem, short).build()
 
 
-class _Builder:
+class _Builder(ProgramBuilder):
     """Numbers the columns and adds the rows."""
 
     def __init__(self, problem: Problem, arrays: LatencyArrays) -> None:
+        super().__init__()
         self.problem, self.arrays = problem, arrays
         self.graph, self.group_of = problem.unit_graph, problem.colocation.group_of
         self.accelerators = np.flatnonzero(arrays.is_atomic).astype(np.int64)
@@ -106,35 +112,24 @@ class _Builder:
         # All CPUs are one machine, so a unit takes the least of their seconds there.
         least = arrays.seconds[:, cpus].min(axis=1, initial=np.inf, keepdims=True)
         self.seconds = np.concatenate([least, arrays.seconds[:, self.accelerators]], axis=1)
-        self.rows, self.upper = Rows(), [1.0] * int(wanted.sum())
-        self.placed = np.full(wanted.shape, -1, dtype=np.int64)
-        self.placed[wanted] = np.arange(len(self.upper))
+        self.placed = self.columns(wanted, is_integer=True)
         self.leaves: dict[tuple[int, int], list[int]] = {}
 
     def build(self) -> BoundProgram:
         """Add all columns and rows."""
-        n_integer = len(self.upper)
         for item in range(len(self.placed)):
             used = self.placed[item][self.placed[item] >= 0].tolist()
             self.rows.add(1.0, 1.0, used, [1.0] * len(used))
         self._memory()
         self._windows()
-        total = self._column(np.inf)
-        ends = [self._column(np.inf) for _ in range(self.problem.n_units)]
+        total = self.column(np.inf, 1.0)
+        ends = [self.column(np.inf) for _ in range(self.problem.n_units)]
         rank = np.empty(self.problem.n_units, dtype=np.int64)
         rank[self.arrays.order] = np.arange(self.problem.n_units)
         for unit, end in enumerate(ends):
             self._unit(unit, ends, rank)
             self.rows.add(0.0, np.inf, [total, end], [1.0, -1.0])
-        cost = np.zeros(len(self.upper))
-        cost[total] = 1.0
-        is_integer = np.arange(len(self.upper)) < n_integer
-        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
-        return BoundProgram(program, self.placed, self.devices)
-
-    def _column(self, upper: float) -> int:
-        self.upper.append(upper)
-        return len(self.upper) - 1
+        return BoundProgram(self.program(), self.placed, self.devices)
 
     def _memory(self) -> None:
         """Resident bytes of every accelerator fit, a weight that classes share once."""
@@ -145,19 +140,8 @@ class _Builder:
             if sizes.sum() <= limit:
                 continue
             unit = max(limit, 1.0)  # bytes
-            columns: list[int] = []
-            values: list[float] = []
-            for weight, size in enumerate(sizes.tolist()):
-                keepers = self.placed[users.row(weight), machine]
-                keepers = keepers[keepers >= 0].tolist()
-                if len(keepers) > 1:
-                    kept = self._column(1.0)
-                    for keeper in keepers:
-                        self.rows.add(0.0, np.inf, [kept, keeper], [1.0, -1.0])
-                    keepers = [kept]
-                columns += keepers
-                values += [size / unit] * len(keepers)
-            self.rows.add(-np.inf, limit / unit, columns, values)
+            columns, kept = self.kept(users, sizes, self.placed[:, machine])
+            self.rows.add(-np.inf, limit / unit, columns, [size / unit for size in kept])
 
     def _windows(self) -> None:
         """Forbid that a whole window is on the accelerator of its root; see the module."""
@@ -239,7 +223,7 @@ class _Builder:
             self.leaves[before, after] = []
             for machine in range(1, 1 + len(self.accelerators)):
                 here, there = int(self.placed[before, machine]), int(self.placed[after, machine])
-                column = self._column(1.0)
+                column = self.column(1.0)
                 self.leaves[before, after].append(column)
                 terms = {column: 1.0}
                 if here >= 0:
