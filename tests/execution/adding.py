@@ -31,6 +31,7 @@ class Adding:
     graph: ComputationGraph
     hook: Hook = nothing
     threads: dict[int, str] = field(default_factory=dict)
+    keeps_state = False
 
     @property
     def signature(self) -> Signature:

@@ -91,3 +91,9 @@ class SyntheticRuntime:
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> Any:
         raise AssertionError("tests give the model")
+
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        return False
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        return 0.0

@@ -46,16 +46,6 @@ class PreparesCallers(Protocol):
         ...
 
 
-@runtime_checkable
-class KeepsState(Protocol):
-    """A loaded model that may keep values from one run to the next."""
-
-    @property
-    def keeps_state(self) -> bool:
-        """True if a run depends on the runs before it."""
-        ...
-
-
 class DirectRunner(TimesRequests):
     """Runs single requests in the threads of their callers.
 
@@ -158,7 +148,7 @@ class Copy:
         locks = [threading.Lock() if takes_turns else nullcontext() for _ in devices]
         lock_of = first_on_processors(devices)
         self._turns = [locks[lock_of[segment.device]] for segment in segments]
-        self._keeps_state = isinstance(model, KeepsState) and model.keeps_state
+        self._keeps_state = model.keeps_state
 
     def run(self, inputs: list[HostArray]) -> Execution:
         """Execute a request; `inputs` are the runtime's own tensors, ascending.

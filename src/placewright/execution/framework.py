@@ -156,6 +156,10 @@ class Framework(Protocol):
         """List other files that belong to a model file, as far as they are known."""
         ...
 
+    def small_model(self, folder: Path) -> FoundModel:
+        """Make the model of `execution.small_model`; a file is written into `folder`."""
+        ...
+
 
 @dataclass(frozen=True)
 class ModelRead:
@@ -220,15 +224,6 @@ class PreparesProcess(Protocol):
 
     def prepare_process(self) -> None:
         """Change the settings; the command line calls it once. Imports nothing heavy."""
-        ...
-
-
-@runtime_checkable
-class MakesSmallModel(Protocol):
-    """A framework that makes a small model, on which costs of splitting are measured."""
-
-    def small_model(self, folder: Path) -> FoundModel:
-        """Make the model of `execution.small_model`; a file is written into `folder`."""
         ...
 
 

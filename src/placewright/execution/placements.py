@@ -41,15 +41,6 @@ from placewright.simulation.serving import is_in_one_thread, timeline_segments
 
 
 @runtime_checkable
-class SharesWeights(Protocol):
-    """A runtime in which several devices may read one copy of a weight."""
-
-    def shares_weights(self, devices: Sequence[Device]) -> bool:
-        """True if a weight that several of the devices need lies in memory once."""
-        ...
-
-
-@runtime_checkable
 class PacksWeights(Protocol):
     """A runtime whose segments may each hold a copy of a weight."""
 

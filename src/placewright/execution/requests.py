@@ -28,7 +28,6 @@ from placewright.execution.runtime import (
     MovesTensors,
     NativeTensor,
     OpSegment,
-    ResetsState,
     RunsAsynchronously,
     SegmentInstance,
     graph_inputs,
@@ -216,8 +215,7 @@ class Slot:
         """Give the state of all instances its initial value."""
         for row in self.instances:
             for instance in row:
-                if isinstance(instance, ResetsState):
-                    instance.reset_state()
+                instance.reset_state()
 
 
 def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:

@@ -58,6 +58,10 @@ class SegmentInstance(Protocol):
         """
         ...
 
+    def reset_state(self) -> None:
+        """Give all state that lasts from one run to the next its initial value."""
+        ...
+
 
 class CompiledSegment(Protocol):
     """A segment compiled for one device."""
@@ -77,6 +81,11 @@ class LoadedModel(Protocol):
 
     graph: ComputationGraph
     signature: Signature
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if a run depends on the runs before it."""
+        ...
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -182,6 +191,14 @@ class Runtime(Protocol):
         """Python that opens the model at `path` on a device without this package, one line."""
         ...
 
+    def shares_weights(self, devices: Sequence[Device]) -> bool:
+        """True if a weight that several of the devices need lies in memory once."""
+        ...
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        """Median seconds of a transfer of `size_bytes` between devices; 0 within one memory."""
+        ...
+
 
 @runtime_checkable
 class RunsOpByOp(Protocol):
@@ -275,15 +292,6 @@ class WidensState(Protocol):
         ...
 
 
-@runtime_checkable
-class ResetsState(Protocol):
-    """An instance that keeps state from one run to the next."""
-
-    def reset_state(self) -> None:
-        """Give all state of this instance its initial value."""
-        ...
-
-
 class StepState(Protocol):
     """State of a training step that is loaded, on all its devices.
 
@@ -371,15 +379,6 @@ class MeasuresMemory(Protocol):
 
     def op_working_bytes(self, device: Device) -> FloatArray:
         """Bytes of working space of each op, shape (n_ops,)."""
-        ...
-
-
-@runtime_checkable
-class MeasuresTransfers(Protocol):
-    """A runtime that can time transfers between devices that do not share memory."""
-
-    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
-        """Median seconds of a transfer of `size_bytes` between devices; 0 within one memory."""
         ...
 
 

@@ -16,9 +16,8 @@ from queue import SimpleQueue
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.processors import first_on_processors, require_whole_processors
 from placewright.errors import ClusterError, UnknownNameError
-from placewright.execution.placements import SharesWeights
 from placewright.execution.processor import RAM
-from placewright.execution.runtime import MeasuresTransfers, Runtime
+from placewright.execution.runtime import Runtime
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -128,9 +127,7 @@ def _kind(device: Device, known: Device | None) -> str:
 
 def _share_weights(devices: Sequence[Device], runtime: Runtime) -> bool:
     """True if several devices hold a weight once in the runtime."""
-    if len(devices) == 1 or not isinstance(runtime, SharesWeights):
-        return False
-    return runtime.shares_weights(devices)
+    return len(devices) != 1 and runtime.shares_weights(devices)
 
 
 def _devices_in_ram(runtime: Runtime) -> dict[str, Device]:
@@ -327,8 +324,6 @@ def on_core(device: Device | None) -> None:
 
 def _copy(source: Device, destination: Device, runtime: Runtime) -> tuple[float, float]:
     """Latency and bandwidth of copies between two memories; (0, inf) within one."""
-    if not isinstance(runtime, MeasuresTransfers):
-        return 0.0, float("inf")
     small = runtime.transfer_seconds(source, destination, _SMALL)
     if small == 0:
         return 0.0, float("inf")

@@ -18,12 +18,7 @@ from placewright.errors import (
     PlacewrightError,
     UnknownNameError,
 )
-from placewright.execution.framework import (
-    Framework,
-    MakesSmallModel,
-    ModelInMemory,
-    ReadOptions,
-)
+from placewright.execution.framework import Framework, ModelInMemory, ReadOptions
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster_and_links
@@ -228,7 +223,7 @@ class MachineCosts:
             deadline passed before each device had run it once.
         """
         framework = framework_named(self._runtime.name)
-        if not self._was_tried and isinstance(framework, MakesSmallModel):
+        if not self._was_tried:
             self._was_tried = True
             with suppress(PlacewrightError):  # such a device may run other models
                 self._small = _SmallRun.of(framework, self._cluster, progress, deadline)
@@ -305,7 +300,6 @@ class _SmallRun:
         progress: ProgressCallback,
         deadline: Deadline,
     ) -> _SmallRun:
-        assert isinstance(framework, MakesSmallModel)
         found = framework.small_model(Path(folder.name))
         name = found.name if isinstance(found, ModelInMemory) else str(found)
         graph, source = framework.read(name, lambda _: found, ReadOptions())

@@ -24,7 +24,6 @@ from placewright.core.quantities import format_bytes
 from placewright.core.residency import inputs_named
 from placewright.core.source import ModelSource, calls_of
 from placewright.errors import AnswerError, FieldError, InfeasibleError, InputError
-from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.frameworks.registry import reader_of_file
@@ -170,7 +169,7 @@ def _measure(
     request = model.request
     _require_memory(model.read.graph)
     loaded = model.loaded(runtime)
-    if request.objective == "throughput" and isinstance(loaded, KeepsState) and loaded.keeps_state:
+    if request.objective == "throughput" and loaded.keeps_state:
         raise FieldError(
             "objective",
             f"throughput: '{request.name}' keeps state from call to call, so that a call waits for "

@@ -60,7 +60,7 @@ class OnnxFramework(FileFramework):
         return OnnxRuntime()
 
     def small_model(self, folder: Path) -> FoundModel:
-        """See `execution.framework.MakesSmallModel`."""
+        """See `execution.framework.Framework`."""
         from placewright.frameworks.onnxruntime.small_model import small_model_file
 
         return small_model_file(folder)

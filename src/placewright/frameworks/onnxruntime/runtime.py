@@ -500,7 +500,7 @@ class OnnxInstance:
         return list(self._binding.get_outputs())[len(self._state) :]
 
     def reset_state(self) -> None:
-        """See `execution.runtime.ResetsState`."""
+        """See `execution.runtime.SegmentInstance`."""
         for state in self._state:
             state.reset()
 

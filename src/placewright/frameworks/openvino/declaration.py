@@ -40,7 +40,7 @@ class OpenVinoFramework(FileFramework):
         return OpenVinoRuntime()
 
     def small_model(self, folder: Path) -> FoundModel:
-        """See `execution.framework.MakesSmallModel`."""
+        """See `execution.framework.Framework`."""
         from placewright.frameworks.openvino.small_model import small_model_file
 
         return small_model_file(folder)

@@ -396,7 +396,7 @@ class OpenVinoInstance:
         return self._fetch() if self._outputs is None else self._outputs
 
     def reset_state(self) -> None:
-        """See `execution.runtime.ResetsState`."""
+        """See `execution.runtime.SegmentInstance`."""
         self.request.reset_state()
 
     def _fetch(self) -> list[NativeTensor]:

@@ -86,7 +86,7 @@ class TorchFramework:
         return TorchRuntime(lambda source: load_torch_program(source, find))
 
     def small_model(self, folder: Path) -> FoundModel:
-        """See `execution.framework.MakesSmallModel`."""
+        """See `execution.framework.Framework`."""
         from placewright.frameworks.torch.small_model import small_model_in_memory
 
         return small_model_in_memory()

@@ -16,7 +16,6 @@ from placewright.core.plan import Plan
 from placewright.core.quantities import parse_bytes
 from placewright.core.source import ModelSource
 from placewright.errors import InputError
-from placewright.execution.direct import KeepsState
 from placewright.execution.requests import numbered
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
@@ -113,8 +112,7 @@ class KeptPlans:
         else:
             with self.counting(plan):
                 loaded = LoadedPlan(plan, model)
-            changes = isinstance(model, KeepsState) and model.keeps_state
-            stays = not changes and loaded.weight <= limit
+            stays = not model.keeps_state and loaded.weight <= limit
         with self._lock:
             held.enter_context(loaded.in_use())
             if stays:

@@ -25,11 +25,7 @@ from placewright.errors import (
     failure_from,
 )
 from placewright.execution.allocator import give_back_freed_memory
-from placewright.execution.direct import (
-    DirectRunner,
-    KeepsState,
-    whole_copies,
-)
+from placewright.execution.direct import DirectRunner, whole_copies
 from placewright.execution.inputs import (
     GivenInputs,
     Outputs,
@@ -141,7 +137,7 @@ class LoadedPlan:
         )
         self.outputs = tuple(map(_output_info, ports.outputs))
         self.open_inputs = tuple(port.name for port in ports.inputs if port.value is None)
-        self._one_by_one = isinstance(model, KeepsState) and model.keeps_state
+        self._one_by_one = model.keeps_state
         self._model: LoadedModel | None = model
         self._changed = threading.Condition()
         self._under_way = 0

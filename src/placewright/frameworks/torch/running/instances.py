@@ -162,7 +162,7 @@ class TorchInstance:
         self._state.number = number
 
     def reset_state(self) -> None:
-        """See `execution.runtime.ResetsState`."""
+        """See `execution.runtime.SegmentInstance`."""
         state = self.segment.state
         for name in self.segment.names:
             if name in state.changing:
@@ -206,7 +206,7 @@ class QueuedInstance(TorchInstance):
         return outputs
 
     def reset_state(self) -> None:
-        """See `execution.runtime.ResetsState`."""
+        """See `execution.runtime.SegmentInstance`."""
         with queue_of(self._lane):
             super().reset_state()
 
