@@ -14,7 +14,7 @@ from writers.plans import plan_with
 from placewright.cli.place import print_plan
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
-from placewright.core.cluster import Device
+from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad, Sequential
 from placewright.core.graph import ComputationGraph
@@ -253,6 +253,8 @@ def test_the_order_of_units_is_a_choice_under_event() -> None:
     alone = plan_with(side_by_side(), [Device("x", streams=2)], lambda op: 0).problem
     assert no_choice(alone) == ""
     assert no_choice(alone.under(Sequential())).startswith("only one placement exists")
+    host = Cluster((Device("x", max_segment_ops=1),), host="x")
+    assert no_choice(replace(card, cluster=host)) == ""
     two = [Device("x", streams=2), Device("y")]
     graph = replace(side_by_side(), op_colocation=frozen_ints([0, 0]))
     together = plan_with(graph, two, lambda op: 0).problem

@@ -288,8 +288,10 @@ def no_choice(problem: Problem) -> str:
     used = np.flatnonzero(problem.allowed_by_class.any(axis=0)).tolist()
     is_split = len(used) > 1 and len(choices) > 1
     has_streams = any(problem.cluster.devices[at].streams > 1 for at in used)
+    has_segments = any(problem.cluster.devices[at].limits_segments for at in used)
     sends = any(at != problem.cluster.host_endpoint for at in used)  # outputs, in some order
-    if isinstance(problem.execution_model, Event) and (is_split or has_streams or sends):
+    is_ordered = is_split or has_streams or has_segments or sends
+    if isinstance(problem.execution_model, Event) and is_ordered:
         graph = problem.unit_graph
         order = graph.topological_order.tolist()
         if any(b not in graph.successors.row(a) for a, b in pairwise(order)):
