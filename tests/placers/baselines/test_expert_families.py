@@ -207,6 +207,18 @@ def test_modules_with_branches_stay_whole() -> None:
     assert placed(graph, 3) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
 
 
+def test_a_net_of_very_many_blocks_is_cut_by_layers() -> None:
+    """The cut of 5,001 pieces would compare 25 million pairs of ends for each device."""
+    net = Net(image=(1, 3, 8, 8))
+    last = "image"
+    for number in range(5001):
+        last = net.convolution(str(number), last, (1, 4, 8, 8))
+    graph = net.build(last)
+    assert family_of(graph) == "layers"
+    counts = np.bincount(placed(graph, 3)).tolist()
+    assert max(counts) - min(counts) <= 1
+
+
 def test_a_net_whose_skips_leave_no_block_is_cut_by_layers() -> None:
     """A U-Net of four convolutions: the first feeds the last, the second the third."""
     net = Net(image=(1, 3, 8, 8))

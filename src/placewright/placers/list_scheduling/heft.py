@@ -7,7 +7,8 @@ Heterogeneous Computing", IEEE TPDS 13(3), 2002, section 4.1: units by decreasin
 Departures from the paper: units of a colocation class follow the first of them; devices whose
 memory cannot take a class' weights are left out; a device has as many processors as streams, and a
 unit holds all processors that its device shares with others; a copy that occupies a device counts
-as a transfer.
+as a transfer; the mean transfer of a tensor is the mean of its seconds over all pairs of devices
+that have a way, not its bytes over the mean bandwidth.
 """
 
 from __future__ import annotations

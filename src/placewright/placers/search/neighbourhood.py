@@ -179,19 +179,8 @@ def _subtrees(predecessors: Csr, order: IntArray) -> list[IntArray]:
     A virtual root stands before all sources.
     """
     n_units = len(order)
-    root = n_units
-    parent = np.full(n_units + 1, root, dtype=np.int64)
-    depth = np.zeros(n_units + 1, dtype=np.int64)
-    for unit in order.tolist():
-        before = predecessors.row(unit).tolist()
-        common = before[0] if before else root
-        for other in before[1:]:
-            while common != other:
-                if depth[common] >= depth[other]:
-                    common = int(parent[common])
-                else:
-                    other = int(parent[other])
-        parent[unit], depth[unit] = common, depth[common] + 1
+    arrays = predecessors.indptr, predecessors.indices, np.ascontiguousarray(order)
+    parent = np.asarray(_dominators(*arrays))
     size = np.ones(n_units + 1, dtype=np.int64)
     for unit in order[::-1].tolist():
         size[parent[unit]] += size[unit]
@@ -205,6 +194,24 @@ def _subtrees(predecessors: Csr, order: IntArray) -> list[IntArray]:
     smallest = np.argsort(size[:-1], kind="stable")
     smallest = smallest[np.cumsum(size[smallest]) <= _MOST_MEMBERS]
     return [np.sort(depth_first[start[unit] : start[unit] + size[unit]]) for unit in smallest]
+
+
+@compiled
+def _dominators(indptr: IntArray, predecessors: IntArray, order: IntArray) -> IntArray:
+    """Immediate dominator of each unit, shape (n_units,); n_units is the virtual root."""
+    n_units = len(order)
+    parent, depth = np.full(n_units, n_units), np.zeros(n_units + 1, np.int64)
+    for unit in order:
+        common = predecessors[indptr[unit]] if indptr[unit] < indptr[unit + 1] else n_units
+        for at in range(indptr[unit] + 1, indptr[unit + 1]):
+            other = predecessors[at]
+            while common != other:
+                if depth[common] >= depth[other]:
+                    common = parent[common]
+                else:
+                    other = parent[other]
+        parent[unit], depth[unit] = common, depth[common] + 1
+    return parent
 
 
 def order_by_priority(problem: Problem, priority: FloatArray) -> IntArray:

@@ -47,6 +47,7 @@ from placewright.placers.baselines.expert.forward import (
 )
 
 _CELLS = 1_000_000  # starts times ends of runs that are compared at once
+_MOST_PIECES = 5000
 
 
 def place_transformer(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
@@ -104,16 +105,20 @@ def _layer_ends(view: ForwardGraph, heads: Sequence[int]) -> list[int]:
 
 
 def place_convolutional(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
-    """Run of each forward op, -1 for the others; None unless convolutions dominate."""
+    """Run of each forward op, -1 for the others; None unless convolutions dominate.
+
+    Also None above 5,000 pieces: the cut compares all pairs of ends, and nothing interrupts it.
+    """
     flops = view.graph.op_flops
     convolutions = [op for op in view.products if view.kinds[op] in CONVOLUTIONS]
     products = [op for op in view.order if view.kinds[op] in PRODUCTS]
     if not convolutions or flops[convolutions].sum() < flops[products].sum():
         return None
     piece = _pieces(view, len(shares))
-    layers = np.bincount(
-        [piece[op] for op in view.products], minlength=1 + max(piece[op] for op in view.order)
-    )
+    n_pieces = 1 + max(piece[op] for op in view.order)
+    if n_pieces > _MOST_PIECES:
+        return None
+    layers = np.bincount([piece[op] for op in view.products], minlength=n_pieces)
     device_of = contiguous(layers.tolist(), shares).tolist()
     slots = [-1] * view.graph.n_ops
     for op in view.order:
