@@ -23,6 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError, InputError, OutOfTime, PlacewrightError
+from placewright.execution.direct import KeepsState
 from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import NEVER, Deadline
@@ -88,6 +89,19 @@ def require_measured(plan: Plan) -> None:
             "devices of this machine to stream samples through it"
         )
     require_model(problem)
+
+
+def require_no_state(model: LoadedModel) -> None:
+    """Refuse a stream with several samples under way of a model that keeps state.
+
+    Raises:
+        InputError: a call of the model depends on the one before.
+    """
+    if isinstance(model, KeepsState) and model.keeps_state:
+        raise InputError(
+            "the model of this plan keeps state from call to call, so that a call waits for the "
+            "one before: it has no stream with several samples under way; run single calls"
+        )
 
 
 def contender_to_run(plan: Plan) -> str:
