@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
+from execution.adding import Adding, layered
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from placewright.execution.comparing import update_error
+from placewright.core.graph import ComputationGraph
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.execution.comparing import compare_outputs, update_error
 from placewright.execution.output_check import relative_error
 
 
@@ -108,3 +113,36 @@ def test_infinite_state_hides_no_wrong_update() -> None:
     wrong = after.copy()
     wrong[1, 1] += 99.0
     assert update_error(before, wrong, after) > 1.0
+
+
+class Rounding(Adding):
+    """Its own library returns another number, at one level only."""
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        super().__init__(graph)
+        self.asked: list[list[str]] = []  # devices whose levels were asked for
+
+    def tolerance(self, devices: Any) -> float:
+        return 1e-4
+
+    def plain(self, device: Any) -> Any:
+        return lambda inputs: [np.array(99.0)]
+
+    def plain_at_other_levels(self, devices: Any) -> Any:
+        self.asked.append([device.name for device in devices])
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("placed", "used"), [([0, 0], "a"), ([1, 1], "ab"), ([2, 1], "abc"), ([0, 2], "ac")]
+)
+def test_outputs_are_judged_by_the_precisions_of_the_devices_that_run(
+    placed: list[int], used: str
+) -> None:
+    """A wrong split in f32 was excused by the scatter of a device in bf16 that it does not use."""
+    graph = layered([(0, 1)], 2)
+    problem = Problem.from_costs(graph, np.ones((2, 3)), (0.0, 1e9), devices=("a", "b", "c"))
+    model: Any = Rounding(graph)
+    found = compare_outputs(problem, Placement.of(np.array(placed)), model, inputs=[np.array(1.0)])
+    assert not found.equal
+    assert sorted(set(model.asked[0])) == list(used)

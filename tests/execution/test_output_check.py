@@ -145,6 +145,26 @@ def test_outputs_that_were_found_to_be_random_are_noted() -> None:
     assert check.random == {1}
 
 
+@pytest.mark.parametrize(("other", "is_open"), [([3, 4], True), ([1, 4], False)])
+def test_an_output_without_a_value_that_could_be_compared_is_not_called_equal(
+    other: list[int], is_open: bool
+) -> None:
+    """Each number differs between the levels: whatever a split returned had an error of 0."""
+
+    class Model:
+        def tolerance(self, devices: Any) -> float:
+            return 2e-4
+
+        def plain_at_other_levels(self, devices: Any) -> Any:
+            yield lambda inputs: [np.array(other)]
+
+    check = OutputCheck(Model(), [None], lambda inputs: [np.array([1, 2])])  # type: ignore[arg-type, list-item]
+    (judged,) = check.judged([], [np.array([1, 9])], [np.array([1, 2])])
+    assert (judged.random, judged.disputed) == (is_open, 1 + is_open)
+    assert check.random == ({0} if is_open else set())
+    assert judged.excess == 0.0
+
+
 def test_rounding_in_a_dead_channel_is_no_mismatch() -> None:
     """It has no scale of its own: 1e-7 of the tensor's largest value is rounding, 1e-4 is not."""
 

@@ -27,11 +27,13 @@ from placewright.core.plan import Measurement, Plan
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.execution.direct import DirectRunner
 from placewright.execution.placements import whole_model_runner
 from placewright.session.loaded import plans
 from placewright.session.loaded.plans import unsplit_devices
 from placewright.session.models import loaded_model
 from placewright.session.plans import plan_of, searched_plan
+from placewright.simulation.model import Simulator
 
 
 def recommended(plan: Plan, way: str) -> Plan:
@@ -380,6 +382,54 @@ def test_streams_run_on_the_recommended_device_of_a_split(
     with pw.load(PLANS["one device"](split)) as model:
         assert len(list(model.stream([values()] * 3))) == 3
     assert opened == [split.problem.cluster.device_names[0]]
+
+
+def with_room(plan: Plan, further: int) -> Plan:
+    """Limit the first device to the unsplit model with one call and so many further ones."""
+    problem = plan.problem
+    whole = Placement.on_one_device(problem.n_units, 0)
+    one = float(Simulator(problem).memory_peaks(whole)[0])
+    weights = problem.kept_weights.total
+    assert one > weights
+    first, *others = problem.cluster.devices
+    limited = replace(first, memory_bytes=one + further * (one - weights))
+    cluster = replace(problem.cluster, devices=(limited, *others))
+    return replace(plan, problem=replace(problem, cluster=cluster))
+
+
+@pytest.mark.parametrize("further", [0, 2, 9])
+@pytest.mark.parametrize("kind", ["unsplit", "all cores"])
+def test_no_more_calls_at_a_time_than_memory_has_room_for(
+    split: Plan, kind: str, further: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are cores ran at a time, whatever the limit of the device."""
+    allowed = []
+
+    def noted(model: Any, copies: Any, *, at_once: int) -> DirectRunner:
+        allowed.append(at_once)
+        return DirectRunner(model, copies, at_once=at_once)
+
+    monkeypatch.setattr(plans, "DirectRunner", noted)
+    monkeypatch.setattr(plans, "usable_cores", lambda: range(4))
+    with pw.load(with_room(PLANS[kind](unsplit(split)), further)):
+        assert allowed == [min(1 + further, 4)]
+
+
+@pytest.mark.parametrize(("further", "calls"), [(0, 1), (1, 2), (9, 2)])
+def test_a_stream_on_one_device_keeps_its_limit(
+    split: Plan, further: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two samples were in flight."""
+    under_way = []
+
+    def noted(model: Any, device: Any, *, in_flight: int) -> Any:
+        under_way.append(in_flight)
+        return whole_model_runner(model, device, in_flight=in_flight)
+
+    monkeypatch.setattr(plans, "whole_model_runner", noted)
+    with pw.load(with_room(PLANS["one device"](split), further)) as model:
+        assert len(list(model.stream([values()] * 3))) == 3
+    assert under_way == [calls]
 
 
 def test_a_plan_of_split_phases_is_called(split: Plan) -> None:

@@ -80,9 +80,10 @@ def test_a_table_of_contenders_shows_microseconds_and_no_share_above_all(
         {"gpu:1": 13e-6},
         "plan",
         {},
-        (0.0, 1e-4),
+        (0.0, 1e-4, 3),
         [],
     )
+    assert "tolerance 0.0001, other levels leave 3 values open)" in table.verdict
     assert [row[1:4] for row in table.rows[:2]] == [
         ["-", "12 us", "1 us"],
         ["13 us", "14 us", "2 us"],

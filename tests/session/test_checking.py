@@ -27,7 +27,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import InfeasibleError, StalePlanError
+from placewright.errors import InfeasibleError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison
 from placewright.execution.requests import Execution
 from placewright.frameworks.openvino.reader import read_openvino
@@ -46,9 +46,10 @@ from placewright.session.checking import (
     repeated,
     within_latency,
 )
-from placewright.session.models import loaded_model
+from placewright.session.models import ModelOfRequest, loaded_model
 from placewright.session.plans import predicted_plan, recommendation_lines, searched_plan
-from placewright.session.running import RunResult, execute
+from placewright.session.request import Request
+from placewright.session.running import RunResult, execute, why_away
 from placewright.session.search import find_plan
 from placewright.simulation.model import Simulator
 
@@ -453,6 +454,21 @@ def test_devices_that_have_changed_are_not_measured(problem: Problem) -> None:
         check_on_hardware(plan, loaded_model(plan.problem, plan.runtime))
     with pytest.raises(StalePlanError, match="device 'cpu:1' has changed"):
         probe_on_hardware(plan, lambda name: loaded_model(plan.problem, name))
+
+
+def test_the_devices_of_the_runtime_that_is_asked_for_are_looked_at_before_the_search(
+    problem: Problem,
+) -> None:
+    """Only those of the runtime that measured were: the check then failed after the search."""
+
+    def away(**said: Any) -> str | None:
+        return why_away(problem, ModelOfRequest(Request(problem, **said)))
+
+    assert away() is None
+    assert away(runtime="openvino") is None
+    assert (away(runtime="onnxruntime") or "").startswith("it needs the model and the devices ")
+    with pytest.raises(InputError, match="there can be no check on the hardware: "):
+        away(runtime="onnxruntime", check=True)
 
 
 def test_only_a_split_that_would_be_recommended_is_probed(

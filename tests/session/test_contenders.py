@@ -20,20 +20,23 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
-from placewright.core.plan import ALL_CORES, COPIES, PLAN, contender_of, device_of
+from placewright.core.placement import Placement
+from placewright.core.plan import ALL_CORES, COPIES, MODE, PLAN, contender_of, device_of
+from placewright.core.plan import CORES as COPY_PER_CORE
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.execution.direct import DirectRunner
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
 from placewright.report.verdict import alternatives_of, verdict_of
-from placewright.session import checking, running
+from placewright.session import checking, contenders, running
 from placewright.session.checking import check_on_hardware, recommended_stream
 from placewright.session.contenders import (
     fastest_modes,
     request_contenders,
     stream_contenders,
     whole_model_streams,
+    why_default_is_not_comparable,
 )
 from placewright.session.models import loaded_model
 from placewright.session.running import execute
@@ -124,9 +127,9 @@ def test_the_unsplit_model_is_called_in_the_thread_of_the_caller(tmp_path: Path)
         problem, placer="round-robin", budget=Budget(evaluations=50), runtime="openvino"
     )
     model = loaded_model(problem, "openvino")
-    contenders = request_contenders(plan, model)
+    found = request_contenders(plan, model)
     names = {contender_of("first"), contender_of("other")}
-    unsplit = [each for each in contenders.members if each.name in {*names, ALL_CORES}]
+    unsplit = [each for each in found.members if each.name in {*names, ALL_CORES}]
     assert names <= {each.name for each in unsplit}
     for each in unsplit:
         with ExitStack() as stack:
@@ -210,6 +213,71 @@ def test_copies_that_exceed_a_pool_together_are_left_out(
     assert "a" in found.devices
     assert (COPIES in found.devices) == (COPIES in found.predicted) == fits
     assert ("one sample on each device" in found.left_out.get(COPIES, "")) is not fits
+
+
+class FourCores:
+    """A runtime that finds a processor of four cores."""
+
+    def discover(self) -> tuple[Device, ...]:
+        return tuple(Device(f"cpu:{core}") for core in range(4))
+
+
+class WithMode:
+    """A model whose library has a throughput mode."""
+
+    def throughput_device(self, device: Device, n_threads: int) -> Device:
+        return device
+
+    def throughput_mode(self, device: Device, in_flight: int | None = None) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("way", [COPY_PER_CORE, MODE])
+@pytest.mark.parametrize(("spare", "fits"), [(0.0, True), (-1.0, False)])
+def test_ways_without_room_for_a_sample_on_each_core_are_left_out(
+    way: str, spare: float, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of 70 bytes lie in memory once, and the tensors of a sample four times."""
+    builder = GraphBuilder()
+    inputs: list[int] = []
+    for name in ("first", "second"):
+        op = builder.add_op(name, "Op", inputs=inputs, weights=[builder.add_weight(35.0)])
+        inputs = [builder.add_tensor(op, 10.0)]
+    plan = two_stages(("cpu", "b"))
+    problem = replace(plan.problem, graph=builder.build())
+    peaks = Simulator(problem).sample_peaks(Placement.on_one_device(2, 0))
+    assert peaks is not None
+    one = float(peaks[0])
+    assert one > 70.0
+    limited = Device("cpu", memory_bytes=70.0 + 4 * (one - 70.0) + spare)
+    cluster = replace(problem.cluster, devices=(limited, Device("b")))
+    monkeypatch.setattr(contenders, "runtime_named", lambda name: FourCores())
+    model: Any = WithMode() if way == MODE else None
+    found = whole_model_streams(replace(plan, problem=replace(problem, cluster=cluster)), model)
+    assert (way in found.devices) is fits
+    assert ("with 4 samples at a time" in found.left_out.get(way, "")) is not fits
+
+
+def test_a_way_whose_price_is_not_known_is_left_out_under_a_limit_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was measured, and recommended if it was the fastest."""
+    plan = two_stages(("cpu", "b"))
+    devices = tuple(replace(one, price_per_hour=1.0) for one in plan.problem.cluster.devices)
+    cluster = replace(plan.problem.cluster, devices=devices)
+    problem = replace(plan.problem, cluster=cluster, limits={"price": 1e6})
+    monkeypatch.setattr(contenders, "runtime_named", lambda name: FourCores())
+    never: Any = None
+    found = whole_model_streams(replace(plan, problem=problem), never)
+    reason = "its price is not known, and there is a limit on it"
+    assert {way: found.left_out.get(way) for way in (COPIES, COPY_PER_CORE)} == {
+        COPIES: reason,
+        COPY_PER_CORE: reason,
+    }
+    assert "cpu" in found.devices
+    assert why_default_is_not_comparable(problem, Simulator(problem)) == reason
+    free = problem.timed
+    assert why_default_is_not_comparable(free, Simulator(free)) is None
 
 
 def test_copies_run_in_the_fastest_mode_of_each_processor() -> None:

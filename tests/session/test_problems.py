@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Objective
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError, GraphError, InfeasibleError
+from placewright.execution.state_pairs import option_of
 from placewright.files.problem_file import write_problem
 from placewright.profiling.profile import UnitTimes, keep_last, model_identity
 from placewright.profiling.store import CostStore
@@ -201,6 +203,17 @@ class TestStoredObjective:
         assert (found.objective, found.execution_model.name) == (told, model)
         again = pw.Request(str(tmp_path / "p.json"), objective=asked)
         assert pw.Session(replace(again, seed=1)).problem.objective == told
+
+    @pytest.mark.parametrize(
+        "asked", [{"objective": "throughput"}, {"execution_model": "max-load"}]
+    )
+    def test_a_model_that_keeps_state_has_no_stream(self, asked: dict[str, Any]) -> None:
+        """Each sample in flight would begin with a state of its own."""
+        source = ModelSource("m.onnx", "0", "onnx", options=option_of({"new_keys": "keys"}))
+        stored: Any = replace(chain(), source=source)
+        with pytest.raises(FieldError, match=r"objective: throughput: .* keeps state from call"):
+            _ = pw.Session(stored, **asked).problem
+        assert pw.Session(stored, objective="latency").problem.objective == "latency"
 
     def test_a_training_step_keeps_max_load(self) -> None:
         made = random_problem(np.random.default_rng(0), objective="training", constrained=False)

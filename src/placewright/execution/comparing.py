@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
@@ -95,7 +96,8 @@ def compare_outputs(
     values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
     segments = served_segments(problem, placement)
     devices = problem.cluster.devices
-    check = OutputCheck(model, devices)
+    used = [segment.device for segment in segments]
+    check = OutputCheck(model, devices, levels_of=devices_used(devices, used))
     execution, before, state, eps = _split_values(model, segments, devices, values)
     names = output_names(problem.graph, model)
     judged = check.judged(values, execution.outputs, check.plain(values))
@@ -131,6 +133,11 @@ def compare_outputs(
         worst.part,
         sum(output.disputed for output in judged),
     )
+
+
+def devices_used(devices: Sequence[Device], used: ArrayLike) -> list[Device]:
+    """The first device, on which the unsplit model runs, and all that a placement uses."""
+    return [devices[0], *(devices[at] for at in np.unique(used).tolist())]
 
 
 def output_names(graph: ComputationGraph, model: LoadedModel) -> list[str]:

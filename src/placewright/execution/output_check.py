@@ -56,7 +56,8 @@ class JudgedOutput:
     scatter: float = 0.0
     # name of the slices, if the output has slices of very different scale; else empty
     part: str = ""
-    # two runs of the unsplit model differ, so that the output cannot be compared
+    # two runs of the unsplit model differ, in every value if they are at other levels, so that the
+    # output cannot be compared
     random: bool = False
     # values that runs of the unsplit model leave open: they differ in an integer, NaN or infinity
     disputed: int = 0
@@ -76,17 +77,25 @@ class OutputCheck:
         devices: to which the device numbers of segments refer.
         plain: the model as its own library runs it on the first device; default
             ``model.plain(devices[0])``.
+        levels_of: devices whose precisions the other levels take, the first of `devices` before
+            the others; default all.
 
     Raises:
         RuntimeFailure: the library refuses the model.
     """
 
     def __init__(
-        self, model: LoadedModel, devices: Sequence[Device], plain: PlainCall | None = None
+        self,
+        model: LoadedModel,
+        devices: Sequence[Device],
+        plain: PlainCall | None = None,
+        *,
+        levels_of: Sequence[Device] | None = None,
     ) -> None:
         self.tolerance = model.tolerance(devices)
         self.plain = model.plain(devices[0]) if plain is None else plain
-        self._model, self._devices = model, devices
+        self._model = model
+        self._levels_of = devices if levels_of is None else levels_of
         self._levels: list[PlainCall] | None = None  # made when they are needed
         self.random: set[int] = set()  # numbers of the outputs that were found to be random
 
@@ -117,8 +126,10 @@ class OutputCheck:
         for at, pair in enumerate(pairs):
             if judged[at].excess > 1.0:
                 values = [run[at] for run in runs]
-                is_random = self._is_random(values[:n_equal])
-                judged[at] = replace(self._judged(*pair, values), random=is_random)
+                found = self._judged(*pair, values)
+                is_left_out = 0 < found.disputed == pair[0].size  # no value was compared
+                is_random = is_left_out or self._is_random(values[:n_equal])
+                judged[at] = replace(found, random=is_random)
                 if is_random:
                     self.random.add(at)
         return judged
@@ -158,7 +169,7 @@ class OutputCheck:
         if self._levels is None:
             self._levels = []
             if isinstance(self._model, RoundsOtherwise):
-                self._levels += self._model.plain_at_other_levels(self._devices)
+                self._levels += self._model.plain_at_other_levels(self._levels_of)
         return self._levels
 
 

@@ -258,7 +258,7 @@ def request_table(
     predicted: Mapping[str, float],
     searched: str,
     left_out: Mapping[str, str],
-    outputs: tuple[float, float],
+    outputs: tuple[float, float, int],
     lines: Sequence[str],
     random: Sequence[str] = (),
 ) -> ContenderTable:
@@ -269,7 +269,8 @@ def request_table(
         predicted: contender -> seconds by the simulator.
         searched: the contender that the search returned.
         left_out: contender -> why it is not comparable.
-        outputs: relative error of the plan's outputs, and the tolerance.
+        outputs: relative error of the plan's outputs, the tolerance, and the number of values that
+            other optimization levels leave open.
         lines: the verdict, and how to run what it recommends.
         random: names of outputs that differ between runs of the unsplit model itself.
     """
@@ -294,10 +295,11 @@ def request_table(
     scatter = {name: device.speed_scatter for name, device in devices.items()}
     changed = drifted(predicted, alone, scatter)
     reached = "" if changed else _share_reached(plan, alone, measured[searched][0])
+    left_open = f", other levels leave {counted(outputs[2], 'value')} open" if outputs[2] else ""
     text = [
         *(f"'{name}' is not comparable: {reason}" for name, reason in left_out.items()),
         f"{'other outputs' if random else 'outputs'} equal to the unsplit model (relative error "
-        f"{outputs[0]:.1g}, tolerance {outputs[1]:.1g}){reached}",
+        f"{outputs[0]:.1g}, tolerance {outputs[1]:.1g}{left_open}){reached}",
         *random_lines(random),
         *lines,
         *filter(None, [speed_note(changed)]),

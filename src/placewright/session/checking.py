@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.charges import CHARGED
+from placewright.core.placement import Placement
 from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.errors import (
@@ -27,12 +27,11 @@ from placewright.errors import (
     OutOfTime,
     RuntimeFailure,
 )
-from placewright.execution.comparing import compare_outputs, output_names
+from placewright.execution.comparing import compare_outputs, devices_used, output_names
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import executions
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
-from placewright.frameworks.runtimes import MODULE_PREFIX
 from placewright.profiling.hardware import NEVER, Deadline, measure_interleaved
 from placewright.profiling.stream_calibration import (
     Sample,
@@ -54,21 +53,19 @@ from placewright.session.contenders import (
     stream_contenders,
 )
 from placewright.session.measuring import PROBE_SECONDS
-from placewright.session.models import ModelOfRequest, module_in_memory, require_existing
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
 from placewright.session.running import (
     ROUNDS,
-    can_run,
-    changed_device,
+    can_stream,
     check_devices,
     limited,
-    why_no_run,
 )
 from placewright.session.streams import (
     LEAST_SAMPLES,
     StreamResult,
     best_measured,
     contender_to_run,
+    require_no_state,
     stream_memory,
     within_latency,
 )
@@ -81,7 +78,7 @@ _PROBE_ROUNDS = 9  # of a split beside one device; an interval needs them
 _PROBE_STREAM_ROUNDS = LEAST_FOR_INTERVAL
 _NEAR = 1.3  # a single device that is predicted to be slower by more is not probed
 _MOST_ROUNDS = 3  # times as many, if the rounds scatter too much for a verdict
-_COMPARED = 3  # samples of each simpler contender whose outputs are compared
+_COMPARED = 3  # samples of each simpler contender whose outputs are compared, at least
 _CHECKED_SAMPLES = 100
 
 
@@ -95,47 +92,6 @@ class Check:
     improves: bool = False
     # candidates are searched without a clock, as a search by evaluations is
     is_counted: bool = False
-
-
-def can_stream(plan: Plan) -> bool:
-    """True when a throughput plan's model is at hand and devices of this machine were measured."""
-    problem = plan.problem
-    return (
-        problem.objective == "throughput"
-        and problem.source is not None
-        and problem.costs.source == "measured"
-        and problem.time_unit == "s"
-    )
-
-
-def why_no_check(plan: Plan) -> str | None:
-    """The reason why no check on the hardware is possible; None if it is."""
-    if not (can_run(plan) or can_stream(plan)):
-        return why_no_run(plan.problem)
-    objective = plan.problem.objective
-    return f"it measures time, not {objective}" if objective in CHARGED else None
-
-
-def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
-    """The reason why this machine cannot check a stored problem; None if it can, or none could.
-
-    Raises:
-        InputError: the request asks for such a check.
-    """
-    source = problem.source
-    is_stored = model.read.problem is not None and problem.costs.source == "measured"
-    if source is None or not is_stored or problem.time_unit != "s":
-        return None
-    is_module = source.path.startswith(MODULE_PREFIX)
-    find: Callable[[str], object] = module_in_memory if is_module else require_existing
-    try:
-        find(source.path)
-        fault = changed_device(problem, None)  # by the runtime that measured
-    except InputError as error:
-        fault = str(error)
-    if fault is not None and model.request.check:
-        raise InputError(f"there can be no check on the hardware: {fault}")
-    return fault and f"it needs the model and the devices that were measured: {fault}"
 
 
 def check_on_hardware(
@@ -191,6 +147,7 @@ def probe_on_hardware(
         The plan, with its measurement if it was probed, and a clause about what was left out.
 
     Raises:
+        InputError: a model of streams keeps state.
         OutOfTime: the deadline passed before enough was measured.
         StalePlanError: the devices have changed.
     """
@@ -202,6 +159,7 @@ def probe_on_hardware(
     seconds: Mapping[str, Sequence[float]]
     with limited(plan):
         if can_stream(plan):
+            require_no_state(model)
             flight = plan.in_flight
             contenders: Contenders[Any] = _few(stream_contenders(plan, model, in_flight=flight))
             contenders = _within(contenders, plan.problem, limit)
@@ -320,7 +278,7 @@ def _checked_requests(
         contenders.predicted,
         contenders.searched,
         contenders.left_out,
-        (comparison.error, comparison.tolerance),
+        (comparison.error, comparison.tolerance, comparison.disputed),
         [verdict.text.removeprefix(DO_NOT_SPLIT), *held_lines(found)],
         random,
     )
@@ -392,12 +350,16 @@ def _checked_streams(
         except OutOfTime as error:
             error.plan = plan
             raise
-    if not result.equal:
-        raise MismatchError(
-            f"outputs differ from the unsplit model: relative error {result.error:.3g} in sample "
-            f"{result.worst}, tolerance {result.tolerance:.3g}; the plan was not written"
-        )
+    _require_equal(result.worst, result.error, result.tolerance)
     return recommended_stream(plan, result)
+
+
+def _require_equal(worst: int, error: float, tolerance: float) -> None:
+    if error > tolerance:
+        raise MismatchError(
+            f"outputs differ from the unsplit model: relative error {error:.3g} in sample {worst}, "
+            f"tolerance {tolerance:.3g}; the plan was not written"
+        )
 
 
 def recommended_stream(plan: Plan, result: StreamResult) -> tuple[Plan, ContenderTable]:
@@ -457,11 +419,14 @@ def execute_stream(
         deadline: nothing new starts after it.
 
     Raises:
+        InputError: the model keeps state.
         StalePlanError: the devices have changed.
         InfeasibleError: so many samples do not fit into a device's memory.
         RuntimeFailure: a sample failed; the message names it and its segment.
+        MismatchError: outputs differ from the unsplit model's, and the deadline is limited.
         OutOfTime: the deadline passed before all contenders had run, and often enough.
     """
+    require_no_state(model)
     length = length or StreamLength()
     check_devices(plan.problem, plan.runtime)
     if in_flight is None:
@@ -479,10 +444,13 @@ def execute_stream(
         given = inputs if length.seconds is None else repeated(inputs, length.seconds)
         compare = _Comparing(model, plan)
         first = contender_to_run(plan) if contender_to_run(plan) in servers else PLAN
-        count, worst, error = compare.worst(servers[first], given)
+        count, worst, error = compare.worst(servers[first], given, contenders[first].placement)
+        if deadline.is_limited:  # its end must not hide that the outputs differ
+            _require_equal(worst, error, compare.tolerance)
         for name in [name for name in contenders.names if name != first]:
             deadline.require(f"outputs of '{name}' were compared")
-            _, at, off = compare.worst(servers[name], inputs[:_COMPARED])
+            some = _some_of(inputs, servers[name].burst)
+            _, at, off = compare.worst(servers[name], some, contenders[name].placement)
             if name == PLAN:
                 worst, error = (worst, error) if error >= off else (at, off)
             elif off > compare.tolerance:
@@ -500,26 +468,40 @@ def execute_stream(
     return replace(result, memory=memory, random=compare.random)
 
 
+def _some_of(inputs: Sequence[Sample], burst: int) -> list[Sample]:
+    """Samples of a simpler contender: enough that each of its copies gets some."""
+    return list(itertools.islice(itertools.cycle(inputs), max(_COMPARED, 2 * burst)))
+
+
 class _Comparing:
-    """Compares outputs of a stream with those of the library's unsplit run, sample by sample."""
+    """Compares outputs of streams with those of the library's unsplit run, sample by sample."""
 
     def __init__(self, model: LoadedModel, plan: Plan) -> None:
-        self._check = OutputCheck(model, plan.problem.cluster.devices)
+        self._model, self._devices = model, plan.problem.cluster.devices
         self._names = output_names(plan.problem.graph, model)
-        self.tolerance = self._check.tolerance
+        self._plain = model.plain(self._devices[0])
+        self._random: set[int] = set()
+        self.tolerance = model.tolerance(self._devices)
         self._known: dict[int, list[HostArray]] = {}
 
     @property
     def random(self) -> tuple[str, ...]:
         """Names of the outputs that differ between runs of the unsplit model itself."""
-        return tuple(dict.fromkeys(self._names[at] for at in sorted(self._check.random)))
+        return tuple(dict.fromkeys(self._names[at] for at in sorted(self._random)))
 
-    def worst(self, server: SampleServer, samples: Iterable[Sample]) -> tuple[int, int, float]:
+    def worst(
+        self, server: SampleServer, samples: Iterable[Sample], placement: Placement | None = None
+    ) -> tuple[int, int, float]:
         """Number of samples that passed, index of the worst, and its relative error.
+
+        Args:
+            placement: of the contender; None may use every device.
 
         Raises:
             RuntimeFailure: a sample failed; the message names it.
         """
+        levels_of = None if placement is None else devices_used(self._devices, placement.device_of)
+        check = OutputCheck(self._model, self._devices, self._plain, levels_of=levels_of)
         sent: deque[Sample] = deque()  # without an answer yet
 
         def noted() -> Iterator[Sample]:
@@ -531,9 +513,10 @@ class _Comparing:
         for count, answer in enumerate(server.outcomes(noted()), start=1):
             if isinstance(answer, RuntimeFailure):
                 raise RuntimeFailure(f"sample {count - 1}: {answer}") from answer
-            error = sample_error(self._check, sent.popleft(), answer.outputs, self._known)
+            error = sample_error(check, sent.popleft(), answer.outputs, self._known)
             if error > largest or math.isnan(error):
                 worst, largest = count - 1, math.inf if math.isnan(error) else error
+        self._random |= check.random
         return count, worst, largest
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from placewright.core.charges import CHARGED
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.plan import (
@@ -292,8 +293,10 @@ def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
     is_several = len(set(first_on_processors(members))) > 1
     if is_several and not copies:
         left_out[COPIES] = _why_no_copies(members, legal, left_out)
-    elif (reason := _why_not_together(simulator, copies)) is not None:
-        left_out[COPIES], copies = reason, ()
+    elif copies:
+        reason = _why_unknown(problem) or _why_not_together(simulator, copies)
+        if reason is not None:
+            left_out[COPIES], copies = reason, ()
     mode, cores = _processor_streams(plan, model, simulator, left_out)
     devices |= {name: row for name, row in ((MODE, mode), (COPIES, copies), (CORES, cores)) if row}
     if copies:
@@ -315,26 +318,43 @@ def _why_no_copies(
 
 def _why_not_together(simulator: Simulator, copies: Sequence[Device]) -> str | None:
     """The pool that has no room for a copy with one sample on each device; None if none."""
-    problem = simulator.problem
-    cluster = problem.cluster
+    cluster = simulator.problem.cluster
     if not (copies and cluster.shared_pools):
         return None
-    peaks = np.zeros(problem.n_devices)
-    for index, device in enumerate(cluster.devices):
-        if any(member in copies for member in Members.of([device]).devices):
-            whole = Placement.on_one_device(problem.n_units, index)
-            own = simulator.sample_peaks(whole)
-            peaks[index] = (simulator.memory_peaks(whole) if own is None else own)[index]
-    if cluster.shares_weights and not np.any(cluster.replicas > 1):  # each weight counts once
-        peaks[np.flatnonzero(peaks)[1:]] -= problem.kept_weights.total
+    used = [
+        index
+        for index, device in enumerate(cluster.devices)
+        if any(member in copies for member in Members.of([device]).devices)
+    ]
     return next(
         (
             f"copies with one sample on each device take {format_bytes(size)} of '{name}', which "
             f"has {format_bytes(limit)}"
-            for name, size, limit in cluster.exceeded_limits(peaks)
+            for name, size, limit in exceeded_by_whole(simulator, used)
         ),
         None,
     )
+
+
+def exceeded_by_whole(
+    simulator: Simulator, devices: Iterable[int], samples: int = 1
+) -> list[tuple[str, float, float]]:
+    """Device or pool, bytes taken and available, for each limit that the unsplit model exceeds.
+
+    Args:
+        devices: that run it at a time.
+        samples: under way at a time on each of them.
+    """
+    problem, cluster = simulator.problem, simulator.problem.cluster
+    weights, peaks = problem.kept_weights.total, np.zeros(problem.n_devices)
+    for index in devices:
+        whole = Placement.on_one_device(problem.n_units, index)
+        own = simulator.sample_peaks(whole)
+        one = float((simulator.memory_peaks(whole) if own is None else own)[index])
+        peaks[index] = one + (samples - 1) * max(0.0, one - weights)
+    if cluster.shares_weights and not np.any(cluster.replicas > 1):  # each weight counts once
+        peaks[np.flatnonzero(peaks)[1:]] -= weights
+    return cluster.exceeded_limits(peaks)
 
 
 def fastest_modes(
@@ -378,12 +398,15 @@ def _processor_streams(
     all_cores = tuple(device for device in discovered if device.name.startswith("cpu:"))
     if way == CORES and (cores or len(all_cores) < 2):
         return (), ()
-    reason = why_default_is_not_comparable(plan.problem, simulator, way=way, whole=whole.name)
+    n_cores = len(cores) or max(1, len(all_cores))  # each computes a sample at a time
+    reason = why_default_is_not_comparable(
+        plan.problem, simulator, way=way, whole=whole.name, samples=n_cores
+    )
     if reason is not None:
         left_out[way] = reason
         return (), ()
     if isinstance(model, HasThroughputMode):
-        return (model.throughput_device(whole, len(cores) or max(1, len(all_cores))),), ()
+        return (model.throughput_device(whole, n_cores),), ()
     return (), all_cores
 
 
@@ -491,7 +514,12 @@ def whole_processor(plan: Plan) -> Device | None:
 
 
 def why_default_is_not_comparable(
-    problem: Problem, simulator: Simulator, *, way: str = ALL_CORES, whole: str = "cpu"
+    problem: Problem,
+    simulator: Simulator,
+    *,
+    way: str = ALL_CORES,
+    whole: str = "cpu",
+    samples: int = 1,
 ) -> str | None:
     """The constraint that the runtime's default breaks, in words; None if it breaks none.
 
@@ -501,6 +529,7 @@ def why_default_is_not_comparable(
     Args:
         way: name of the default.
         whole: name of the device that stands for all cores; pins to it are kept.
+        samples: under way at a time.
     """
     names = problem.cluster.device_names
     elsewhere = [(op, at) for op, at in sorted(problem.pins.items()) if names[at] != whole]
@@ -509,13 +538,24 @@ def why_default_is_not_comparable(
             f"op '{problem.graph.op_names[op]}' is pinned to '{names[at]}', and "
             f"'{way}' runs every op on all cores"
         )
-    for index, device in enumerate(problem.cluster.devices):
-        everything = Placement.on_one_device(problem.n_units, index)
-        size = float(simulator.memory_peaks(everything)[index])
-        limit = float(problem.cluster.memory_bytes[index])
-        if device.kind == "cpu" and size > limit:
+    for index in processor_memories(problem):
+        for name, size, limit in exceeded_by_whole(simulator, [index], samples):
+            at_once = f" with {samples} samples at a time" if samples > 1 else ""
             return (
-                f"it keeps the whole model, {format_bytes(size)}, in one memory, and "
-                f"'{device.name}' has {format_bytes(limit)}"
+                f"it keeps the whole model{at_once}, {format_bytes(size)}, in one memory, and "
+                f"'{name}' has {format_bytes(limit)}"
             )
-    return None
+    return _why_unknown(problem)
+
+
+def processor_memories(problem: Problem) -> list[int]:
+    """Devices whose limits hold for a model that runs on the whole processor."""
+    return [at for at, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
+
+
+def _why_unknown(problem: Problem) -> str | None:
+    """The limited quantity that nobody predicts of a way that no placement expresses, or None."""
+    limited = (quantity for quantity in problem.limits if quantity in CHARGED)
+    return next(
+        (f"its {quantity} is not known, and there is a limit on it" for quantity in limited), None
+    )

@@ -25,6 +25,7 @@ from placewright.core.residency import inputs_named
 from placewright.core.source import ModelSource, calls_of
 from placewright.errors import AnswerError, FieldError, InfeasibleError, InputError
 from placewright.execution.runtime import Runtime
+from placewright.execution.state_pairs import asked_of
 from placewright.files.model_names import model_of
 from placewright.frameworks.registry import reader_of_file
 from placewright.frameworks.runtimes import (
@@ -170,11 +171,7 @@ def _measure(
     _require_memory(model.read.graph)
     loaded = model.loaded(runtime)
     if request.objective == "throughput" and loaded.keeps_state:
-        raise FieldError(
-            "objective",
-            f"throughput: '{request.name}' keeps state from call to call, so that a call waits for "
-            "the one before; use latency",
-        )
+        raise _fault_of_state(request)
     whole = measure_model(
         model.read,
         loaded,
@@ -186,6 +183,15 @@ def _measure(
         units=units,
     )
     return replace(whole, problem=_with_model(whole.problem, request))
+
+
+def _fault_of_state(request: Request) -> FieldError:
+    """The refusal of streams of a model that keeps state."""
+    return FieldError(
+        "objective",
+        f"throughput: '{request.name}' keeps state from call to call, so that a call waits for "
+        "the one before; use latency",
+    )
 
 
 def _require_memory(graph: ComputationGraph) -> None:
@@ -420,7 +426,10 @@ def _as_asked(problem: Problem, request: Request) -> Problem:
         refuse_changes(request)
     if request.objective is not None and problem.objective in CHARGED:
         problem = replace(problem, objective=timed_objective(problem.objective))
-    return _with_model(problem, request, samples=None)
+    changed = _with_model(problem, request, samples=None)
+    if changed.objective == "throughput" and changed.source and asked_of(changed.source.options):
+        raise _fault_of_state(request)
+    return changed
 
 
 def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> Problem:

@@ -33,7 +33,7 @@ from placewright.execution.placements import (
 )
 from placewright.execution.runner import allowed_seconds, time_limit
 from placewright.execution.runtime import HostArray, LoadedModel, MeasuresMemory
-from placewright.frameworks.runtimes import default_runtime
+from placewright.frameworks.runtimes import MODULE_PREFIX, default_runtime
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
@@ -49,7 +49,12 @@ from placewright.session.contenders import (
     split_contender,
 )
 from placewright.session.language.problem import is_of_tokens
-from placewright.session.models import runtime_named
+from placewright.session.models import (
+    ModelOfRequest,
+    module_in_memory,
+    require_existing,
+    runtime_named,
+)
 from placewright.session.plans import recommendation_lines
 from placewright.simulation.model import Simulator
 from placewright.simulation.serving import served_seconds
@@ -214,6 +219,25 @@ def require_one_shape(plan: Plan) -> None:
         )
 
 
+def can_stream(plan: Plan) -> bool:
+    """True when a throughput plan's model is at hand and devices of this machine were measured."""
+    problem = plan.problem
+    return (
+        problem.objective == "throughput"
+        and problem.source is not None
+        and problem.costs.source == "measured"
+        and problem.time_unit == "s"
+    )
+
+
+def why_no_check(plan: Plan) -> str | None:
+    """The reason why no check on the hardware is possible; None if it is."""
+    if not (can_run(plan) or can_stream(plan)):
+        return why_no_run(plan.problem)
+    objective = plan.problem.objective
+    return f"it measures time, not {objective}" if objective in CHARGED else None
+
+
 def changed_device(problem: Problem, runtime: str | None) -> str | None:
     """The first device that differs from the one on which the costs were measured, or None.
 
@@ -229,6 +253,29 @@ def changed_device(problem: Problem, runtime: str | None) -> str | None:
                 f"'{device.fingerprint}', here it is '{found}'; place again"
             )
     return None
+
+
+def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
+    """The reason why this machine cannot check a stored problem; None if it can, or none could.
+
+    Raises:
+        InputError: the request asks for such a check.
+    """
+    source = problem.source
+    is_stored = model.read.problem is not None and problem.costs.source == "measured"
+    if source is None or not is_stored or problem.time_unit != "s":
+        return None
+    is_module = source.path.startswith(MODULE_PREFIX)
+    find: Callable[[str], object] = module_in_memory if is_module else require_existing
+    try:
+        find(source.path)
+        fault = changed_device(problem, None)  # by the runtime that measured
+        fault = fault or changed_device(problem, model.request.runtime)
+    except InputError as error:
+        fault = str(error)
+    if fault is not None and model.request.check:
+        raise InputError(f"there can be no check on the hardware: {fault}")
+    return fault and f"it needs the model and the devices that were measured: {fault}"
 
 
 def check_devices(problem: Problem, runtime: str | None) -> None:

@@ -63,8 +63,6 @@ from placewright.session.checking import (
     Check,
     check_on_hardware,
     probe_on_hardware,
-    why_away,
-    why_no_check,
 )
 from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
@@ -79,7 +77,7 @@ from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
-from placewright.session.running import ELSEWHERE, can_run
+from placewright.session.running import ELSEWHERE, can_run, why_away, why_no_check
 from placewright.session.streams import predicted_within, unchecked, within_latency, within_limit
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator

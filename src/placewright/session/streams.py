@@ -90,6 +90,19 @@ def require_measured(plan: Plan) -> None:
     require_model(problem)
 
 
+def require_no_state(model: LoadedModel) -> None:
+    """Refuse a stream with several samples under way of a model that keeps state.
+
+    Raises:
+        InputError: a call of the model depends on the one before.
+    """
+    if model.keeps_state:
+        raise InputError(
+            "the model of this plan keeps state from call to call, so that a call waits for the "
+            "one before: it has no stream with several samples under way; run single calls"
+        )
+
+
 def contender_to_run(plan: Plan) -> str:
     """Name of the contender that runs a plan's streams: the plan, or a recommended unsplit way."""
     return stream_by_name(plan) or PLAN

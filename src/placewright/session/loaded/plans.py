@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -45,6 +47,8 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.profiling.stream_calibration import stream_runner
 from placewright.session.contenders import (
+    exceeded_by_whole,
+    processor_memories,
     whole_model_streams,
     whole_processor,
     why_default_is_not_comparable,
@@ -314,7 +318,8 @@ class LoadedPlan:
             return split_runner(self.plan, model, in_flight=in_flight)
         if self._one_by_one:
             devices = devices[:1]  # each device would have a state of its own
-        at_once = in_flight or max(len(usable_cores()), len(devices))
+        most = max(len(usable_cores()), len(devices))
+        at_once = in_flight or _calls_at_once(self.plan, devices, most)
         return DirectRunner(model, whole_copies(model, devices), at_once=at_once)
 
     def _called(self, samples: Iterable[GivenInputs], keeps_going: bool) -> Generator[Any]:
@@ -484,6 +489,30 @@ def unsplit_devices(plan: Plan, model: LoadedModel) -> tuple[Device, ...]:
     return Members.of([problem.cluster.devices[used[0]]]).devices if len(used) == 1 else ()
 
 
+def _calls_at_once(plan: Plan, devices: Sequence[Device], most: int) -> int:
+    """Calls of the unsplit model, 1 to `most`, for which memory has room at a time.
+
+    Args:
+        devices: from `unsplit_devices`; a call takes the one with the fewest under way.
+    """
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    names = {device.name for device in devices}
+    used = [
+        index
+        for index, device in enumerate(problem.cluster.devices)
+        if names.intersection(member.name for member in Members.of([device]).devices)
+    ]
+    places, copies = [used], len(devices)
+    if not used:  # the whole processor, or its cores
+        places, copies = [[index] for index in processor_memories(problem)], 1
+
+    def is_too_many(calls: int) -> bool:
+        each = math.ceil(calls / copies)
+        return any(exceeded_by_whole(simulator, place, each) for place in places)
+
+    return 1 + bisect_left(range(2, most + 1), True, key=is_too_many)
+
+
 def split_runner(
     plan: Plan, model: LoadedModel, *, in_flight: int | None
 ) -> DirectRunner | ConcurrentRunner:
@@ -524,7 +553,8 @@ def recommended_server(
             return whole.contender(name, plan.problem, model).open(stack, in_flight)
     elsewhere = [] if name != PLAN else unsplit_devices(plan, model)
     if len(elsewhere) == 1 and _devices_used(plan) != list(elsewhere):
-        runner = whole_model_runner(model, elsewhere[0], in_flight=allowed or 2)
+        allowed = allowed or _calls_at_once(plan, elsewhere, 2)
+        runner = whole_model_runner(model, elsewhere[0], in_flight=allowed)
         return stack.enter_context(runner)
     if allowed is None:
         played = Simulator(plan.problem).stream(plan.placement, samples=LEAST_SAMPLES)

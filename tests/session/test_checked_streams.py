@@ -1,0 +1,139 @@
+"""Checked streams: mismatches, copies, state and precisions, with servers that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placewright.core.placement import Placement
+from placewright.core.plan import COPIES, PLAN, Plan
+from placewright.core.source import ModelSource, Port, Signature
+from placewright.errors import InputError, MismatchError, OutOfTime
+from placewright.execution.requests import Execution
+from placewright.profiling.hardware import Deadline, Stopwatch
+from placewright.session import checking
+from placewright.session.checking import StreamLength, check_on_hardware, execute_stream
+from placewright.session.contenders import Contender, Contenders
+from placewright.simulation.model import Simulator
+from tests.session.stream_plans import two_stages
+
+
+class Ones:
+    """A model whose only output is eight times 1, at one level only."""
+
+    signature = Signature((), (Port("y", (8,), "f32", 0),))
+
+    def __init__(self) -> None:
+        self.asked: list[set[str]] = []  # devices whose levels were asked for
+
+    def tolerance(self, devices: Any) -> float:
+        return 1e-4
+
+    def plain(self, device: Any) -> Any:
+        return lambda inputs: [np.ones(8)]
+
+    def plain_at_other_levels(self, devices: Any) -> Any:
+        self.asked.append({one.name for one in devices})
+        return iter(())
+
+    def random_inputs(self, rng: np.random.Generator) -> list[Any]:
+        return [rng.random(1)]
+
+
+class Keeping(Ones):
+    """The same, with state."""
+
+    keeps_state = True
+
+
+class Answering:
+    """A server whose outputs all have one value; a sample takes 0.1 s of a clock."""
+
+    def __init__(self, value: float, burst: int = 1) -> None:
+        self.value, self.burst, self.samples = value, burst, 0
+
+    def outcomes(self, samples: Any) -> Any:
+        for _ in samples:
+            self.samples += 1
+            yield Execution((np.full(8, self.value),), {}, 0.1, ((0.0, 0.1),), 0.0)
+
+
+def served_by(monkeypatch: pytest.MonkeyPatch, servers: Mapping[str, Answering]) -> Plan:
+    """A plan of two stages with these contenders."""
+    found = two_stages()
+    costs = replace(found.problem.costs, source="measured")
+    source = ModelSource("m.onnx", "0", "onnx")
+    plan = replace(found, problem=replace(found.problem, source=source, costs=costs))
+
+    def opening(server: Any) -> Any:
+        return lambda stack, in_flight: server
+
+    members = tuple(
+        Contender(name, plan.placement if name == PLAN else None, None, opening(server))
+        for name, server in servers.items()
+    )
+    played = Simulator(plan.problem).stream(plan.placement, samples=20)
+    all_of_them: Contenders[Any] = Contenders(members, played=played)
+    monkeypatch.setattr(checking, "stream_contenders", lambda *_, **__: all_of_them)
+    monkeypatch.setattr(checking, "check_devices", lambda *_: None)
+    return plan
+
+
+@pytest.mark.parametrize(("value", "fault"), [(2.0, MismatchError), (1.0, OutOfTime)])
+def test_the_end_of_the_total_hides_no_mismatch(
+    value: float, fault: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan was written, because nothing else could be compared after its 100 samples."""
+    mine = Answering(value)
+    plan = served_by(monkeypatch, {COPIES: Answering(1.0), PLAN: mine})
+    deadline = Deadline.after(5.0, Stopwatch(lambda: 0.1 * mine.samples))
+    model: Any = Ones()
+    with pytest.raises(fault, match=r"differ from|the total ended"):
+        check_on_hardware(plan, model, deadline=deadline)
+    assert mine.samples == 100
+
+
+@pytest.mark.parametrize(("burst", "compared"), [(1, 3), (6, 12), (16, 32)])
+def test_outputs_of_every_copy_are_compared(
+    burst: int, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three samples reach three copies."""
+    copies = Answering(1.0, burst)
+    plan = served_by(monkeypatch, {COPIES: copies, PLAN: Answering(1.0)})
+
+    def ended(*_: Any) -> None:
+        raise OutOfTime("all had run")
+
+    monkeypatch.setattr(checking, "StreamRounds", ended)
+    model: Any = Ones()
+    with pytest.raises(OutOfTime):
+        execute_stream(plan, model, length=StreamLength(20))
+    assert copies.samples == compared
+
+
+def test_a_model_that_keeps_state_has_no_stream_to_measure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each slot began with a state of its own: a right plan was called unequal."""
+    plan = served_by(monkeypatch, {PLAN: Answering(1.0)})
+    model: Any = Keeping()
+    with pytest.raises(InputError, match="keeps state from call to call"):
+        execute_stream(plan, model)
+
+
+@pytest.mark.parametrize(
+    ("placed", "used"), [([0, 0], {"a"}), ([0, 1], {"a", "b"}), ([1, 1], {"a", "b"})]
+)
+def test_samples_are_judged_by_the_precisions_of_the_devices_that_run(
+    placed: list[int], used: set[str]
+) -> None:
+    model: Any = Ones()
+    compare = checking._Comparing(model, two_stages())
+    server: Any = Answering(2.0)
+    found = compare.worst(server, [[np.zeros(1)]], Placement.of(np.array(placed)))
+    assert found == (1, 0, pytest.approx(1.0))
+    assert model.asked == [used]
