@@ -129,6 +129,43 @@ def test_a_core_and_a_gpu_do_not_overlap() -> None:
     check_no_overlap([CORES[0], Device("GPU.0", "gpu")])
 
 
+def cards(first: dict[str, str], second: dict[str, str]) -> list[Device]:
+    return [Device("one", "gpu", options=first), Device("two", "gpu", options=second)]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        cards({"device": "GPU.0"}, {"device": "GPU.0"}),
+        [Device("GPU.0", "gpu"), Device("mine", "gpu", options={"device": "GPU.0"})],
+        [Device("mine", options={"device": "GPU.0"}), Device("GPU.0", "gpu")],
+        cards({"provider": "P", "device_id": "1"}, {"provider": "P", "device_id": "1"}),
+        cards({"provider": "P", "device_id": "0"}, {"provider": "P"}),
+        cards({"provider": "P"}, {"provider": "P"}),
+    ],
+)
+def test_one_accelerator_under_two_names_is_refused(devices: list[Device]) -> None:
+    one, two = (device.name for device in devices)
+    with pytest.raises(ClusterError, match=f"'{one}' and '{two}' overlap: .* same accelerator"):
+        check_no_overlap(devices)
+    check_no_overlap([replace(device, kind="gpu", processors=("card",)) for device in devices])
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        cards({"device": "GPU.0"}, {"device": "GPU.1"}),
+        cards({"device": "GPU.0"}, {}),
+        [Device("cpu", options={"device": "CPU"}), Device("GPU.0", "gpu")],
+        cards({"provider": "P", "device_id": "1"}, {"provider": "P"}),
+        cards({"provider": "P", "device_id": "1"}, {"provider": "Q", "device_id": "1"}),
+        cards({"provider": "P", "device_type": "NPU"}, {"provider": "P", "device_type": "GPU"}),
+    ],
+)
+def test_two_accelerators_do_not_overlap(devices: list[Device]) -> None:
+    check_no_overlap(devices)
+
+
 def link(source: str, destination: str, latency: float) -> Link:
     return Link(source, destination, latency, bandwidth=1e9)
 

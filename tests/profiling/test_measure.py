@@ -280,3 +280,27 @@ def test_a_limit_leaves_devices_to_others_of_their_kind(tmp_path: Path) -> None:
     later = profile(model.graph, SOURCE, cluster, runtime, model=model, measuring=again)
     np.testing.assert_array_equal(later.costs.seconds[:, 1], seconds["slow"])
     assert again.ends.estimated == {}
+
+
+def test_a_quick_call_with_other_units_mixes_no_hours_and_is_stored(tmp_path: Path) -> None:
+    """It took the last op's seconds from the earlier call, and each call measured again."""
+
+    class LabelledByOps(SyntheticModel):
+        def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+            return tuple(str(np.flatnonzero(units.group_of == g)) for g in range(units.n_groups))
+
+    def run(effort: Effort, labels: list[int], seconds: dict[str, list[float]]) -> Any:
+        model, runtime = LabelledByOps(chain(3), {**seconds}), SyntheticRuntime(CLUSTER.devices)
+        problem = profile(
+            model.graph, SOURCE, CLUSTER, runtime, model=model,
+            measuring=Measuring(CostStore(tmp_path / "store"), effort),
+            units=Grouping.from_labels(labels),
+        )  # type: ignore[arg-type]  # fmt: skip
+        return problem.costs.seconds[:, 0].tolist(), model.profiled
+
+    run(EFFORT, [0, 0, 1], SECONDS)
+    now = {"fast": [0.004, 0.005, 0.006], "slow": [0.020, math.inf, 0.040]}
+    found, profiled_on = run(measure.QUICK, [0, 1, 2], now)
+    assert found == now["fast"]
+    assert set(profiled_on) == {"a", "c"}
+    assert run(measure.QUICK, [0, 1, 2], now)[1] == []

@@ -42,12 +42,12 @@ from placewright.profiling.roofline import (
 )
 
 
-def lookup_graph() -> ComputationGraph:
+def lookup_graph(kind: str = "Gather") -> ComputationGraph:
     """Ten rows of a hundred floats from a table of 1 GB."""
     builder = GraphBuilder()
     ids = builder.add_input(80, shape=(10,), dtype="i64")
     table = builder.add_weight(1e9)
-    lookup = builder.add_op("lookup", "Gather", inputs=[ids], weights=[table])
+    lookup = builder.add_op("lookup", kind, inputs=[ids], weights=[table])
     builder.add_tensor(lookup, 4000, shape=(10, 100), dtype="f32", is_output=True)
     return builder.build()
 
@@ -86,9 +86,10 @@ def test_a_device_without_the_precision_takes_one_that_it_has() -> None:
     assert [device.options["precision"] for device in cluster.devices] == ["f32", "f16"]
 
 
-def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
+@pytest.mark.parametrize("kind", ["Gather", "GatherND", "GatherElements", "GatherBlockQuantized"])
+def test_a_lookup_reads_no_more_of_its_table_than_it_returns(kind: str) -> None:
     v100 = catalogue_cluster(["gpu-v100-sxm2-16gb"])
-    costs = roofline_costs(lookup_graph(), v100, fitted=False)
+    costs = roofline_costs(lookup_graph(kind), v100, fitted=False)
     expected = [(80 + 4000 + 4000) / (900e9 * 0.8) + 5e-6]
     np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
 
@@ -352,6 +353,9 @@ def test_a_longer_op_never_takes_less() -> None:
         ("MVN", "vector", "normalisation"),
         ("Transpose", "vector", "copy"),
         ("Gather", "vector", "lookup"),
+        ("GatherND", "vector", "lookup"),
+        ("GatherElements", "vector", "lookup"),
+        ("GatherBlockQuantized", "vector", "lookup"),
         ("Relu", "vector", "vector"),
         ("MatMul", "matmul", "vector"),
         ("MatMulIntegerToFloat", "matmul", "vector"),
@@ -368,6 +372,16 @@ def test_a_longer_op_never_takes_less() -> None:
         ("FusedConv", "convolution", "vector"),
         ("ConvTranspose", "convolution", "vector"),
         ("GroupConvolution", "convolution", "vector"),
+        ("DeformConv", "convolution", "vector"),
+        ("DeformableConvolution", "convolution", "vector"),
+        ("deform_conv2d", "convolution", "vector"),
+        ("If", "matmul", "vector"),
+        ("Loop", "matmul", "vector"),
+        ("while_loop", "matmul", "vector"),
+        ("cond", "matmul", "vector"),
+        ("map_impl", "matmul", "vector"),
+        ("Scan", "matmul", "vector"),
+        ("TensorIterator", "matmul", "vector"),
     ],
 )
 def test_kinds_have_classes(kind: str, work: str, traffic: str) -> None:

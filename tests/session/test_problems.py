@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ def chain(slow: int = 2) -> pw.Problem:
         op = builder.add_op(name, name.rpartition(".")[2], inputs=[tensor])
         tensor = builder.add_tensor(op, 4, shape=(1,), dtype="f32", is_output=name == "head")
     return pw.Problem.from_costs(builder.build(), costs, (0.0, 1e9))
+
+
+MEASURED = Model(chain(slow=1).graph, ModelSource("m.onnx", "0" * 64, "openvino"))
 
 
 class TestPatterns:
@@ -124,17 +128,43 @@ class TestListing:
     def test_what_was_measured_last_is_found_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        problem = chain(slow=1)
-        source = ModelSource("m.onnx", "0" * 64, "openvino")
-        model = Model(problem.graph, source)
-        assert listed_ops(model, "*").ops[0].seconds == {}
-        assert [op.name for op in listed_ops(model, "*").ops] == list(NAMES)
-        identity = model_identity(problem.graph, source)
-        keep_last(CostStore(), identity, UnitTimes.of(problem))
-        found = listed_ops(model, "*")
+        self.measured(tmp_path, monkeypatch, "", "")
+        found = listed_ops(MEASURED, "*")
         assert found.ops[0].name == "layers.0.add"
-        assert found.ops[0].seconds == dict(zip(found.devices, (9.0, 8.0), strict=True))
+        assert found.ops[0].seconds == {"device:0": 9.0, "device:1": 8.0}
+
+    @staticmethod
+    def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *changes: str) -> None:
+        """Store seconds of a machine; the fingerprints of its devices here differ by `changes`."""
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert listed_ops(MEASURED, "*").ops[0].seconds == {}
+        assert [op.name for op in listed_ops(MEASURED, "*").ops] == list(NAMES)
+        problem = chain(slow=1)
+        devices = tuple(replace(device, fingerprint="f32") for device in problem.cluster.devices)
+        problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+        assert MEASURED.source is not None
+        identity = model_identity(problem.graph, MEASURED.source)
+        keep_last(CostStore(), identity, UnitTimes.of(problem))
+        here = [replace(device, fingerprint=device.fingerprint + change)
+                for device, change in zip(devices, changes, strict=True)]  # fmt: skip
+        runtime = SimpleNamespace(discover=lambda: here)
+        monkeypatch.setattr("placewright.session.problems.runtime_named", lambda name: runtime)
+
+    def test_seconds_of_another_machine_or_option_are_not_those_of_its_devices(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.measured(tmp_path, monkeypatch, "", " and bf16")
+        found = listed_ops(MEASURED, "*")
+        assert found.devices == ("device:0",)
+        assert found.ops[0].seconds == {"device:0": 9.0}
+
+    def test_seconds_of_no_device_here_are_not_listed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.measured(tmp_path, monkeypatch, ", newer", ", newer")
+        found = listed_ops(MEASURED, "*")
+        assert found.devices == ()
+        assert [op.name for op in found.ops] == list(NAMES)
 
     def test_a_profile_keeps_its_seconds(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -193,7 +193,7 @@ def _with_memory(device: Device, machine: Device | None) -> Device:
 
 
 def check_no_overlap(devices: Sequence[Device]) -> None:
-    """Refuse devices that would share a core, and modes of a processor that would not.
+    """Refuse devices that would share a core or an accelerator, and modes that would not.
 
     Raises:
         ClusterError: two devices overlap; the message names them.
@@ -208,16 +208,31 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
                 )
             continue
         if a.kind != "cpu" or b.kind != "cpu":
-            overlap = a.name == b.name
-        else:
-            cores = (a.options.get("core"), b.options.get("core"))
-            overlap = None in cores or cores[0] == cores[1]
-        if overlap:
+            if a.name == b.name or _is_same_accelerator(a, b):
+                raise ClusterError(
+                    f"devices '{a.name}' and '{b.name}' overlap: they are the same accelerator; "
+                    "leave one out, or name the accelerator in `processors` of both, as modes of it"
+                )
+            continue
+        cores = (a.options.get("core"), b.options.get("core"))
+        if None in cores or cores[0] == cores[1]:
             raise ClusterError(
                 f"devices '{a.name}' and '{b.name}' overlap: they share processor cores; "
                 "take single cores (argument `devices` cores) or the whole CPU (argument "
                 "`devices` cpu)"
             )
+
+
+def _is_same_accelerator(a: Device, b: Device) -> bool:
+    """True if the options of two devices, which are not both cores, name one accelerator."""
+    if "provider" not in a.options:
+        native = a.options.get("device", a.name)
+        return native.lower() != "cpu" and native == b.options.get("device", b.name)
+    numbers = [device.options.get("device_id") for device in (a, b)]
+    if numbers == [None, None]:  # other options may tell them apart
+        return a.options == b.options
+    is_same_provider = a.options["provider"] == b.options.get("provider")
+    return is_same_provider and (numbers[0] or "0") == (numbers[1] or "0")
 
 
 def measure_links(devices: Sequence[Device], runtime: Runtime, *, host: str = "host") -> list[Link]:

@@ -252,7 +252,8 @@ def measure_costs(
             known = store.samples(keys[fingerprint])
             if not all(key in known and known[key][1] for key in keys[fingerprint]):
                 partial = {key: row for key, (row, complete) in known.items() if not complete}
-                totals = _totals(keys[fingerprint], partial)
+                # Complete rows count: units that another grouping shares have them already.
+                totals = _totals(keys[fingerprint], {key: row for key, (row, _) in known.items()})
                 alike = next((other for other in measured if other.kind == device.kind), None)
                 if limit.is_over and not totals and alike is not None and not deadline.is_over:
                     like[fingerprint] = alike
@@ -266,15 +267,19 @@ def measure_costs(
                     missing.append(_session(model, units, device, here, partial, opened))
             measured.append(device)
         _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
+    # The store keeps complete rows of shared units, of another hour than those measured now.
+    own = {session.device.fingerprint: session.samples for session in missing if session.totals}
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
         if device is not asked:
             ends.estimated[asked.name] = device.name
-        rows = store.samples(keys[device.fingerprint])
-        if not all(key in rows for key in keys[device.fingerprint]):
+        here = keys[device.fingerprint]
+        stored = {key: row for key, (row, _) in store.samples(here).items()}
+        rows = own.get(device.fingerprint, stored)
+        if not all(key in rows for key in here):
             deadline.require(f"'{device.name}' had run the model once")
-        table[:, column] = [statistics.median(rows[k][0]) for k in keys[device.fingerprint]]
+        table[:, column] = [statistics.median(rows[key]) for key in here]
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +29,7 @@ from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units, light_ops_joined
 
 _GROUPS_VERSION = 2  # increase it if runtimes group in another way
-_KEY = "last measured 1"  # of the store
+_KEY = "last measured 2"  # of the store
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def profile(
         progress=progress,
         ends=measuring.ends,
     )
-    times = UnitTimes(cluster.device_names, units, frozen_floats(seconds))
+    marks = tuple(device.fingerprint for device in cluster.devices)
+    times = UnitTimes(cluster.device_names, marks, units, frozen_floats(seconds))
     keep_last(store, model_identity(graph, source), times)
     is_eager = eager is not None and eager.keeps_inner_tensors(cluster.devices)
     return Problem(
@@ -155,19 +157,35 @@ class UnitTimes:
     """Seconds of units on devices."""
 
     devices: tuple[str, ...]  # names
+    fingerprints: tuple[str, ...]  # of the devices
     units: Grouping  # groups of ops
     seconds: FloatArray  # shape (n_units, n_devices); inf if a device cannot run a unit
 
     @classmethod
     def of(cls, problem: Problem) -> UnitTimes:
         """The seconds of a problem."""
-        return cls(problem.cluster.device_names, problem.units, problem.costs.seconds)
+        marks = tuple(device.fingerprint for device in problem.cluster.devices)
+        return cls(problem.cluster.device_names, marks, problem.units, problem.costs.seconds)
+
+    def on(self, here: Mapping[str, str]) -> UnitTimes | None:
+        """The seconds on devices of these names and fingerprints; None if there are none."""
+        both = zip(self.devices, self.fingerprints, strict=True)
+        kept = [at for at, (name, mark) in enumerate(both) if here.get(name) == mark]
+        if not kept:
+            return None
+        return UnitTimes(
+            tuple(self.devices[at] for at in kept),
+            tuple(self.fingerprints[at] for at in kept),
+            self.units,
+            frozen_floats(self.seconds[:, kept]),
+        )
 
 
 def keep_last(store: CostStore, identity: str, times: UnitTimes) -> None:
     """Store the seconds of the last measurement of a model, for `last_measured`."""
     columns = [[None if np.isinf(s) else s for s in row] for row in times.seconds.tolist()]
-    stored = [list(times.devices), times.units.group_of.tolist(), columns]
+    devices, marks = list(times.devices), list(times.fingerprints)
+    stored = [devices, marks, times.units.group_of.tolist(), columns]
     store.put_fact(f"{_KEY}|{identity}", json.dumps(stored))
 
 
@@ -176,8 +194,9 @@ def last_measured(store: CostStore, identity: str, n_ops: int) -> UnitTimes | No
     text = store.fact(f"{_KEY}|{identity}")
     if text is None:
         return None
-    devices, group_of, rows = json.loads(text)
+    devices, marks, group_of, rows = json.loads(text)
     if len(group_of) != n_ops:
         return None
     seconds = [[np.inf if s is None else s for s in row] for row in rows]
-    return UnitTimes(tuple(devices), Grouping(frozen_ints(group_of)), frozen_floats(seconds))
+    units = Grouping(frozen_ints(group_of))
+    return UnitTimes(tuple(devices), tuple(marks), units, frozen_floats(seconds))

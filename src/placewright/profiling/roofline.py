@@ -161,7 +161,7 @@ _NARROW_EXTENT = 128  # largest smallest extent of a narrow product
 
 # Kinds in lower case and without punctuation.
 _CONVOLUTION = re.compile(
-    r"(group|fused|qlinear)?conv(olution)?(transpose|integer)?[123]?d?"
+    r"(group|fused|qlinear|deform(able)?)?conv(olution)?(transpose|integer)?[123]?d?"
     r"(backprop(data|filter)|backward)?"
 )
 _MATMUL = re.compile(
@@ -169,6 +169,8 @@ _MATMUL = re.compile(
     r"|(dynamicquantize)?(lstm|gru|rnn)(cell|sequence)?|(fused|qlinear|dynamicquantize)matmul"
     r"|(q|q?linear|fused)gemm|innerproduct|matmulinteger(tofloat)?|matmulnbits"
     r"|(q|multihead|groupquery)?attention"
+    # The operations of a branch or of a loop's body are those of its products, if it has any.
+    r"|if|cond|(while)?loop|scan|mapimpl|tensoriterator"
 )
 _FREE = frozenset(
     {
@@ -187,7 +189,12 @@ _FREE = frozenset(
         *("unsafeview", "alias", "detach", "expand", "identity", "flatten", "assign", "readvalue"),
     }
 )
-_LOOKUP = frozenset({"gather", "embedding", "embeddingbag", "indexselect", "index"})
+_LOOKUP = frozenset(
+    {
+        *("gather", "gathernd", "gatherelements", "gatherblockquantized"),
+        *("embedding", "embeddingbag", "indexselect", "index"),
+    }
+)
 _SOFTMAX = re.compile(r"(log)?softmax(backwarddata)?")
 _NORMALISATION = re.compile(
     r"mvn|l?rn|(native)?(simplified|skip)?(layer|rms|batch|group|instance)"

@@ -23,7 +23,13 @@ from placewright.core.problem import Problem, timed_objective
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import inputs_named
 from placewright.core.source import ModelSource, calls_of
-from placewright.errors import AnswerError, FieldError, InfeasibleError, InputError
+from placewright.errors import (
+    AnswerError,
+    FieldError,
+    InfeasibleError,
+    InputError,
+    MissingExtraError,
+)
 from placewright.execution.runtime import Runtime
 from placewright.execution.state_pairs import asked_of
 from placewright.files.model_names import model_of
@@ -522,7 +528,8 @@ class OpListing:
 def listed_ops(model: Model, pattern: str) -> OpListing:
     """List the ops that fit a pattern.
 
-    Seconds are those of the problem, or of the latest measurement of the model on this machine.
+    Seconds are those of the problem, or of the latest measurement of the model on devices of this
+    machine, without options of their own.
     The slowest are those on the device that runs the whole model fastest.
 
     Args:
@@ -568,6 +575,15 @@ def listed_ops(model: Model, pattern: str) -> OpListing:
 
 
 def _kept(model: Model) -> UnitTimes | None:
-    if model.source is None:
+    """Seconds of the latest measurement, on devices that this machine has with their options."""
+    graph, source = model.graph, model.source
+    if source is None:
         return None
-    return last_measured(CostStore(), model_identity(model.graph, model.source), model.graph.n_ops)
+    times = last_measured(CostStore(), model_identity(graph, source), graph.n_ops)
+    if times is None:
+        return None
+    try:
+        found = runtime_named(runtime_of(source)).discover()
+    except MissingExtraError:
+        return None
+    return times.on({device.name: device.fingerprint for device in found})

@@ -434,6 +434,41 @@ def test_a_cut_between_two_products_of_an_unpacked_weight_changes_nothing(
     np.testing.assert_allclose(split_outputs(whole, inputs)[0], expected, rtol=1e-6)
 
 
+def test_a_cut_of_a_tied_embedding_leaves_it_unpacked(tmp_path: Path) -> None:
+    """A Transpose, which is no op, reads the weight for the product. The product read it alone."""
+    rng, size, blocks = np.random.default_rng(0), 128, 32
+    path = saved(
+        tmp_path / "tied.onnx",
+        [
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=1, block_size=blocks),
+            helper.make_node("Gather", ["d", "ids"], ["h"]),
+            helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["h", "t"], ["y"]),
+        ],
+        [("ids", TensorProto.INT64, [2])],
+        [("y", 1, [2, size])],
+        {"s": rng.uniform(0.01, 0.03, (size, size // blocks)).astype(np.float32)},
+    )
+    model = onnx.load(str(path))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    number = TensorProto.INT8
+    model.graph.initializer.extend([
+        helper.make_tensor("q", number, (size, size), rng.integers(0, 16, size * size).tolist()),
+        helper.make_tensor("z", number, (size, size // blocks), [3] * (size * size // blocks)),
+    ])  # fmt: skip
+    onnx.save(model, str(path))
+    whole = loaded(path)
+    assert whole.graph.op_kinds == ("Gather", "MatMul")
+    for segment in segments_of_ops(whole.graph, [(0, [0]), (0, [1])]):
+        names = [port.name for port in whole.parts.standalone(segment).graph.output]
+        assert names[1:] == ["d/size"]
+    (all_ops,) = segments_of_ops(whole.graph, [(0, [0, 1])])
+    assert [port.name for port in whole.parts.standalone(all_ops).graph.output] == ["y"]
+    inputs = [np.array([3, 70])]
+    (expected,) = session_outputs(path, inputs)
+    np.testing.assert_allclose(split_outputs(whole, inputs)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_long_chains_of_constants_are_looked_through_once(tmp_path: Path) -> None:
     """Each reads the one before twice: as many ways lead to the first as no machine could walk."""
     chain = [helper.make_node("Mul", [f"c{at}", f"c{at}"], [f"c{at + 1}"]) for at in range(2000)]

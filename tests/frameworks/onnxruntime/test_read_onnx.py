@@ -280,6 +280,60 @@ def test_a_scan_counts_each_step(tmp_path: Path) -> None:
     assert graph.op_flops[graph.op_index["scan"]] == 4 * flops.elementwise((2,))
 
 
+def test_shapes_stored_in_branches_are_those_of_another_batch(tmp_path: Path) -> None:
+    """They were inferred for one row; three rows were refused."""
+    value = helper.make_tensor_value_info
+
+    def branch(kind: str) -> Any:
+        nodes = [
+            helper.make_node("Exp", ["x"], ["mid"]),
+            helper.make_node(kind, ["mid"], ["inner"]),
+        ]
+        inner, mid = (value(name, FLOAT, [1, 4]) for name in ("inner", "mid"))
+        return helper.make_graph(nodes, kind, [], [inner], value_info=[mid])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["c"], name="condition", to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], name="choice",
+                         then_branch=branch("Exp"), else_branch=branch("Neg")),
+    ]  # fmt: skip
+    path = write(tmp_path / "branch.onnx", nodes, inputs={"x": ["batch", 4]})
+    graph, _ = read_onnx(path, shapes={"x": (3, 4)})
+    choice = graph.op_index["choice"]
+    assert graph.op_flops[choice] == 2 * flops.elementwise((3, 4))
+    assert graph.tensor_shapes[int(graph.op_outputs.row(choice)[0])] == (3, 4)
+
+
+def test_shapes_stored_in_a_scan_are_those_of_another_batch(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    inside = body(
+        [helper.make_node("Exp", ["column"], ["made"])],
+        [value("column", FLOAT, [1])],
+        [value("made", FLOAT, [1])],
+    )
+    nodes = [
+        helper.make_node("Scan", ["x"], ["y"], name="scan", num_scan_inputs=1, body=inside,
+                         scan_input_axes=[1], scan_output_axes=[1]),
+    ]  # fmt: skip
+    path = write(tmp_path / "scan.onnx", nodes, inputs={"x": ["batch", 4]})
+    graph, _ = read_onnx(path, shapes={"x": (2, 4)})
+    assert graph.op_flops[graph.op_index["scan"]] == 4 * flops.elementwise((2,))
+
+
+@pytest.mark.parametrize("stated", [[], ["a"], ["a", "b", "c"]])
+def test_a_wrong_rank_of_an_output_is_not_taken(stated: list[str], tmp_path: Path) -> None:
+    """ONNX Runtime only warns of it; the file was refused."""
+    path = write(tmp_path / "rank.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")])
+    model = onnx.load(path)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, stated))
+    onnx.save(model, path)
+    graph, source = read_onnx(path)
+    assert graph.tensor_shapes[int(graph.op_outputs.row(0)[0])] == (2, 4)
+    assert source.signature is not None
+    assert source.signature.outputs[0].shape == (2, 4)
+
+
 def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "k", "b"], ["c"], name="conv", group=4),

@@ -48,7 +48,10 @@ def quantized(value: Any, low: float, high: float, levels: int = 256) -> Any:
 
 
 def model_of(
-    reader: str, weights: Callable[[list[int]], Any], quantized_activations: bool = False
+    reader: str,
+    weights: Callable[[list[int]], Any],
+    quantized_activations: bool = False,
+    element: Any = np.float32,
 ) -> Any:
     shape, weight_shape = SHAPES[reader]
     made = weights(weight_shape)
@@ -56,7 +59,7 @@ def model_of(
         indices = ops.parameter(shape, np.int32)
         found = ops.gather(made, indices, ops.constant(np.int32(0)))
         return openvino.Model([ops.relu(found)], [indices], "m")
-    x = ops.parameter(shape, np.float32)
+    x = ops.parameter(shape, element)
     entering = quantized(x, 0.0, 2.55) if quantized_activations else x
     if "matmul" in reader:
         found = ops.matmul(entering, made, False, True)
@@ -121,6 +124,22 @@ def test_weights_that_are_quantized_by_the_compiler(reader: str, activations: bo
         return quantized(ops.constant(values), -1.27, 1.27, 255)
 
     check(model_of(reader, weights, activations))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("reader", ["matmul", "convolution", "gather", "addition"])
+def test_weights_in_half_precision_that_an_op_reads_itself(reader: str, kind: str) -> None:
+    """The plugin converts them to f32; they counted as two bytes each."""
+    element = getattr(openvino.Type, kind)
+
+    def weights(shape: list[int]) -> Any:
+        values = np.random.default_rng(0).normal(size=math.prod(shape)).tolist()
+        return openvino.op.Constant(element, openvino.Shape(shape), values)
+
+    model = model_of(reader, weights, element=element)
+    assert counted(model) == 4 * math.prod(SHAPES[reader][1])
+    assert dtype_of_largest(model) == "f32"
+    check(model)
 
 
 def test_a_weight_that_an_addition_reads_too_is_unpacked_for_it() -> None:

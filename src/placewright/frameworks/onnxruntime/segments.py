@@ -113,6 +113,7 @@ class OnnxParts:
             self.nodes[at].name = node_name(op)
         readers = self._readers(self.node_of_op)
         self.read_by_several = {name for name in self.shared_arrays if readers[name] > 1}
+        readers = self._readers(range(len(self.nodes)))
         self._unpacked_by_several = [
             value
             for value in self._constant_node
@@ -146,7 +147,7 @@ class OnnxParts:
         sub.input.extend(self._value_info(v, v) for v in (*inputs, *(kept.read for kept in state)))
         sub.input.extend(map(self._info_of_initializer, given))
         sub.output.extend(self._value_info(kept.made, kept.made) for kept in state)
-        self._keep_unpacked(sub, positions)
+        self._keep_unpacked(sub, nodes)
         leaving = {*outputs, *(kept.made for kept in state)}  # membership only
         sub.value_info.extend(
             self._value_info(value, value)
@@ -276,8 +277,10 @@ class OnnxParts:
         return sorted(needed), list(names)
 
     def _readers(self, positions: Sequence[int]) -> Counter[str]:
-        """Value -> number of nodes at these positions that read it."""
-        return Counter(name for at in positions for name in set(values_read(self.nodes[at])))
+        """Value -> number of nodes at these positions that read its elements."""
+        nodes = (self.nodes[at] for at in positions)
+        reading = (node for node in nodes if node.op_type != "Shape")  # which ONNX Runtime folds
+        return Counter(name for node in reading for name in set(values_read(node)))
 
     def _is_unpacked(self, value: str) -> bool:
         """True if a constant value is made of integers that a DequantizeLinear unpacks."""
@@ -297,6 +300,9 @@ class OnnxParts:
 
         ONNX Runtime computes in integers where one operator alone reads such a weight, and in
         floating point where several do, as in the whole model. Results differ by a percent.
+
+        Args:
+            positions: of all nodes of the cut; one that turns a weight over is a reader, too.
         """
         helper, readers = self.onnx.helper, self._readers(positions)
         for value in self._unpacked_by_several:

@@ -17,6 +17,7 @@ from placewright.frameworks.onnxruntime.flops import bodies_of, constant_numbers
 _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _MIXED_UP = "already exists"  # said of a number by ONNX's inference
+_OTHER_RANK = "differ in rank"  # said of a stated shape by ONNX's inference
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
 
 _DTYPES = {
@@ -47,12 +48,30 @@ def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     for value in model.graph.output:
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
+    for node in model.graph.node:
+        _open_bodies(node)
     for value in (*model.graph.input, *model.graph.output):
         if value.name in shapes:
             dimensions = value.type.tensor_type.shape
             dimensions.ClearField("dim")
             for extent in shapes[value.name]:
                 dimensions.dim.add().dim_value = extent
+
+
+def _open_bodies(node: Any) -> None:
+    """Open the dimensions that ONNX infers again in the bodies of a node, in place.
+
+    Those of a loop's states stay, since ONNX hands no shape into a loop.
+    """
+    for body in bodies_of(node):
+        body.ClearField("value_info")
+        made = {name for inner in body.node for name in inner.output}  # membership only
+        outputs = [value for value in body.output if value.name in made]
+        for value in (*outputs, *(body.input if node.op_type == "Scan" else ())):
+            for dimension in value.type.tensor_type.shape.dim:
+                dimension.Clear()
+        for inner in body.node:
+            _open_bodies(inner)
 
 
 def with_computed_types(onnx: Any, model: Any) -> Any | None:
@@ -101,6 +120,24 @@ def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
 
 
 def _inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
+    """A copy with what ONNX infers; outputs lose a stated rank, in place, if one is wrong.
+
+    ONNX refuses a wrong rank, of which ONNX Runtime only warns. A right one may be all that is
+    known of an output of a custom operator.
+    """
+    try:
+        return _strictly_inferred(onnx, model, computes=computes)
+    except onnx.shape_inference.InferenceError as error:
+        if _OTHER_RANK not in str(error):
+            raise
+    for value in model.graph.output:
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape") and not any(d.HasField("dim_value") for d in tensor.shape.dim):
+            tensor.ClearField("shape")
+    return _strictly_inferred(onnx, model, computes=computes)
+
+
+def _strictly_inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
     """A copy with what ONNX infers, where sparse weights count as dense, as ONNX Runtime has them.
 
     ONNX gives them a type of their own, from which most operators infer nothing.
