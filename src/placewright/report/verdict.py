@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -424,9 +425,15 @@ def run_command(plan: Plan) -> str:
     return "placewright run PLAN --samples 200" if is_streamed else ""
 
 
-def with_plan_file(text: str, file: str) -> str:
-    """Advice with the file of a plan in place of PLAN in its commands."""
-    return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: file, text)
+def with_plan_file(text: str, file: str, *, searched: bool = False) -> str:
+    """Advice with the file of a plan in place of PLAN in its commands.
+
+    Args:
+        file: its path.
+        searched: the advice is on the placement that the search found, which the commands take.
+    """
+    words = shlex.quote(file) + (" --searched" if searched else "")
+    return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: words, text)
 
 
 def searched_was(plan: Plan) -> str:
