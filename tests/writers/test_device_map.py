@@ -424,3 +424,15 @@ def test_only_the_longest_list_is_that_of_the_layers(tmp_path: Path) -> None:
     assert [found[path.removesuffix(".weight")] for path in lists] == ["cpu"] * 3
     assert found["model.unembed_projections.0"] == found["lm_head"] == "cuda:1"
     assert found["model.layers.0"] == "cuda:0"
+
+
+def test_a_parameter_of_the_model_itself_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    """An entry "" holds for the whole model."""
+    plan = plan_of_layers(tmp_path / "m", "dense", 1, [0] * 5 + [1] * 4)
+    source = plan.problem.source
+    assert source is not None
+    problem = replace(plan.problem, source=replace(source, state=("scale", *source.state)))
+    export(replace(plan, problem=problem), "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert "" not in found
+    assert found["scale"] == found["model.embed_tokens"] == "cpu"

@@ -164,7 +164,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
             own = f"layers.{numbered[1]}"
         elif own != "embedding":
             own = "head"
-        module = path.rpartition(".")[0] if numbered is None else numbered[0]
+        # An entry "" of a parameter of the model itself would hold for all modules.
+        module = (path.rpartition(".")[0] or path) if numbered is None else numbered[0]
         mapped.setdefault(module, next(iter(of_module[own])))
     return mapped
 
