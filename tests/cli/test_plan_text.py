@@ -240,7 +240,7 @@ def test_advice_on_the_searched_placement_takes_it(capsys: pytest.CaptureFixture
         here = replace(plan, problem=problem, lower_bound=plan.value)
         print_plan(here, "m.onnx", Path("p.json"), searched=True)
         assert f"`{command}` runs it" in " ".join(capsys.readouterr().out.split())
-        part = plans_document(("m", here), file="p.json", searched=True)["plan"]
+        part = plans_document(("m", here), file="p.json", options=["--searched"])["plan"]
         assert part["run"] == command
         assert part["verdict"]["next"].startswith(f"`{command}` runs it")
 

@@ -22,7 +22,7 @@ from placewright.cli.output import (
     tell_warning,
 )
 from placewright.cli.overwriting import Writes
-from placewright.cli.report import ReportFile, write_plan_report
+from placewright.cli.report import ReportFile, plan_options, write_plan_report
 from placewright.cli.signals import answer
 from placewright.session.request import Request
 
@@ -138,7 +138,7 @@ def print_plan(
     sentence, following = verdict_lines(plan)
     print_line(sentence)
     if not is_changed:
-        print_line(with_plan_file(following, str(file), searched=searched))
+        print_line(with_plan_file(following, str(file), *plan_options(searched)))
     print_lines(plan_lines(plan, model, is_changed=is_changed))
     taken = ", ".join(formats_that_take(plan)) or "none"
     print_line(f"formats of `placewright export` that can express it: {taken}")

@@ -37,6 +37,11 @@ ReportFile = Annotated[
 ]
 
 
+def plan_options(searched: bool) -> tuple[str, ...]:
+    """Options of advised commands, which take the searched placement of a plan if we show it."""
+    return ("--searched",) if searched else ()
+
+
 def write_plan_report(
     path: Path | None,
     title: str,
@@ -61,7 +66,7 @@ def write_plan_report(
 
     def text() -> str:
         document = plans_document(
-            (title, plan), file=str(file), searched=searched, is_changed=is_changed
+            (title, plan), file=str(file), options=plan_options(searched), is_changed=is_changed
         )
         return page_text(_shown(document))
 
@@ -122,7 +127,7 @@ def report(
 
     files = [path for path in (plan_file, other_file) if path is not None]
     plans = [(path.name, read_plan(path, searched=searched, model=model_file)) for path in files]
-    document = _shown(plans_document(*plans, file=str(plan_file), searched=searched))
+    document = _shown(plans_document(*plans, file=str(plan_file), options=plan_options(searched)))
     write_text(output, page_text(document))
     if as_json:
         print_json(document)

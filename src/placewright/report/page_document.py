@@ -7,8 +7,7 @@ simulate moves. The numbers for that are written in full; nothing is rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -226,7 +225,7 @@ def plans_document(
     other: tuple[str, Plan] | None = None,
     *,
     file: str = "",
-    searched: bool = False,
+    options: Sequence[str] = (),
     is_changed: bool = False,
 ) -> dict[str, Any]:
     """The document of a plan, optionally beside another plan.
@@ -235,14 +234,14 @@ def plans_document(
         first: title and plan.
         other: title and plan for comparison.
         file: of the first plan, for the commands on the page; they say PLAN if it is empty.
-        searched: the first plan is what the search found, which the file holds beside its own.
+        options: follow the file in these commands.
         is_changed: ops of the first plan were moved, so that no file holds it and nothing runs it.
     """
     document = document_of(first[1], first[0])
     if is_changed:
         document["plan"]["verdict"]["next"] = document["plan"]["run"] = ""
     if file:
-        _name_file(document, partial(with_plan_file, file=file, searched=searched))
+        _name_file(document, lambda text: with_plan_file(text, file, *options))
     if other is None:
         return document
     title, plan = other

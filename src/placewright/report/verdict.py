@@ -425,14 +425,9 @@ def run_command(plan: Plan) -> str:
     return "placewright run PLAN --samples 200" if is_streamed else ""
 
 
-def with_plan_file(text: str, file: str, *, searched: bool = False) -> str:
-    """Advice with the file of a plan in place of PLAN in its commands.
-
-    Args:
-        file: its path.
-        searched: the advice is on the placement that the search found, which the commands take.
-    """
-    words = shlex.quote(file) + (" --searched" if searched else "")
+def with_plan_file(text: str, file: str, *options: str) -> str:
+    """Advice with the file of a plan, and options of its own, in place of PLAN in its commands."""
+    words = " ".join([shlex.quote(file), *options])
     return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: words, text)
 
 
