@@ -74,6 +74,21 @@ def test_learned_refuses_what_it_does_not_know(tmp_path: Path, cli: InProcess) -
     assert not (tmp_path / "l.json").exists()
 
 
+def test_the_report_of_learned_replaces_nothing_that_it_reads(
+    tmp_path: Path, cli: InProcess
+) -> None:
+    """It was told after all runs, or not at all."""
+    (tmp_path / "l-40.md").write_text("policy")
+    words = ("--models", "rnnlm/tiny", "--placers", "zero-shot:policy=l-40.md")
+    assert "'l-40.md' is read and would be" in the_line(cli(*LEARNED, *words, cwd=tmp_path), 2)
+    assert (tmp_path / "l-40.md").read_text() == "policy"
+    (tmp_path / "l-40.md").unlink()
+    (tmp_path / "l-40.md").mkdir()
+    done = cli(*LEARNED, "--models", "rnnlm/tiny", "--placers", "cem", cwd=tmp_path)
+    assert "'l-40.md' is a folder" in the_line(done, 2)
+    assert not (tmp_path / "l.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -228,6 +228,40 @@ def test_advice_names_the_file_of_the_plan(capsys: pytest.CaptureFixture[str]) -
     assert "PLAN" not in told
 
 
+def test_advice_on_the_searched_placement_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the option, the command runs the simpler placement that the file holds."""
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
+    model = ModelSource(path="m.onnx", format="onnx", sha256="0" * 64)
+    for execution, command in (
+        (EVENT, "placewright run p.json --searched"),
+        (MaxLoad(), "placewright run p.json --searched --samples 200"),
+    ):
+        problem = replace(plan.problem.under(execution), source=model)
+        here = replace(plan, problem=problem, lower_bound=plan.value)
+        print_plan(here, "m.onnx", Path("p.json"), searched=True)
+        assert f"`{command}` runs it" in " ".join(capsys.readouterr().out.split())
+        part = plans_document(("m", here), file="p.json", options=["--searched"])["plan"]
+        assert part["run"] == command
+        assert part["verdict"]["next"].startswith(f"`{command}` runs it")
+
+
+def test_no_command_runs_a_placement_with_moved_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    """No file holds it: the command would run the plan without the changes."""
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
+    model = ModelSource(path="m.onnx", format="onnx", sha256="0" * 64)
+    here = replace(plan, problem=replace(plan.problem, source=model), lower_bound=plan.value)
+    print_plan(here, "m.onnx", Path("p.json"), is_changed=True)
+    told = capsys.readouterr().out
+    assert told.startswith("Do not split")
+    assert "Next:" not in told
+    assert "placewright run" not in told
+    document = plans_document(("m", here), file="p.json", is_changed=True)
+    assert document["plan"]["run"] == document["plan"]["verdict"]["next"] == ""
+    visible = re.sub(r"<script.*?</script>", "", page_text(document), flags=re.DOTALL)
+    assert "Next:" not in visible
+    assert "placewright run" not in visible
+
+
 def test_what_is_too_long_is_cut_between_words() -> None:
     text = "word " * 60 + "end"
     for shown in (one_line(text, 100), one_line(text, 102)):

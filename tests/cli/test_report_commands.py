@@ -54,6 +54,11 @@ def test_one_plan_through_all_commands(folder: Path, cli: InProcess) -> None:
     assert simulated.returncode == 0, simulated.stderr
     moved = unpacked((folder / "what.html").read_text())
     assert moved["plan"]["device"] != page["plan"]["device"]
+    assert moved["plan"]["run"] == moved["plan"]["verdict"]["next"] == ""
+    assert "Next:" not in simulated.stdout
+    searched = cli("report", "plan.json", "--searched", "--json", cwd=folder)
+    run = page["plan"]["run"].replace("plan.json", "plan.json --searched")
+    assert json.loads(searched.stdout)["plan"]["run"] == run
 
     found = json.loads(cli("explain", "plan.json", ops[0], "--json", cwd=folder).stdout)
     assert {row["device"] for row in found["devices"]} == {"cpu:0", "cpu:1"}

@@ -270,14 +270,32 @@ def test_the_path_of_a_model_leads_through_a_linked_folder(
     ("file", "beside"),
     [
         ("plan.json", "plan.problem.json"),
-        ("plan.JSON", "plan.problem.json"),
-        ("plan", "plan.problem.json"),
-        ("plan-1.5GB", "plan-1.5GB.problem.json"),
-        ("plan-model.past=64", "plan-model.past=64.problem.json"),
+        ("plan-1.5GB.json", "plan-1.5GB.problem.json"),
+        ("plan.JSON", "plan.JSON-problem.json"),
+        ("plan", "plan-problem.json"),
+        ("plan-1.5GB", "plan-1.5GB-problem.json"),
+        ("plan-model.past=64", "plan-model.past=64-problem.json"),
     ],
 )
 def test_each_plan_has_a_problem_of_its_own(file: str, beside: str) -> None:
     assert problem_path_of(Path("plans") / file) == Path("plans") / beside
+
+
+def test_plans_whose_names_differ_in_their_suffix_keep_their_problems(tmp_path: Path) -> None:
+    """The second one replaced the problem of the first one, which could not be read any more."""
+    sizes = {"best.json": 1e9, "best": 2e9}
+    for name, size in sizes.items():
+        write_plan(tmp_path / name, on_device(memory_bytes=size))
+    for name, size in sizes.items():
+        assert read_plan(tmp_path / name).problem.cluster.devices[0].memory_bytes == size
+
+
+def test_a_plan_finds_the_problem_that_it_names(tmp_path: Path) -> None:
+    """Earlier plans without a suffix have that of ``best.json``."""
+    write_problem(tmp_path / "best.problem.json", plan().problem)
+    write_plan(tmp_path / "best", plan(), problem_path=tmp_path / "best.problem.json")
+    assert json.loads((tmp_path / "best").read_text())["problem"]["path"] == "best.problem.json"
+    assert read_plan(tmp_path / "best").value == 17.0
 
 
 def test_a_plan_does_not_replace_its_own_problem(tmp_path: Path) -> None:
@@ -370,6 +388,11 @@ def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
         (lambda d: d.update(format="placewright.plan/1"), r"history\.0"),
         (lambda d: d["searched"]["placement"].pop("join"), "places no device for op 'join'"),
         (lambda d: d["searched"]["placement"].update(left="cpu:1"), "splits a unit"),
+        (lambda d: d["placer"]["history"][0].__setitem__(1, math.nan), "None after nan s"),
+        (lambda d: d["placer"]["history"][0].__setitem__(1, -1.0), "None after -1.0 s"),
+        (lambda d: d["placer"]["history"][0].__setitem__(2, math.nan), "history has nan with"),
+        (lambda d: d["placer"]["history"][1].__setitem__(3, math.inf), "has 16.5 with the bound i"),
+        (lambda d: d["placer"].update(core_seconds=math.inf), "core_seconds is inf"),
     ],
 )
 def test_a_damaged_plan_is_refused(tmp_path: Path, change: object, message: str) -> None:

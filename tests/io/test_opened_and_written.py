@@ -99,6 +99,30 @@ def test_files_are_replaced_all_or_none(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_the_mask_of_new_files_is_read_and_not_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that other threads made meanwhile could be written by everyone."""
+    status = Path("/proc/self/status")
+    if not status.exists() or "Umask:" not in status.read_text():
+        pytest.skip("the system does not tell the mask")
+    asked: list[int] = []
+
+    def umask(mask: int) -> int:
+        asked.append(mask)
+        return 0o027
+
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", umask)
+            write_files({tmp_path / "new": b"1"})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+    assert asked == []
+
+
 def _written_until_killed(path: Path) -> None:
     def kill(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

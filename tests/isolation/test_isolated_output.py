@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -41,6 +42,14 @@ def test_a_folder_with_a_quotation_mark_leaves_json_whole(tmp_path: Path, cli: I
     result = cli("place", "m.onnx", *words, "--isolate", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["problem"]["path"] == f'a"b{os.sep}plan.problem.json'
+
+
+def test_a_character_at_the_border_of_two_pieces_stays_whole() -> None:
+    """A long line is read in pieces of 65,536 bytes."""
+    line = "x" * 65_535 + "é" + "y" * 10 + "\n"
+    target = io.StringIO()
+    command._relay(io.BytesIO(line.encode() + b"end \xc3"), target, {}, command._Output())
+    assert target.getvalue() == f"{line}end \ufffd"
 
 
 @pytest.mark.parametrize(

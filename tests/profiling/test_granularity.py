@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from support.ordinary_nets import NETS, problem_of_net
 
+from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD
 from placewright.core.problem import Problem
 from placewright.errors import FieldError
-from placewright.profiling.units import with_granularity
+from placewright.profiling.units import modules_kept_whole, with_granularity
 
 
 def paths_of(problem: Problem) -> list[set[str]]:
@@ -47,6 +48,22 @@ def test_layers_of_a_transformer_are_single_units() -> None:
     for layer in range(4):
         units = [paths for paths in paths_of(coarse) if any(f"layers.{layer}." in p for p in paths)]
         assert len(units) == 1
+
+
+@pytest.mark.parametrize("module", ["", "block"])
+def test_modules_move_together_where_an_op_reads_one_number_of_another(module: str) -> None:
+    """On two cards PyTorch could not scale one's tensor by the other's number."""
+    builder = GraphBuilder()
+    given = builder.add_input(400)
+    inside = f"{module}." if module else ""
+    first = builder.add_op("a", "ReduceMean", inputs=[given], module=f"{inside}a")
+    number = builder.add_tensor(first, 4)
+    second = builder.add_op("b", "MatMul", inputs=[given], module=f"{inside}b")
+    value = builder.add_tensor(second, 400)
+    total = builder.add_op("total", "Mul", inputs=[number, value], module=module)
+    last = builder.add_op("c", "Relu", inputs=[builder.add_tensor(total, 400)], module="c")
+    builder.add_tensor(last, 400, is_output=True)
+    assert modules_kept_whole(builder.build()).tolist() == [0, 0, 0, 1]
 
 
 def test_what_has_no_modules_is_refused() -> None:

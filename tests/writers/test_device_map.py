@@ -130,6 +130,43 @@ def test_ops_that_read_the_model_s_inputs_run_on_the_main_device() -> None:
         of([0, 0, 0, 2])
 
 
+def scaled(*shape: int, of: tuple[int, int, int, int]) -> dict[str, str]:
+    """The map of c(a(x) * b(x)), where a makes one number of a shape; devices of the four ops."""
+    builder = GraphBuilder()
+    given = builder.add_input(400)
+    first = builder.add_op("a", "ReduceMean", inputs=[given], module="a")
+    number = builder.add_tensor(first, 4, shape=shape)
+    second = builder.add_op("b", "MatMul", inputs=[given], module="b")
+    value = builder.add_tensor(second, 400)
+    total = builder.add_op("total", "Mul", inputs=[number, value])
+    last = builder.add_op("c", "Relu", inputs=[builder.add_tensor(total, 400)], module="c")
+    builder.add_tensor(last, 400, is_output=True)
+    return device_map(plan_with(builder.build(), CUDA, lambda op: of[op]))
+
+
+def test_only_a_tensor_without_dimensions_on_the_cpu_is_read_beside_a_card() -> None:
+    """PyTorch refuses one of another card, and from the CPU one of shape (1, 1)."""
+    assert scaled(of=(2, 1, 1, 1)) == {"a": "cpu", "b": "cuda:1", "c": "cuda:1"}
+    assert scaled(1, 1, of=(1, 1, 1, 0)) == {"a": "cuda:1", "b": "cuda:1", "c": "cuda:0"}
+    with pytest.raises(InexpressibleError, match="'total' is on cuda:1 and reads from cpu and cud"):
+        scaled(1, 1, of=(2, 1, 1, 1))
+    with pytest.raises(InexpressibleError, match="reads from cuda:0 and cuda:1"):
+        scaled(of=(0, 1, 1, 1))
+
+
+def test_the_main_device_fits_inputs_without_dimensions() -> None:
+    """They are moved to it: to the card of the tensor that is scaled by one."""
+    builder = GraphBuilder()
+    value, factor = builder.add_input(400), builder.add_input(4)
+    for name in ("a", "b"):
+        op = builder.add_op(name, "MatMul", inputs=[value], module=name)
+        value = builder.add_tensor(op, 400)
+    builder.add_tensor(builder.add_op("total", "Mul", inputs=[value, factor]), 400, is_output=True)
+    found = device_map(plan_with(builder.build(), CUDA, lambda op: min(op, 1)))
+    assert found == {"a": "cuda:0", "b": "cuda:1"}
+    assert main_device(found) == "cuda:1"
+
+
 def test_the_line_names_the_main_device(tmp_path: Path) -> None:
     """Without it Accelerate takes any card, and computes the modules of the CPU there."""
     state = ("first.weight", "block.left.weight", "block.right.weight", "last.scale")
@@ -387,3 +424,15 @@ def test_only_the_longest_list_is_that_of_the_layers(tmp_path: Path) -> None:
     assert [found[path.removesuffix(".weight")] for path in lists] == ["cpu"] * 3
     assert found["model.unembed_projections.0"] == found["lm_head"] == "cuda:1"
     assert found["model.layers.0"] == "cuda:0"
+
+
+def test_a_parameter_of_the_model_itself_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    """An entry "" holds for the whole model."""
+    plan = plan_of_layers(tmp_path / "m", "dense", 1, [0] * 5 + [1] * 4)
+    source = plan.problem.source
+    assert source is not None
+    problem = replace(plan.problem, source=replace(source, state=("scale", *source.state)))
+    export(replace(plan, problem=problem), "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert "" not in found
+    assert found["scale"] == found["model.embed_tokens"] == "cpu"

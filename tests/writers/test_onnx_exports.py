@@ -233,10 +233,21 @@ def test_the_line_has_the_number_of_the_card(path: Path, tmp_path: Path) -> None
     """A provider without options is that of card 0."""
     plan = plan_of_file(path, [Device("cpu"), Device("cuda:1", "gpu")])
     told = export(plan, "onnx-layers", tmp_path / "layers.onnx")
-    named = "[('CUDAExecutionProvider', {'device_id': '1'}), 'CPUExecutionProvider']"
+    own = "{'device_id': '1', 'use_tf32': '0'}"
+    named = f"[('CUDAExecutionProvider', {own}), 'CPUExecutionProvider']"
     assert f"'cpu(=cpu); gpu:1(=cuda:1)', and the session's providers to {named}" in told
     alone = export(plan_of_file(path, CORES, split=99), "onnx-layers", tmp_path / "alone.onnx")
     assert "providers" not in alone
+
+
+def test_the_line_has_the_options_of_the_card(path: Path, tmp_path: Path) -> None:
+    """Without them a plan of f32 would run in TF32, and past the limit of its memory."""
+    own = {"device_id": "1", "use_tf32": "0", "gpu_mem_limit": "1000000000"}
+    others = {"session.intra_op.allow_spinning": "0", "graph_optimization_level": "basic"}
+    card = Device("fast", "gpu", options={"provider": "CUDAExecutionProvider", **own, **others})
+    told = export(plan_of_file(path, [PAIR[0], card]), "onnx-layers", tmp_path / "layers.onnx")
+    named = f"[('CUDAExecutionProvider', {own}), 'CPUExecutionProvider']"
+    assert f"'cpu(=cpu); gpu:1(=fast)', and the session's providers to {named}" in told
 
 
 def test_formats_that_take_a_plan(path: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -323,6 +324,16 @@ def llm_ab(
     print_shown(table("Errors of speeds", *ab_engines(document["engines"])))
 
 
+def report_of(results: Path, name: str) -> Path:
+    """Path of a report beside the results file."""
+    return results.with_name(f"{results.stem}-{name}.md")
+
+
+def _reports_beside(results: Path) -> Iterable[Path]:
+    """Files that `bench learned` may replace beside a results file, each of a number."""
+    return results.parent.glob(report_of(Path(escape(results.name)), "*").name)
+
+
 @command(*SPREAD, model=None)
 def learned(
     request: Request,
@@ -365,7 +376,11 @@ def learned(
         int, typer.Option(help="Limit each run to N evaluations, those of single devices included.")
     ] = 500,
     seeds: Seeds = 10,
-    results: Results = Path("learned.json"),
+    results: Annotated[
+        Path,
+        _results("Write to this file; runs that it holds are not repeated."),
+        Writes(_reports_beside),
+    ] = Path("learned.json"),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -388,6 +403,7 @@ def learned(
 
     if workloads and data is None:
         raise InputError("--workloads names workloads of a folder; give it as --data, too")
+    require_folder(text := report_of(results, str(evaluations)))
     cases = []
     for objective in parse_names(objectives) if models else []:
         names = [name.removeprefix("zoo:") for name in parse_names(models)]
@@ -401,7 +417,6 @@ def learned(
         runs = run_learned_benchmark(
             cases, wanted, evaluations, seeds, results, workers=workers, progress=report
         )
-    text = results.with_name(f"{results.stem}-{evaluations}.md")
     all_runs = [run for run in read_runs(results) if run.evaluations == evaluations]
     settings = settings_by_placer(run.placer for run in all_runs)
     write_text(text, report_text(all_runs, evaluations, settings))
@@ -410,11 +425,6 @@ def learned(
         print_json([asdict(run) for run in runs])
     else:
         print_line(report_text(runs, evaluations, settings))
-
-
-def report_of(results: Path, name: str) -> Path:
-    """Path of the report of a paper, beside the results file."""
-    return results.with_name(f"{results.stem}-{name}.md")
 
 
 def picture_of(results: Path, name: str) -> Path:

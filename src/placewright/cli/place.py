@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,7 @@ from placewright.cli.output import (
     tell_warning,
 )
 from placewright.cli.overwriting import Writes
-from placewright.cli.report import ReportFile, write_plan_report
+from placewright.cli.report import ReportFile, plan_options, write_plan_report
 from placewright.cli.signals import answer
 from placewright.session.request import Request
 
@@ -110,7 +109,13 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
 
 
 def print_plan(
-    plan: Any, model: str, file: Path, *, is_searched: bool = False, is_changed: bool = False
+    plan: Any,
+    model: str,
+    file: Path,
+    *,
+    is_searched: bool = False,
+    searched: bool = False,
+    is_changed: bool = False,
 ) -> None:
     """Print the verdict, the proof, the share of each device, and the timeline.
 
@@ -118,7 +123,8 @@ def print_plan(
         model: name of its model.
         file: of the plan, for the commands that the verdict advises.
         is_searched: a search has just ended with it.
-        is_changed: ops were moved after the search.
+        searched: the commands take the searched placement.
+        is_changed: ops were moved after the search, so that no command runs the plan.
     """
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_text import plan_bars
@@ -129,8 +135,10 @@ def print_plan(
     if (answer := token_answer(plan, orders=is_searched)) is not None:
         print_lines(answer_lines(plan, answer, model))
         return
-    for line in verdict_lines(plan):
-        print_line(with_plan_file(line, shlex.quote(str(file))))
+    sentence, following = verdict_lines(plan)
+    print_line(sentence)
+    if not is_changed:
+        print_line(with_plan_file(following, str(file), *plan_options(searched)))
     print_lines(plan_lines(plan, model, is_changed=is_changed))
     taken = ", ".join(formats_that_take(plan)) or "none"
     print_line(f"formats of `placewright export` that can express it: {taken}")

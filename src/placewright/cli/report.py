@@ -37,14 +37,40 @@ ReportFile = Annotated[
 ]
 
 
-def write_plan_report(path: Path | None, title: str, plan: Plan, file: Path) -> None:
-    """Write the page of a plan if there is a path."""
+def plan_options(searched: bool) -> tuple[str, ...]:
+    """Options of advised commands, which take the searched placement of a plan if we show it."""
+    return ("--searched",) if searched else ()
+
+
+def write_plan_report(
+    path: Path | None,
+    title: str,
+    plan: Plan,
+    file: Path,
+    *,
+    searched: bool = False,
+    is_changed: bool = False,
+) -> None:
+    """Write the page of a plan if there is a path.
+
+    Args:
+        title: name of the model or of the plan's file.
+        file: of the plan, for the commands on the page.
+        searched: the commands take the searched placement.
+        is_changed: ops were moved after the search.
+    """
     if path is None:
         return
     from placewright.report.page import page_text
     from placewright.report.page_document import plans_document
 
-    write_noted(path, lambda: page_text(_shown(plans_document((title, plan), file=str(file)))))
+    def text() -> str:
+        document = plans_document(
+            (title, plan), file=str(file), options=plan_options(searched), is_changed=is_changed
+        )
+        return page_text(_shown(document))
+
+    write_noted(path, text)
 
 
 def _shown(document: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +127,7 @@ def report(
 
     files = [path for path in (plan_file, other_file) if path is not None]
     plans = [(path.name, read_plan(path, searched=searched, model=model_file)) for path in files]
-    document = _shown(plans_document(*plans, file=str(plan_file)))
+    document = _shown(plans_document(*plans, file=str(plan_file), options=plan_options(searched)))
     write_text(output, page_text(document))
     if as_json:
         print_json(document)

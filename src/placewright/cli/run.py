@@ -83,9 +83,12 @@ def simulate(
     plan, simulator = answer.plan, answer.simulator
     is_timed = simulator.has_timeline or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
-    write_plan_report(report_file, plan_file.name, plan, plan_file)
+    moved = bool(pairs)
+    write_plan_report(
+        report_file, plan_file.name, plan, plan_file, searched=searched, is_changed=moved
+    )
     if not as_json:
-        print_plan(plan, str(plan_file), plan_file, is_changed=bool(pairs))
+        print_plan(plan, str(plan_file), plan_file, searched=searched, is_changed=moved)
         print_lines(recommendation_lines(plan))
     if pairs and not as_json:
         print_line(f"before the change: {value_text(answer.before, plan.problem.value_unit)}")
@@ -242,7 +245,7 @@ def run(
         _tell(streamed, as_json, table=streamed.table())
         return
     measured = replace(plan, measured=result.measurement)
-    write_plan_report(report_file, plan_file.name, measured, plan_file)
+    write_plan_report(report_file, plan_file.name, measured, plan_file, searched=searched)
     _tell(result, as_json)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from placewright.execution.exported_program import ProgramFile, port_names
 
 if TYPE_CHECKING:
+    from placewright.core.cluster import Device
     from placewright.core.graph import ComputationGraph
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
@@ -244,12 +245,23 @@ class StandaloneParts(Protocol):
 class CutsFiles(Protocol):
     """A framework whose segments can be written as files of the model's own format."""
 
+    library: ClassVar[str]  # name as its makers write it
+
     def why_refused(self, file: Path, entries: Mapping[str, str]) -> str:
         """Load a file as its users will; return the library's error, or "" without one.
 
         Args:
             file: written by us.
             entries: of the session's configuration.
+        """
+        ...
+
+    def card_provider(self, card: Device, number: str) -> tuple[str, dict[str, str]]:
+        """The provider of a session on a card, with the options of our own sessions there.
+
+        Args:
+            card: a device that is no processor.
+            number: of the card.
         """
         ...
 

@@ -281,6 +281,12 @@ def _measured(document: PlanDocument) -> Iterator[str]:
 def _placer(placer: PlacerEntry) -> Iterator[str]:
     if placer.evaluations < 0 or not 0.0 <= placer.seconds < math.inf:
         yield f"placer has {placer.evaluations} evaluations in {placer.seconds!r} s"
+    if placer.core_seconds is not None and not 0.0 <= placer.core_seconds < math.inf:
+        yield f"placer.core_seconds is {placer.core_seconds!r}"
+    for _, seconds, value, bound in placer.history:
+        is_bound = bound is None or math.isfinite(bound)
+        if not (0.0 <= seconds < math.inf and is_bound) or math.isnan(value):
+            yield f"placer.history has {value!r} with the bound {bound!r} after {seconds!r} s"
     counts = [row[0] for row in placer.history]
     if counts != sorted(counts) or any(count < 0 for count in counts):
         yield "placer.history is not in the order of its evaluations"

@@ -43,10 +43,14 @@ from placewright.io.written import is_written_through, write_files, written_plac
 
 
 def problem_path_of(plan_path: Path | str) -> Path:
-    """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``."""
+    """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``.
+
+    Each plan of a folder has one of its own: that of ``plan`` is ``plan-problem.json``.
+    """
     path = Path(plan_path)
-    name = path.stem if path.suffix.lower() == ".json" else path.name  # "plan-1.5GB" has no suffix
-    return path.with_name(f"{name}.problem.json")
+    if path.suffix == ".json":
+        return path.with_suffix(".problem.json")
+    return path.with_name(f"{path.name}-problem.json")
 
 
 def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None = None) -> None:

@@ -267,6 +267,15 @@ def _mode_of(target: Path) -> int:
     """Permissions of a new file: those of the file that it replaces, else the user's default."""
     if target.exists():
         return target.stat().st_mode & 0o777
-    mask = os.umask(0)
+    return 0o666 & ~_file_mask()
+
+
+def _file_mask() -> int:
+    """Permissions that new files of this process lack."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    mask = os.umask(0o077)  # where it is not told; files of other threads are private meanwhile
     os.umask(mask)
-    return 0o666 & ~mask
+    return mask

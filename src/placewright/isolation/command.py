@@ -7,6 +7,7 @@ stored separately, for isolated runs of the same model.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import json
@@ -274,8 +275,9 @@ def _relayed(
 
 def _relay(source: IO[bytes], target: TextIO, shown: Mapping[str, str], output: _Output) -> None:
     left = _MAX_PRINTED
-    while line := source.readline(1 << 16):
-        text = printable(line.decode("utf-8", "replace"), "\n\t")
+    pieces = iter(lambda: source.readline(1 << 16), b"")  # of long lines, cut within characters
+    for piece in codecs.iterdecode(pieces, "utf-8", "replace"):
+        text = printable(piece, "\n\t")
         for made, place in shown.items():
             text = text.replace(made, place)
         left -= len(text)

@@ -342,7 +342,6 @@ class _Order:
 
 Granularity = Literal["op", "module", "layer"]
 GRANULARITIES: tuple[str, ...] = get_args(Granularity)
-_SCALAR_BYTES = 8.0  # a number may be read on any device
 
 
 def with_granularity(problem: Problem, granularity: str) -> Problem:
@@ -437,7 +436,7 @@ def _joined(
         read: dict[str, None] = {}
         for tensor in graph.op_inputs.row(op).tolist():
             maker = int(graph.tensor_producers[tensor])
-            if maker < 0 or graph.tensor_bytes[tensor] <= _SCALAR_BYTES:
+            if maker < 0:
                 continue
             if maker not in inside:
                 return False  # it would run where that op lies

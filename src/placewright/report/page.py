@@ -112,7 +112,7 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
         "title": escape(str(document["title"])),
         "verdict_class": plan["verdict"]["answer"].replace(" ", "-"),
         "verdict": _prose(plan["verdict"]["sentence"]),
-        "next_step": _prose(plan["verdict"]["next"]),
+        "next_step": _next_step(plan["verdict"]["next"]),
         "facts": escape(
             f"{counted(counts['ops'], 'op')} in {counted(counts['units'], 'unit')}, "
             f"{counted(counts['edges'], 'edge')}; "
@@ -181,6 +181,10 @@ def _prose(text: str) -> str:
     """Text with commands in backticks, as HTML; no option is broken at its hyphens."""
     shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
     return re.sub(r"--[a-z][\w-]*", r'<span class="whole">\g<0></span>', shown)
+
+
+def _next_step(text: str) -> str:
+    return f"<strong>Next:</strong> {_prose(text)}" if text else ""
 
 
 def _measured(plan: dict[str, Any], unit: str) -> str:

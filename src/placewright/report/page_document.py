@@ -7,7 +7,7 @@ simulate moves. The numbers for that are written in full; nothing is rounded.
 from __future__ import annotations
 
 import math
-import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -221,7 +221,12 @@ def page_graph(problem: Problem) -> dict[str, Any]:
 
 
 def plans_document(
-    first: tuple[str, Plan], other: tuple[str, Plan] | None = None, *, file: str = ""
+    first: tuple[str, Plan],
+    other: tuple[str, Plan] | None = None,
+    *,
+    file: str = "",
+    options: Sequence[str] = (),
+    is_changed: bool = False,
 ) -> dict[str, Any]:
     """The document of a plan, optionally beside another plan.
 
@@ -229,10 +234,14 @@ def plans_document(
         first: title and plan.
         other: title and plan for comparison.
         file: of the first plan, for the commands on the page; they say PLAN if it is empty.
+        options: follow the file in these commands.
+        is_changed: ops of the first plan were moved, so that no file holds it and nothing runs it.
     """
     document = document_of(first[1], first[0])
+    if is_changed:
+        document["plan"]["verdict"]["next"] = document["plan"]["run"] = ""
     if file:
-        _name_file(document, shlex.quote(file))
+        _name_file(document, lambda text: with_plan_file(text, file, *options))
     if other is None:
         return document
     title, plan = other
@@ -251,13 +260,13 @@ def plans_document(
     return document
 
 
-def _name_file(document: dict[str, Any], file: str) -> None:
+def _name_file(document: dict[str, Any], named: Callable[[str], str]) -> None:
     """Name the plan's file in the commands that the page advises."""
     verdict, what_if = document["plan"]["verdict"], document["what_if"]
-    verdict["next"] = with_plan_file(verdict["next"], file)
-    document["plan"]["run"] = with_plan_file(document["plan"]["run"], file)
+    verdict["next"] = named(verdict["next"])
+    document["plan"]["run"] = named(document["plan"]["run"])
     if "why_not" in what_if:
-        what_if["why_not"] = with_plan_file(what_if["why_not"], file)
+        what_if["why_not"] = named(what_if["why_not"])
 
 
 def why_no_what_if(problem: Problem) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -424,9 +425,10 @@ def run_command(plan: Plan) -> str:
     return "placewright run PLAN --samples 200" if is_streamed else ""
 
 
-def with_plan_file(text: str, file: str) -> str:
-    """Advice with the file of a plan in place of PLAN in its commands."""
-    return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: file, text)
+def with_plan_file(text: str, file: str, *options: str) -> str:
+    """Advice with the file of a plan, and options of its own, in place of PLAN in its commands."""
+    words = " ".join([shlex.quote(file), *options])
+    return re.sub(r"(?<= )PLAN(?=[ `]|$)", lambda _: words, text)
 
 
 def searched_was(plan: Plan) -> str:

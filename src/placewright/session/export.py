@@ -236,7 +236,7 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
         save_onnx(model, made)
         loaded = _loaded(plan, [made], {OPTION: settings}, path)
         _move(scratch, target.parent)
-    named = session_providers(plan)
+    named = session_providers(plan, _library(plan).card_provider)
     cards = f", and the session's providers to {named}" if len(named) > 1 else ""
     return f"set the session option {OPTION} to '{settings}'{cards}{loaded}"
 
@@ -361,13 +361,19 @@ def _shapes_note(plan: Plan) -> str:
     return f"; inputs are fixed to {listed}: argument `shapes` of a new plan changes them"
 
 
-def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path: Path) -> str:
-    """Let the library that runs ONNX models load written files; return its `_trial_note`."""
+def _library(plan: Plan) -> CutsFiles:
+    """The framework that runs ONNX models."""
     from placewright.frameworks.registry import framework_of
 
     source = plan.problem.source
     framework = None if source is None else framework_of(source)
     assert isinstance(framework, CutsFiles), "the writers have checked it"
+    return framework
+
+
+def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path: Path) -> str:
+    """Let the library that runs ONNX models load written files; return its `_trial_note`."""
+    framework = _library(plan)
     for file in files:
         reason = framework.why_refused(file, entries)
         note = _trial_note(path, framework.library, reason, "loads it on the CPU", file.name)

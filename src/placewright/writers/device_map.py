@@ -31,7 +31,7 @@ from placewright.writers.llama_cpp import NAME
 _TORCH_DEVICE = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|mlu)(:\d+)?)")
 _NAMED = re.compile(r"(?:CUDA|ROCm)(\d+)")  # option of a device: PyTorch calls both ``cuda``
 _NUMBERED = re.compile(r"[^\d.]+(?:\.[^\d.]+)*\.(\d+)(?=\.)")  # path of a layer
-_SCALAR_BYTES = 8  # a tensor without dimensions may lie on the CPU beside any other
+_SCALAR_BYTES = 8  # of a tensor without dimensions at most; a larger one's shape is unknown
 
 
 def device_map(plan: Plan) -> dict[str, str]:
@@ -164,7 +164,8 @@ def layer_map(plan: Plan) -> dict[str, str]:
             own = f"layers.{numbered[1]}"
         elif own != "embedding":
             own = "head"
-        module = path.rpartition(".")[0] if numbered is None else numbered[0]
+        # An entry "" of a parameter of the model itself would hold for all modules.
+        module = (path.rpartition(".")[0] or path) if numbered is None else numbered[0]
         mapped.setdefault(module, next(iter(of_module[own])))
     return mapped
 
@@ -311,28 +312,33 @@ class _Writing:
         """Refuse ops of modules that are spread, if they would not run where the plan has them.
 
         Ops that need nothing but the model's inputs run on the main device wherever the plan has
-        them: Accelerate moves their results to the modules that read them.
+        them: Accelerate moves their results to the modules that read them. PyTorch takes a tensor
+        without dimensions from the CPU beside tensors of a card, but none from another card.
         """
         graph = self.graph
         is_loose = np.zeros(graph.n_ops, dtype=bool)
         is_loose[self.loose] = True
-        device_of: dict[int, str | None] = {}  # of loose ops; None if they read scalars at most
+        device_of: dict[int, str | None] = {}  # of loose ops; None if they follow nothing
         of_inputs: set[int] = {-1}  # makers of what needs nothing but inputs
         for op in graph.topological_order.tolist():
             if not is_loose[op]:
                 continue
-            inputs = graph.op_inputs.row(op).tolist()
-            read = [tensor for tensor in inputs if graph.tensor_bytes[tensor] > _SCALAR_BYTES]
-            makers = dict.fromkeys(int(graph.tensor_producers[tensor]) for tensor in read)
-            places = [
-                main if maker < 0 else device_of.get(maker, self.devices[maker]) for maker in makers
-            ]
-            sources = dict.fromkeys(place for place in places if place is not None)
+            places: dict[int, str | None] = {}  # of what the op follows: maker -> device
+            for tensor in graph.op_inputs.row(op).tolist():
+                maker = int(graph.tensor_producers[tensor])
+                place = main if maker < 0 else device_of.get(maker, self.devices[maker])
+                if place != "cpu" or not self._is_scalar(tensor):
+                    places[maker] = place
+            sources = dict.fromkeys(place for place in places.values() if place is not None)
             device_of[op] = next(iter(sources), None)
-            if makers.keys() <= of_inputs:
+            if places.keys() <= of_inputs:
                 of_inputs.add(op)
             elif len(sources) > 1 or (sources and device_of[op] != self.devices[op]):
                 self._refuse(op, sources)
+
+    def _is_scalar(self, tensor: int) -> bool:
+        graph = self.graph
+        return not graph.tensor_shapes[tensor] and bool(graph.tensor_bytes[tensor] <= _SCALAR_BYTES)
 
     def _refuse(self, op: int, sources: dict[str, None]) -> None:
         path = self.graph.op_modules[op]

@@ -7,6 +7,7 @@ Each node names its device in ``metadata_props["layer_ann"]``. The session optio
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +53,21 @@ def assignment_settings(plan: Plan) -> str:
     return "; ".join(f"{own}(={name})" for name, own in designators.items())
 
 
-def session_providers(plan: Plan) -> list[str | tuple[str, dict[str, str]]]:
-    """The argument `providers` of a session for the annotated model; a card has its number.
+def session_providers(
+    plan: Plan, provider_of: Callable[[Device, str], tuple[str, dict[str, str]]]
+) -> list[str | tuple[str, dict[str, str]]]:
+    """The argument `providers` of a session for the annotated model.
 
     Args:
         plan: one that has `assignment_settings`.
+        provider_of: a card and its number -> its provider, with the options of measured sessions.
     """
     used = np.unique(plan.placement.device_of).tolist()
     found: list[str | tuple[str, dict[str, str]]] = []
     for device in (plan.problem.cluster.devices[number] for number in used):
         own, _, number = designator(device).partition(":")
         if own != "cpu":
-            provider = device.options.get("provider", "CUDAExecutionProvider")
-            number = number or device.options.get("device_id", "0")
-            found.append((provider, {"device_id": number}))
+            found.append(provider_of(device, number or device.options.get("device_id", "0")))
     return [*found, "CPUExecutionProvider"]
 
 

@@ -122,6 +122,16 @@ def test_the_name_of_a_card_says_which_it_is(
     assert runtime.OnnxRuntime().completed(mode) == mode
 
 
+def test_a_call_of_the_unsplit_model_has_the_options_of_its_sessions() -> None:
+    card = Device("cuda:0", "gpu", options=devices.cuda_options("0"))
+    call = runtime.OnnxRuntime().unsplit_call("m.onnx", card)
+    assert call == f"onnxruntime.InferenceSession('m.onnx', providers={devices.providers(card)!r})"
+    assert "'use_tf32': '0'" in call
+    whole = Device("cpu", options={"provider": devices.CPU, "intra_op_num_threads": "2"})
+    call = runtime.OnnxRuntime().unsplit_call("m.onnx", whole)
+    assert call == "onnxruntime.InferenceSession('m.onnx', providers=['CPUExecutionProvider'])"
+
+
 def test_more_threads_than_fit_into_the_option() -> None:
     options = {"provider": devices.CPU, "intra_op_num_threads": "99999999999"}
     with pytest.raises(InputError, match="'cpu:0': intra_op_num_threads must be a number"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +19,7 @@ from placewright.io.content import one_line
 from placewright.io.model_parts import onnx_files
 
 if TYPE_CHECKING:
+    from placewright.core.cluster import Device
     from placewright.core.graph import ComputationGraph
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
@@ -87,6 +89,15 @@ class OnnxFramework(FileFramework):
             text = str(error)
             return one_line(text.partition(f"Load model from {file} failed:")[2] or text)
         return ""
+
+    def card_provider(self, card: Device, number: str) -> tuple[str, dict[str, str]]:
+        """The options of `devices.providers`; a card that names no provider is of CUDA."""
+        from placewright.frameworks.onnxruntime.devices import cuda_options, providers
+
+        default = {} if "provider" in card.options else cuda_options(number)
+        options = {**default, **card.options, "device_id": number}
+        (name, own), _ = providers(replace(card, options=options))
+        return name, own
 
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
         """The file in parts, from which sub-models are cut."""

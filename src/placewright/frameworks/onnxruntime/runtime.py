@@ -58,6 +58,7 @@ from placewright.frameworks.onnxruntime.devices import (
     hardware_text,
     memory_of_sessions,
     onnxruntime_library,
+    providers,
     session_of,
     session_options,
 )
@@ -110,9 +111,7 @@ class OnnxRuntime:
 
     def unsplit_call(self, path: str, device: Device) -> str:
         """Python that makes a session of the model on a device's provider, one line."""
-        name, number = device.options["provider"], device.options.get("device_id", "0")
-        provider = name if number == "0" else (name, {"device_id": number})
-        return f"onnxruntime.InferenceSession({path!r}, providers=[{provider!r}])"
+        return f"onnxruntime.InferenceSession({path!r}, providers={providers(device)!r})"
 
     def completed(self, device: Device) -> Device:
         """Return a device with its fingerprint and, by its name, the options that it leaves open.
