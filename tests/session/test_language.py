@@ -385,20 +385,6 @@ def test_buffers_have_room_for_a_micro_batch_however_short_the_prompt(tmp_path: 
     assert card[0] >= card[1]  # the longer one also copies weights to the card
 
 
-def test_cards_keep_room_for_keys_and_values_in_f16(tmp_path: Path) -> None:
-    """Those of a layer, for four sequences of 4096 tokens, behind four states of attention.
-
-    A feed-forward module has eight states. The processor makes no copy in f16.
-    """
-    path, state = written(tmp_path), 4.0 * 512 * 256
-    said: dict[str, Any] = {"context": 4096, "sequences": 4, "memory": {"cpu": "64GiB"}}
-    half, small = (problem_of(path, kv=kv, **said) for kv in ("f16", "q8_0"))
-    at = half.cluster.device(SMALL)
-    more = float(half.cluster.memory_bytes[at] - small.cluster.memory_bytes[at])
-    assert more == pytest.approx(4 * 4096 * 256 * 2 + (4 - 8) * state)
-    assert half.cluster.pools == pytest.approx(small.cluster.pools)
-
-
 @pytest.mark.parametrize(("name", "widths"), [("dense", (1, 0.5, 0.5, 1)), ("fused", (2, 1))])
 def test_matrices_come_in_the_order_of_the_engine(
     name: str, widths: tuple[float, ...], tmp_path: Path
