@@ -22,8 +22,10 @@ from support.llama_cpp import NO_ENGINE, engine_gguf, free_port, has_engine
 from support.warm import COMMAND, Warm
 
 import placewright as pw
+from placewright.core.source import CLUSTER as DEVICES
 from placewright.execution.engine.programs import engine_at
 from placewright.execution.token_work import Phase, TokenRequest
+from placewright.files.cluster_file import cluster_data
 from placewright.session.language.engine_places import Places
 from placewright.session.language.engine_run import (
     BY_MEMORY,
@@ -36,6 +38,7 @@ from placewright.session.language.engine_run import (
     fitted_words,
     verdict_of_rounds,
 )
+from placewright.session.language.problem import physical_cluster
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 CLUSTER = """
@@ -114,10 +117,32 @@ def test_the_fit_is_measured_on_the_cards_of_the_plan(once: tuple[Path, list[int
         assert one.words.count("-dev") == 1, one
 
 
-def test_a_card_without_a_limit_has_no_margin(once: tuple[Path, list[int]], tmp_path: Path) -> None:
+def test_the_fit_copies_weights_as_its_tool_assumes(tmp_path: Path) -> None:
+    """The plan has its host compute all passes of a module, and `-nopo` of its own."""
+    path = str(engine_gguf(tmp_path / "m.gguf", 6, has_experts=False))
+    said: dict[str, Any] = {
+        "pins": {"layers.1.feed-forward": "cpu"},
+        "prompt": 100,
+        "evaluations": 20,
+    }
+    plan = pw.place(path, devices="rtx-4090,cpu", **said)
+    found = contenders_of(plan, path, lambda: ["-ngl", "5"])
+    words = {one.name: one.words for one in found.measured}
+    assert "-nopo" in words["plan"]
+    assert "-nopo" not in words[FITTED]
+
+
+def test_margins_are_of_whole_cards_and_zero_without_a_limit(
+    once: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """The tool counts buffers itself: those that the plan's limits leave out are not paid twice."""
     plan = pw.read_plan(once[0] / "plan.json")
-    cluster = plan.problem.cluster.with_limit("rpc:0", math.inf).with_limit("rpc:1", 2.0**20)
-    limited = replace(plan, problem=replace(plan.problem, cluster=cluster))
+    whole = physical_cluster(plan.problem).with_limit("rpc:0", math.inf)
+    text = json.dumps(cluster_data(whole.with_limit("rpc:1", 2.0**20)))
+    source = plan.problem.source
+    assert source is not None
+    source = replace(source, options={**source.options, DEVICES: text})
+    limited = replace(plan, problem=replace(plan.problem, source=source))
     tool(tmp_path, "llama-fit-params", "import sys; print(*sys.argv[1:])")
     free = {"RPC0": 9 * 2.0**20, "RPC1": 9 * 2.0**20}
     words = fitted_words(engine_at(tmp_path), limited, "m.gguf", free, lambda: None)

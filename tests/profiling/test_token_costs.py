@@ -1,4 +1,4 @@
-"""Seconds of modules of language models: rows of the head in prefill, and of attention."""
+"""Costs of language models: rows of the head in prefill and of attention, and room of cards."""
 
 from __future__ import annotations
 
@@ -71,3 +71,21 @@ def test_attention_of_each_sequence_has_one_row_in_decode(sequences: int) -> Non
     )
     op = one.graph.op_index["layers.0.attention"]
     assert many.costs.seconds[op, 0] == pytest.approx(sequences * one.costs.seconds[op, 0])
+
+
+def test_cards_keep_room_for_keys_and_values_in_f16() -> None:
+    """Those of a layer, for four sequences of 4096 tokens, besides five states of attention.
+
+    A feed-forward module has six states of 512 tokens. The processor makes no copy in f16.
+    """
+    half, small = (
+        token_problem(work_of(TokenRequest(10, 2, 4096, sequences=4, cache=cache)), BOTH).cluster
+        for cache in ("f16", "q8_0")
+    )
+    assert half.device_names == ("card", "cpu")
+    more = half.memory_bytes - small.memory_bytes
+    state = 4.0 * 512 * HIDDEN
+    assert more.tolist() == pytest.approx(
+        [4 * 4096 * 2 * HIDDEN * 2 + (5 - 6) * state, 0.0], abs=1.0
+    )
+    assert half.pools == pytest.approx(small.pools)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _LAYER, _ROW = 1e-4, 1e-5  # seconds of a layer's launches and of a token in it
 class Engine(Programs):
     """An engine with one card, whose benchmark prints made-up seconds."""
 
-    card = ""
+    card, name = "", "CUDA0"
 
     @property
     def version(self) -> str:
@@ -35,7 +36,7 @@ class Engine(Programs):
         self, name: str, words: Sequence[str], *, explain: Callable[[], None] | None = None
     ) -> Finished:
         if "--list-devices" in words:
-            return Finished(f"  CUDA0: {self.card}\n".encode(), "")
+            return Finished(f"  {self.name}: {self.card}\n".encode(), "")
         given = dict(itertools.pairwise(words))
         probe = PROBES[given["-m"]]
         size = probe.layers * probe.hidden / 64
@@ -67,10 +68,11 @@ def _no_probes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(engine_profile, "write_probe", write)
 
 
-def profiled(card: str, dtype: str) -> Cluster:
+def profiled(card: str, dtype: str, name: str = "CUDA0", servers: Sequence[str] = ()) -> Cluster:
     engine = Engine()
     object.__setattr__(engine, "card", card)
-    return profile_engine({dtype: False}, engine, threads=2)
+    object.__setattr__(engine, "name", name)
+    return profile_engine({dtype: False}, engine, servers=servers, threads=2)
 
 
 def formats(cluster: Cluster) -> set[str]:
@@ -92,6 +94,34 @@ def test_rates_of_another_card_are_kept_apart() -> None:
     kept = kept_engine_cluster()
     assert kept is not None
     assert formats(kept) == {"f16", "q8_0"}
+
+
+@pytest.mark.usefixtures("_no_probes")
+def test_rates_of_another_server_at_an_address_are_kept_apart() -> None:
+    """A port of this machine may lead to another card each day, and is no fact of the processor."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def measured(total: int, dtype: str) -> set[str]:
+            card = f"{address} ({total} MiB, {total - 500} MiB free)"
+            return formats(profiled(card, dtype, "RPC0", [address]))
+
+        assert measured(81_079, "f16") == {"f16"}
+        assert measured(40_000, "q8_0") == {"q8_0"}
+        assert measured(81_079, "q8_0") == {"f16", "q8_0"}
+
+
+@pytest.mark.usefixtures("_no_probes")
+@pytest.mark.parametrize(("name", "left"), [("MTL0", 10.0), ("CUDA0", 32.0)])
+def test_memory_that_a_card_shares_with_the_host_counts_once(
+    name: str, left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_profile, "memory_bytes", lambda: 32 * 2.0**30)
+    found = profiled("A card (22528 MiB, 22528 MiB free)", "f16", name)
+    card, host = (
+        found.memory_bytes[found.device(each)] for each in (f"{name[:-1].lower()}:0", "cpu")
+    )
+    assert (card, host) == (22 * 2.0**30, left * 2.0**30)
 
 
 @pytest.mark.usefixtures("_no_probes")

@@ -148,6 +148,9 @@ class RequestedWork:
     embedding_bytes: float = 0.0
     scratch_bytes: float = 0.0  # by which logits exceed the buffers, among the weights of the head
     matrices: Sequence[tuple[Matrix, ...]] = ()  # of each op, in the order in which they multiply
+    # of each op: keys and values in f16, which a card makes in its buffer of those in other formats
+    converted: Sequence[float] = ()
+    spared_bytes: float = 0.0  # of the buffers, which the host does not need, as it makes none
 
 
 Works = Callable[[TokenRequest], RequestedWork]

@@ -262,7 +262,7 @@ class _Builder:
         if any(column.streamed_by == device for column in self._columns):
             reserve += work.streamed_bytes
         if device == self._cluster.device_index.get(self._cluster.host, -1):
-            reserve += work.embedding_bytes
+            reserve += work.embedding_bytes - work.spared_bytes
         return max(0.0, self._cluster.devices[device].memory_bytes - reserve)
 
     def _link(self, source: str, target: str, a: Column, b: Column, messages: int) -> Link | None:

@@ -48,7 +48,7 @@ def matrices(count: int, elements: int) -> tuple[Weight, ...]:
     return (Weight(elements, elements * 34 // 32, "q8_0", multiplies=True),) * count
 
 
-def work_of(name: str) -> RequestedWork:
+def work_of(name: str, own: TokenRequest | None = None) -> RequestedWork:
     layers, hidden, feed, has_experts = SHAPES[name]
     attention = matrices(4, hidden * hidden)
     each: dict[Part, tuple[Weight, ...]] = {"attention": attention}
@@ -65,7 +65,7 @@ def work_of(name: str) -> RequestedWork:
         (Cache(2 * hidden, 0, 4.0 * hidden),) * layers, end, end, tied=False,
     )  # fmt: skip
     is_card = name.startswith("card")
-    request = TokenRequest(256, 32, 1024) if is_card else TokenRequest(64, 16, 512)
+    request = own or (TokenRequest(256, 32, 1024) if is_card else TokenRequest(64, 16, 512))
     return requested_work(model, ModelSource("", "", "gguf"), request)
 
 
@@ -100,3 +100,22 @@ def test_a_card_keeps_room_for_all_weights_that_it_copies() -> None:
     work = work_of("card-dense")
     assert streaming_buffer(work) / MIB == pytest.approx(159.59, abs=0.02)
     assert work.streamed_bytes == streaming_buffer(work) - work.buffer_bytes
+
+
+def test_a_card_has_keys_and_values_of_a_layer_in_f16_while_it_computes() -> None:
+    """2 x 2048 elements of 4 x 4096 tokens are 128 MiB, and their result behind them is 4 MiB."""
+    half, small = (
+        work_of("card-dense", TokenRequest(256, 32, 4096, sequences=4, cache=cache))
+        for cache in ("f16", "q8_0")
+    )
+
+    def found(work: RequestedWork, at: str) -> dict[str, float]:
+        graph = work.graph
+        places = [at if kind == "Attention" else "host" for kind in graph.op_kinds]
+        return compute_buffers(work, EngineLayout(places, ["card:0"], "host"))
+
+    less, more = (found(work, "card:0")["card:0"] for work in (half, small))
+    assert less < 128 * MIB
+    assert 128 * MIB < more <= less + 132 * MIB
+    assert found(small, "host") == found(half, "host")
+    assert streaming_buffer(small) >= 128 * MIB

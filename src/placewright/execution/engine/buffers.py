@@ -59,6 +59,9 @@ def streaming_buffer(work: RequestedWork) -> float:
 
 def _sizes(batch: MicroBatch, layout: EngineLayout) -> dict[str, float]:
     _choose(batch.nodes, layout)
+    for node in batch.nodes:
+        if node.at == layout.host:
+            node.card_bytes = 0.0
     parts = _split(batch.nodes)
     heaps = {at: _Heap() for at in (*layout.cards, layout.host)}
     entering = [copy for part in parts for _, copy in part.entering]
@@ -135,7 +138,8 @@ def _lay_out(first: Sequence[Tensor], parts: Sequence[_Split], heaps: dict[str, 
         if made in begins:
             return
         parent = next((read for read in made.reads if _can_be_overwritten(made, read)), None)
-        begins[made] = heaps[made.at].take(made.n_bytes) if parent is None else begins.pop(parent)
+        size = made.n_bytes + made.card_bytes
+        begins[made] = heaps[made.at].take(size) if parent is None else begins.pop(parent)
 
     def _can_be_overwritten(made: Tensor, read: Tensor) -> bool:
         is_free = uses[read] == 1 and read in begins and not read.is_kept
@@ -144,7 +148,7 @@ def _lay_out(first: Sequence[Tensor], parts: Sequence[_Split], heaps: dict[str, 
     def use(read: Tensor) -> None:
         uses[read] -= 1
         if not uses[read] and read in begins and not read.is_kept:
-            heaps[read.at].give(begins.pop(read), read.n_bytes)
+            heaps[read.at].give(begins.pop(read), read.n_bytes + read.card_bytes)
 
     for made in first:
         place(made)

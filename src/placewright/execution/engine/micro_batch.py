@@ -32,6 +32,7 @@ class Tensor:
     at: str = ""  # buffer; empty until one is chosen
     is_weight: bool = False  # an operation is computed where it is
     is_kept: bool = False  # its bytes are never freed
+    card_bytes: float = 0.0  # that a card needs behind it while it computes
 
 
 class MicroBatch:
@@ -124,6 +125,7 @@ class MicroBatch:
         for number, each in enumerate(kept):
             self._add(0.0, each, self._cells[min(number, 1)]).at = self._layout.at[op]
         looked = self._add(width, queries, *caches, self._mask)
+        looked.card_bytes = self._work.converted[op]
         made = self._product(op, output, looked, narrows=True)
         if self._first[op] == self._first[self._ops[-2]]:  # it takes tokens that have an output
             made = self._add(self._size, made, self._outputs)

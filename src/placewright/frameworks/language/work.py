@@ -58,7 +58,10 @@ def requested_work(
         name: _activation_bytes(model, part, weights, batch, request.context)
         for name, (part, weights, _) in modules.items()
     }
-    buffers = max(n for name, n in activations.items() if name != "head")
+    converted = {name: _converted_bytes(request, cache) for name, (_, _, cache) in modules.items()}
+    inner = [name for name in modules if name != "head"]
+    own = max(activations[name] for name in inner)
+    buffers = max(activations[name] + converted[name] for name in inner)
     step = ModelStep(
         request.sequences * per_sequence,
         request.context,
@@ -89,6 +92,8 @@ def requested_work(
         float(_ACTIVATION_BYTES * batch * _STATES * model.hidden),
         step.scratch_bytes,
         [_matrices(model, *modules[name][:2], batch) for name in graph.op_names],
+        [converted[name] for name in graph.op_names],
+        buffers - max(own, min(buffers, activations["head"])),
     )
     return replace(found, streamed_bytes=max(0.0, streaming_buffer(found) - buffers))
 
@@ -200,6 +205,19 @@ def _activation_bytes(
     made = max(largest, whole - largest) if part == "attention" else whole
     states = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + made / model.hidden)
     return states + 2.0 * batch * whole_cells(context)
+
+
+def _converted_bytes(request: TokenRequest, cache: Cache) -> float:
+    """Bytes of a module's keys and values in f16, which cards make of other formats.
+
+    Their attention reads no other in prefill (`ggml_cuda_flash_attn_ext_get_alloc_size`; SYCL and
+    Metal have such functions, too). Vulkan needs none, but cards of servers do not tell what they
+    are. The processor converts as it reads.
+    """
+    if request.cache == "f16":
+        return 0.0
+    tokens = replace(cache, state_bytes=0)
+    return request.sequences * tokens.n_bytes(request.context, "f16", request.micro_batch)
 
 
 def _matrices(

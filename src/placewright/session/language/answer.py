@@ -155,7 +155,10 @@ def _costs_lines(cluster: Cluster) -> list[str]:
     """The source of the costs, in sentences."""
     measured = _sources_of_measurements(cluster)
     if measured:
-        return [f"costs were measured by `placewright profile`: {'; '.join(measured)}"]
+        return [
+            "attention was measured on a cache of f16 with keys for each head, and counts as there",
+            f"costs were measured by `placewright profile`: {'; '.join(measured)}",
+        ]
     described: dict[str, list[str]] = {}  # what it is -> devices
     for device in cluster.devices:
         if device.fingerprint and not math.isinf(device.memory_bytes):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -81,6 +81,7 @@ _LEAST_COPIED, _COPIED_ROWS = 1e-12, ROWS[-1]  # seconds per byte; tokens of a p
 _PER_BYTE = 1e-10  # seconds, at least, on the way to a card
 _HALVES = r"blk\..*\.ffn_.*"  # tensors of the second half of each layer
 _HOST = "cpu"
+_SHARES_MEMORY = "MTL"  # begin of the engine's name of a card in the memory of its host
 
 _NUMBERED = re.compile(r"([A-Za-z]+)(\d+)")
 
@@ -98,7 +99,7 @@ class _At:
     device: str  # its name here
     buffer: str = ""  # of the engine: where a card's tensors lie
     memory: float = 0.0  # bytes
-    hardware: str = ""  # description and total memory, as the engine lists them
+    hardware: str = ""  # description and total memory, as the engine lists them, or "started" here
 
 
 def formats_of_model(read: Model, request: Request) -> dict[str, bool]:
@@ -142,23 +143,30 @@ def profile_engine(
         raise FieldError("threads", f"must be >= 1, got {threads}")
     count = threads or len(usable_cores())
     with running_servers(engine, dict.fromkeys(servers, count), may_answer=True) as running:
-        alike = len(running.started) == len(servers)
-        cards = _served(engine, servers) if servers else _own(engine)
-        session = _Session(engine, formats, servers, count, cards, bool(servers) and alike)
+        started = {server.address for server in running.started}
+        cards = _served(engine, servers, started) if servers else _own(engine)
+        alike = bool(servers) and len(started) == len(servers)
+        session = _Session(engine, formats, servers, count, cards, alike)
         cluster = session.measured(report)
     size, hardware = session.size, [card.hardware for card in cards if card.hardware]
     how = " ".join([engine.version, f"{count} {size.layers} {size.hidden}", *hardware])
     return keep_engine_cluster(cluster, how)
 
 
-def _served(engine: Programs, servers: Sequence[str]) -> list[_At]:
+def _served(engine: Programs, servers: Sequence[str], started: Container[str]) -> list[_At]:
     """The servers in order; one on another machine has the memory that the engine prints for it.
+
+    Args:
+        servers: addresses.
+        started: those of servers that this process started, on the processor of the host.
 
     Raises:
         FieldError: the engine finds more devices than servers, so that its numbers are of others.
     """
     ram, are_here = memory_bytes(), [is_of_this_machine(address) for address in servers]
-    printed = {} if all(are_here) else printed_devices(listed_text(engine, servers))
+    are_known = all(address in started for address in servers)
+    text = "" if are_known else listed_text(engine, servers)
+    printed, listed = printed_devices(text), printed_cards(text)
     found = [name for name in printed if name.startswith("RPC")]
     if len(found) > len(servers):
         raise FieldError(
@@ -173,7 +181,7 @@ def _served(engine: Programs, servers: Sequence[str]) -> list[_At]:
             f"rpc:{at}",
             f"RPC0[{address}]",
             ram if is_here else printed.get(f"RPC{at}", ram),
-            "" if is_here else address,
+            "started" if address in started else listed.get(f"RPC{at}", address),
         )
         for at, (address, is_here) in enumerate(zip(servers, are_here, strict=True))
     ]
@@ -392,7 +400,9 @@ class _Session:
                     links.append(Link(source, target, ways.between, 1.0 / ways.per_byte))
             options |= {} if self._is_own else threads
             devices.append(_device(name, "gpu", rates, card.memory, options))
-        devices.append(_device(_HOST, "cpu", host, memory_bytes(), threads))
+        shared = sum(card.memory for card in self._cards if card.name.startswith(_SHARES_MEMORY))
+        left = max(0.0, memory_bytes() - shared)
+        devices.append(_device(_HOST, "cpu", host, left, threads))
         return Cluster(tuple(devices), tuple(links), host=_HOST)
 
 

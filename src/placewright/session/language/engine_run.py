@@ -539,6 +539,8 @@ def fitted_words(
 ) -> list[str]:
     """The options that the engine's fitting tool prints, with limits as its margins.
 
+    The tool counts buffers, too, so that the limits are those of whole devices.
+
     Args:
         plan: whose devices, limits and sizes are taken.
         free: device of the engine -> bytes that it reports as free.
@@ -549,11 +551,12 @@ def fitted_words(
         RuntimeFailure: the tool found nothing.
     """
     options = engine_options(plan)
-    problem = plan.problem
+    problem, physical = plan.problem, physical_cluster(plan.problem)
+    cards = (problem.cluster.devices[at] for at in layer_runs(problem).order)
     limits = [
-        float(problem.cluster.memory_bytes[at])
-        for at in layer_runs(problem).order
-        if problem.cluster.devices[at].pool is None
+        float(physical.memory_bytes[physical.device(card.name)])
+        for card in cards
+        if card.pool is None
     ]
     if not limits:
         raise InexpressibleError("the fitting tool takes no limits without cards")
@@ -579,7 +582,10 @@ def _fitted(options: EngineOptions, path: str, printed: Sequence[str]) -> list[s
     chosen = dict(zip(printed[::2], printed[1::2], strict=False))
     if len(printed) % 2 or not set(chosen) <= _FIT_OPTIONS or "-ngl" not in chosen:
         raise RuntimeFailure(f"the fitting tool printed unknown options: {' '.join(printed)}")
-    plain = replace(options, gpu_layers=int(chosen["-ngl"]), shares=(), overrides={}, cpu_experts=0)
+    plain = replace(
+        options, gpu_layers=int(chosen["-ngl"]), shares=(), overrides={}, cpu_experts=0,
+        is_streaming=True,  # as the tool assumes
+    )  # fmt: skip
     words = plain.words(path, BENCH)[1:]
     if "-ts" in chosen:
         words += ["-ts", chosen["-ts"].replace(",", "/")]
