@@ -163,3 +163,25 @@ def test_a_call_that_waits_for_its_turn_hears_of_the_end(monkeypatch: pytest.Mon
         for call in waiting:
             with pytest.raises(RuntimeFailure, match="was closed; load it again"):
                 call.result()
+
+
+def test_a_step_of_other_parameters_than_train_now_is_refused() -> None:
+    """The parameters that train are those of the module when it was placed."""
+
+    class Loss(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).square().mean()
+
+    module, x = Loss(8, 4), torch.randn(3, 8)
+    both = pw.place(module, example_inputs=x, objective="training", **QUICK)
+    pw.load(both).close()
+    module.bias.requires_grad_(False)
+    with pytest.raises(StalePlanError, match=r"'module:Loss.*' has changed: .* place (it )?again"):
+        pw.load(both)
+    one = pw.place(module, example_inputs=x, objective="training", **QUICK)
+    pw.load(one).close()
+    module.bias.requires_grad_(True)
+    with pytest.raises(InputError, match=r"place (it )?again"):
+        pw.load(one)
+    with pw.load(both) as step:
+        assert step(x) == pytest.approx(float(module(x).detach()), rel=1e-5)

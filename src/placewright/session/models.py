@@ -574,7 +574,7 @@ def module_in_memory(name: str) -> ModelInMemory:
 
 
 def content_of(name: str) -> int | None:
-    """A number that changes if a parameter or buffer of a module is written to or replaced.
+    """A number that changes if a parameter or buffer is written to, replaced, frozen or freed.
 
     None if the name finds no module. Writes through ``tensor.data`` change nothing here, because
     PyTorch does not count them.
@@ -592,8 +592,8 @@ def content_of(name: str) -> int | None:
     return hash(tuple(map(_state_of, tensors)))
 
 
-def _state_of(tensor: Any) -> tuple[int, int]:
+def _state_of(tensor: Any) -> tuple[int, int, bool]:
     try:
-        return tensor.data_ptr(), tensor._version
+        return tensor.data_ptr(), tensor._version, tensor.requires_grad
     except RuntimeError:  # a tensor of inference mode has no version, one of a class no address
-        return id(tensor), 0
+        return id(tensor), 0, tensor.requires_grad

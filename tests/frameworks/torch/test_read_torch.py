@@ -7,8 +7,12 @@ import json
 import os
 import pickle
 import struct
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +26,7 @@ from torch_programs import read_torch as read
 from placewright.core.builder import GraphBuilder
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
+from placewright.frameworks.torch.reading.reader import exported_module
 
 
 class Small(torch.nn.Module):
@@ -320,3 +325,21 @@ class TestFilesThatBringCode:
         with pytest.raises(FileFormatError, match=message):
             read(path)
         assert not Path("made").exists()
+
+
+def test_threads_export_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each puts back the method of modules that it found, which was that of another export."""
+    plain, both = torch.nn.Module.__setattr__, threading.Barrier(2)
+    met: list[int] = []
+
+    def export(*_: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            met.append(both.wait(timeout=0.2))
+        return SimpleNamespace(graph_signature=SimpleNamespace(buffers_to_mutate={}))
+
+    monkeypatch.setattr(torch.export, "export", export)
+    with ThreadPoolExecutor(2) as pool:
+        for call in [pool.submit(exported_module, Small(), EXAMPLE) for _ in range(2)]:
+            call.result()
+    assert not met
+    assert torch.nn.Module.__setattr__ is plain

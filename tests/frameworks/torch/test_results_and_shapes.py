@@ -14,7 +14,9 @@ import torch
 import placewright as pw
 from placewright.errors import InputError
 from placewright.execution.exported_program import OwnClasses, plain_results
-from placewright.frameworks.torch.reading.reader import read_inference
+from placewright.frameworks.torch.reading.fx_program import ReadProgram
+from placewright.frameworks.torch.reading.reader import fixed_program, read_inference
+from placewright.frameworks.torch.running.runtime import TorchRuntime
 
 
 @dataclasses.dataclass
@@ -197,3 +199,39 @@ def test_open_dimensions_are_those_of_the_example_or_as_asked(
     ):
         with pytest.raises(InputError, match=f"argument `shapes` x: .*{reason}"):
             read_inference(path, shapes={"x": shape})
+
+
+def drawn_input(read: ReadProgram) -> np.ndarray[Any, Any]:
+    """Random values of the only input of a model."""
+    model = TorchRuntime(lambda _: read.program).load(read.source, read.graph)
+    (drawn,) = model.random_inputs(np.random.default_rng(0))
+    return drawn
+
+
+def test_a_file_with_open_dimensions_keeps_the_values_of_its_examples(tmp_path: Path) -> None:
+    """They were zeros, which counted as flags, so that all random inputs were zeros, too."""
+    batch, example = torch.export.Dim("batch", min=2, max=64), torch.randn(3, 8)
+    program = torch.export.export(Reshaped().eval(), (example,), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    asked: list[tuple[dict[str, tuple[int, ...]], torch.Tensor]] = [
+        ({}, example),
+        ({"x": (5, 8)}, torch.cat([example, example[:2]])),
+        ({"x": (2, 8)}, example[:2]),
+    ]
+    for shapes, expected in asked:
+        read = read_inference(tmp_path / "m.pt2", shapes=shapes)
+        (held,) = read.program.example_inputs.values()
+        assert torch.equal(held, expected)
+        drawn = drawn_input(read)
+        assert drawn.shape == tuple(expected.shape)
+        assert len(np.unique(drawn)) > 2
+
+
+def test_open_dimensions_without_examples_get_random_floats() -> None:
+    batch = torch.export.Dim("batch", min=2, max=64)
+    example = (torch.randn(3, 8),)
+    program = torch.export.export(Reshaped().eval(), example, dynamic_shapes=({0: batch},))
+    program.example_inputs = None
+    ((made,), _) = fixed_program(program, {"x": (5, 8)}).example_inputs
+    assert made.shape == (5, 8)
+    assert len(made.unique()) > 2

@@ -20,6 +20,8 @@ from transformers import (
     BloomForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     MistralConfig,
     MistralForCausalLM,
 )
@@ -447,6 +449,22 @@ def test_a_window_shorter_than_the_context_is_refused() -> None:
     with torch.no_grad():
         found = module(tokens, torch.arange(3), *caches)["scores"]
         torch.testing.assert_close(found, model(tokens).logits)
+
+
+def test_a_local_window_shorter_than_the_context_is_refused() -> None:
+    """Such a layer would take the last places of the caches for the last tokens."""
+
+    def made(kinds: list[str]) -> Any:
+        config = GPTNeoConfig(
+            vocab_size=9, hidden_size=32, intermediate_size=32, num_layers=2, num_heads=2,
+            attention_types=[[kinds, 1]], window_size=4, max_position_embeddings=16,
+        )  # fmt: skip
+        return GPTNeoForCausalLM(config).eval()
+
+    with pytest.raises(InputError, match=r"look back 4 tokens.*at most 4, got 8"):
+        cached_decoder(made(["global", "local"]), context=8)
+    cached_decoder(made(["global", "local"]), context=4)
+    cached_decoder(made(["global", "global"]), context=8)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

@@ -12,7 +12,7 @@ from torch import nn
 import placewright as pw
 from placewright.errors import InputError
 from placewright.frameworks.torch.training.eager import eager_step
-from placewright.frameworks.torch.training.step import read_training
+from placewright.frameworks.torch.training.step import SUM_OF_MEANS, read_training
 
 
 class Loss(nn.Module):
@@ -207,6 +207,67 @@ def test_a_loss_that_comes_second_is_refused() -> None:
     """It would train on the loss and the mean of the scores."""
     with pytest.raises(InputError, match="its output 'output_1' is: return the loss first"):
         read_training(LossLast(nn.Linear(6, 4)), batch_of())
+
+
+class OneNumber(nn.Module):
+    """A layer with scores of shape (1, 1) at batch 1, and a loss of them."""
+
+    def __init__(self, result: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.result = nn.Linear(6, 1), result
+
+    def forward(self, x: torch.Tensor) -> Any:
+        scores = self.layer(x)
+        return self.result(scores, (scores - 1).square().mean())
+
+
+ONE_ROW = (torch.linspace(-1, 1, 6).reshape(1, 6),)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda scores, loss: (scores, loss),
+        lambda scores, loss: (scores[0], loss),
+        lambda scores, loss: (scores, loss.reshape(1)),
+        lambda scores, loss: (scores.argmax(), loss),
+    ],
+)
+def test_scores_of_one_number_are_not_taken_for_the_loss(
+    result: Callable[[torch.Tensor, torch.Tensor], Any],
+) -> None:
+    """At batch 1, the step would train the scores, and leave out the loss."""
+    module = OneNumber(result)
+    assert eager_step(module, ONE_ROW) is None
+    with pytest.raises(InputError, match="its output 'output_1' is: return the loss first"):
+        read_training(module, ONE_ROW)
+
+
+def test_a_matrix_of_one_number_trains_as_a_larger_one() -> None:
+    module = OneNumber(lambda scores, loss: (scores, 2 * scores))
+    assert eager_step(module, ONE_ROW) is None
+    assert read_training(module, ONE_ROW).source.options["loss"] == SUM_OF_MEANS
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda scores, loss: loss,
+        lambda scores, loss: (scores - 1).square().mean(0),
+        lambda scores, loss: (loss, scores),
+        lambda scores, loss: ((scores - 1).square().mean(0), scores),
+        lambda scores, loss: (loss, scores.sum()),
+    ],
+)
+def test_one_number_in_front_is_the_loss(
+    result: Callable[[torch.Tensor, torch.Tensor], Any],
+) -> None:
+    module = OneNumber(result)
+    eager = eager_step(module, ONE_ROW)
+    assert eager is not None
+    expected = (module.layer(ONE_ROW[0]).detach() - 1).square()
+    assert float(eager.loss) == pytest.approx(float(expected), rel=1e-5)
+    assert "loss" not in read_training(module, ONE_ROW).source.options
 
 
 def test_a_buffer_that_a_part_replaces_is_refused_in_inference() -> None:

@@ -280,3 +280,14 @@ def test_memory_peaks_count_state_once() -> None:
     peak = model.memory_peaks(segments, cores(model))
     assert state < peak[0] < state + 4 * 6 * 6 * 8 * 4
     assert peak[1] == 0
+
+
+def test_floats_that_are_all_zero_are_no_flags() -> None:
+    """Outputs of zeros alone are equal whatever a split computes."""
+    zeros = loaded(inference_program(torch.nn.Linear(8, 4, bias=False), [torch.zeros(3, 8)]))
+    (drawn,) = zeros.random_inputs(np.random.default_rng(0))
+    assert len(np.unique(drawn)) > 2
+    mask = torch.tensor([[0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]])
+    flags = loaded(inference_program(torch.nn.Linear(8, 4, bias=False), [mask]))
+    (drawn,) = flags.random_inputs(np.random.default_rng(0))
+    assert set(drawn.ravel().tolist()) <= {0.0, 1.0}

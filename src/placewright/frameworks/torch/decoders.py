@@ -211,8 +211,11 @@ def _require_callable(decoder: CachedDecoder, example: tuple[Any, ...]) -> None:
 
 def _window(config: Any) -> int:
     """Tokens that some layers look back; 0 if all look at the whole context."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None and not {"sliding_attention", "chunked_attention"} & set(kinds):
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    if kinds is not None and not {"sliding_attention", "chunked_attention", "local"} & set(kinds):
         return 0
-    sizes = (getattr(config, key, None) for key in ("sliding_window", "attention_chunk_size"))
+    keys = ["sliding_window", "attention_chunk_size"]
+    # Of GPT-Neo; in other models this is a window in pictures.
+    keys += ["window_size"] if "local" in (kinds or ()) else []
+    sizes = (getattr(config, key, None) for key in keys)
     return next((int(size) for size in sizes if size), 0)

@@ -121,7 +121,8 @@ def inference_program(
         [] if program.example_inputs is None else tensors_in(program.example_inputs)
     )
     if len(values) != len(inputs):
-        values = [_example_of(node.meta["val"]) for node in inputs]
+        fakes = [node.meta["val"] for node in inputs]
+        values = [example_of(fake.shape, fake.dtype) for fake in fakes]
     staying = {at: torch.zeros_like(values[at]) for _, at in pairs}
     changed = _changed_state(program)
     signature = program.graph_signature
@@ -232,18 +233,18 @@ def held_tensors(program: ExportedProgram) -> dict[str, Any]:
     return {placeholder: held[target] for placeholder, target in targets.items()}
 
 
-def _example_of(value: torch.Tensor) -> torch.Tensor:
-    """Make a value of the shape and dtype of a (fake) tensor.
+def example_of(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Make an example input.
 
     It is standard normal, or zero for integers, of which only zero is certain to be valid.
     """
     import torch
 
-    shape = [int(extent) for extent in value.shape]
-    if not value.dtype.is_floating_point:
-        return torch.zeros(shape, dtype=value.dtype)
+    extents = [int(extent) for extent in shape]
+    if not dtype.is_floating_point:
+        return torch.zeros(extents, dtype=dtype)
     generator = torch.Generator().manual_seed(_SEED)
-    return torch.randn(shape, generator=generator).to(value.dtype)
+    return torch.randn(extents, generator=generator).to(dtype)
 
 
 def memory_of(value: torch.Tensor) -> tuple[object, ...]:

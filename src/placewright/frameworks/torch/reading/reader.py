@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     FxInterface,
     FxProgram,
     ReadProgram,
+    example_of,
     held_tensors,
     inference_program,
     nested,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _LOG = logging.getLogger(__name__)
+_EXPORTING = threading.RLock()  # an export exchanges a method of all modules of the process
 
 
 def read_inference(
@@ -152,15 +155,20 @@ def _reshaped(
     ]
     if all(shape == value.shape for shape, value in zip(wanted, values, strict=True)):
         return ()
-    made = iter(
-        # As many of its own values as needed, in their order: positions and tokens stay valid.
-        value.reshape(-1)[torch_library().arange(math.prod(shape)) % value.numel()].reshape(shape)
-        if value.numel()
-        else value.new_zeros(shape)
-        for shape, value in zip(wanted, values, strict=True)
-    )
+    made = map(_resized, values, wanted)
     pytree = torch_library().utils._pytree
     return pytree.tree_map_only(torch_library().Tensor, lambda _: next(made), examples)
+
+
+def _resized(value: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """As many of a tensor's own values as a shape needs, in their order.
+
+    Positions and tokens thus stay valid.
+    """
+    if not value.numel():
+        return value.new_zeros(tuple(shape))
+    places = torch_library().arange(math.prod(shape)) % value.numel()
+    return value.reshape(-1)[places].reshape(tuple(shape))
 
 
 def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
@@ -222,7 +230,7 @@ def exported_module(model: torch.nn.Module, examples: Any) -> ExportedProgram:
         examples = tree_map(torch.Tensor, lambda tensor: tensor.to("meta"), examples)
     by_name = isinstance(examples, Mapping)
     positional, named = ((), dict(examples)) if by_name else (tuple(examples), {})
-    with _replaced_buffers(model) as replaced:
+    with _EXPORTING, _replaced_buffers(model) as replaced:
         exported: ExportedProgram = torch.export.export(model, positional, named)
     lost = replaced.keys() - set(exported.graph_signature.buffers_to_mutate.values())
     if lost:
@@ -408,11 +416,7 @@ def fixed_program(
     values = _inputs(program)
     wanted = {name: _shape(name, value, shapes.get(name)) for name, value in values.items()}
     _check_ranges(program, values, wanted)
-    made = [
-        torch.zeros(wanted[name], dtype=value.dtype, device=value.device)
-        for name, value in values.items()
-    ]
-    positional, named = nested(program, made)
+    positional, named = nested(program, _examples(program, values, wanted))
     try:
         with torch.no_grad():
             module = program.module(check_guards=False)
@@ -424,6 +428,21 @@ def fixed_program(
             f"{one_line(error)}"
         ) from error
     return fixed
+
+
+def _examples(
+    program: ExportedProgram, values: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]
+) -> list[torch.Tensor]:
+    """Example inputs of the wanted shapes: with the values of those in the file, else made up."""
+    held = tensors_in(program.example_inputs)
+    own = dict(zip(values, held, strict=True)) if len(held) == len(values) else {}
+    made = []
+    for name, value in values.items():
+        example = own.get(name)
+        if example is None or example.dtype != value.dtype:
+            example = example_of(wanted[name], value.dtype)
+        made.append(_resized(example.detach().to(value.device), wanted[name]))
+    return made
 
 
 def _check_ranges(

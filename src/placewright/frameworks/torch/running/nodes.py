@@ -59,7 +59,8 @@ class NodeMap:
             held = self.tensor_of.get(nodes[value], ())
             if len(held) != 1 or graph.tensor_producers[held[0]] < 0:
                 raise InputError(
-                    f"the new value of '{name}' is node '{value}', which no op computes"
+                    f"the new value of '{name}' is node '{value}', which no op computes; if the "
+                    "model has changed, place it again"
                 )
             self.updates[name] = held[0]
 

@@ -335,8 +335,9 @@ class TorchModel:
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """Standard normal values; integers and flags are drawn from the example's own values.
 
-        An input whose example has at most two distinct values holds flags. A row of integers in
-        ascending order stays as it is, as offsets of bags and positions must.
+        An input whose example has at most two distinct values holds flags; floats that are all zero
+        are none. A row of integers in ascending order stays as it is, as offsets of bags and
+        positions must.
         """
         values = []
         for example in self._examples():
@@ -344,7 +345,7 @@ class TorchModel:
             if np.issubdtype(example.dtype, np.integer) and _is_ascending(example):
                 values.append(example.copy())
                 continue
-            few = flat.size > _FLAG_VALUES and len(np.unique(flat)) <= _FLAG_VALUES
+            few = flat.size > _FLAG_VALUES and flat.any() and len(np.unique(flat)) <= _FLAG_VALUES
             if np.issubdtype(example.dtype, np.floating) and not few and np.isfinite(flat).all():
                 values.append(rng.standard_normal(example.shape).astype(example.dtype))
             else:

@@ -7,7 +7,7 @@ traced without them trains another model, and nothing later can see that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +105,24 @@ def _first(outputs: Any) -> Any:
     from torch.utils import _pytree
 
     found = [value for value in _pytree.tree_leaves(outputs) if isinstance(value, torch.Tensor)]
-    is_loss = bool(found) and found[0].numel() == 1 and found[0].requires_grad
-    return found[0] if is_loss else None
+    return found[0] if begins_with_loss(found) and found[0].requires_grad else None
+
+
+def begins_with_loss(outputs: Sequence[Any]) -> bool:
+    """True if the first output tensor of a model is its loss.
+
+    That is a scalar, or a row of one number without a scalar behind it. A matrix of one number is a
+    result at batch 1.
+    """
+    if not outputs or not may_be_loss(outputs[0]):
+        return False
+    scalars = [output.dim() == 0 and may_be_loss(output) for output in outputs]
+    return scalars[0] or not any(scalars)
+
+
+def may_be_loss(output: Any) -> bool:
+    """True for a floating-point scalar, and for a row of one such number."""
+    return bool(output.dtype.is_floating_point and output.dim() <= 1 and output.numel() == 1)
 
 
 def require_equal_step(eager: EagerStep, joint: JointGraph, exported: ExportedProgram) -> None:

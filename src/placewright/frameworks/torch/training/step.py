@@ -47,7 +47,9 @@ from placewright.frameworks.torch.reading.reader import (
 from placewright.frameworks.torch.reading.state import colocation_classes, state_views
 from placewright.frameworks.torch.training.eager import (
     EagerStep,
+    begins_with_loss,
     eager_step,
+    may_be_loss,
     refuse_hooks_of_gradients,
     require_equal_step,
 )
@@ -419,18 +421,18 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
     """A program whose first output is a scalar: itself, or with the sum of means as output."""
     torch = torch_library()
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
-    outputs: list[Any] = [values.get(str(name)) for name in exported.graph_signature.user_outputs]
-    first = outputs[0] if outputs else None
-    if first is not None and hasattr(first, "numel") and first.numel() == 1:
+    interface = FxInterface.of(exported)
+    outputs: list[Any] = [values[name] for name in interface.outputs]
+    if begins_with_loss(outputs):
         return exported
-    later = [hasattr(v, "dtype") and v.dtype.is_floating_point and v.numel() == 1 for v in outputs]
-    if any(later):
-        name = FxInterface.of(exported).output_names[later.index(True)]
+    later = [at for at in range(1, len(outputs)) if may_be_loss(outputs[at])]
+    if later:
+        name = interface.output_names[min(later, key=lambda at: int(outputs[at].dim()))]
         raise InputError(
-            f"the model's first output is no scalar, and its output '{name}' is: return the loss "
-            "first"
+            "the model's first output is no floating-point scalar, and its output "
+            f"'{name}' is: return the loss first"
         )
-    if not any(hasattr(v, "dtype") and v.dtype.is_floating_point for v in outputs):
+    if not any(output.dtype.is_floating_point for output in outputs):
         raise InputError("a model without a floating-point output has no loss to train on")
     inner = exported.module()
 
