@@ -219,7 +219,7 @@ class MachineCosts:
             progress, deadline: see `measured`.
 
         Returns:
-            The seconds; nan if this framework or a device cannot run the small model, or if the
+            The seconds; nan if a device cannot run the small model, or if the
             deadline passed before each device had run it once.
         """
         framework = framework_named(self._runtime.name)

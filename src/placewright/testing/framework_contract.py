@@ -62,6 +62,7 @@ def check_declaration(framework: Framework) -> None:
     assert framework.library, "the library has a name"
     assert framework.extra, "an extra installs it"
     assert framework.formats, "it knows the ops of one format of sources at least"
+    assert callable(framework.small_model), "it makes a small model for what cuts cost"
     unknown = [objective for objective in framework.objectives if objective not in OBJECTIVES]
     assert not unknown, f"no objectives: {unknown}"
     for suffix in framework.suffixes:
@@ -126,6 +127,8 @@ def check_runtime(
     check_discovery(runtime)
     model = runtime.load(source, graph)
     assert model.graph is graph, "a loaded model keeps the graph that it was loaded for"
+    assert isinstance(model.keeps_state, bool), "a model keeps state or does not"
+    model.reference(chosen[0]).instance().reset_state()
     check_refuses_another_model(runtime, source, graph)
     check_host_values(model)
     check_profiling(model, chosen[0])
@@ -149,6 +152,10 @@ def check_discovery(runtime: Runtime) -> None:
     for device in found:
         assert device.fingerprint, f"'{device.name}' has no fingerprint"
         assert runtime.completed(device) == device, f"'{device.name}' changes when completed"
+        shares = runtime.shares_weights([device])
+        assert isinstance(shares, bool), f"'{device.name}' shares weights or does not"
+        seconds = runtime.transfer_seconds(device, device, 4096)
+        assert seconds >= 0.0, f"a tensor takes {seconds} s from '{device.name}' to itself"
     message = ""
     try:
         runtime.completed(Device("warp drive", "other"))

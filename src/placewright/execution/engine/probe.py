@@ -71,7 +71,7 @@ def write_probe(path: Path, probe: Probe) -> None:
         InputError: there is no such format.
         MissingExtraError: package `gguf` is not installed.
     """
-    optional_library("gguf", "language", "measuring an engine")
+    optional_library("gguf.constants", "language", "measuring an engine")
     from gguf import GGMLQuantizationType, GGUFWriter
 
     if probe.dtype.upper() not in GGMLQuantizationType.__members__:

@@ -159,7 +159,7 @@ _Formats = Mapping[int, tuple[str, int, int]]  # number -> name, elements and by
 
 
 def _formats() -> _Formats:
-    optional_library("gguf", "language", "reading a .gguf file")
+    optional_library("gguf.constants", "language", "reading a .gguf file")
     from gguf.constants import GGML_QUANT_SIZES
 
     return {int(key): (key.name.lower(), *sizes) for key, sizes in GGML_QUANT_SIZES.items()}

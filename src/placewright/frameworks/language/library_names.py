@@ -96,7 +96,7 @@ def tensors_of(model: LibraryModel) -> dict[str, Shape]:
 
 class _Names:
     def __init__(self, model: LibraryModel) -> None:
-        optional_library("gguf", "language", "names of tensors")
+        optional_library("gguf.constants", "language", "names of tensors")
         from gguf import MODEL_ARCH_NAMES, MODEL_TENSOR, MODEL_TENSORS, get_tensor_name_map
 
         self._model, self._sizes = model, model.sizes

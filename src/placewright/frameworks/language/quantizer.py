@@ -126,7 +126,7 @@ def bytes_of(elements: int, dtype: str) -> int:
     Raises:
         MissingExtraError: package `gguf`, which knows the blocks, is not installed.
     """
-    optional_library("gguf", "language", "formats of weights")
+    optional_library("gguf.constants", "language", "formats of weights")
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     block, size = GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]]

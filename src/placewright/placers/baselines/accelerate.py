@@ -69,7 +69,7 @@ class Accelerate:
             MissingExtraError: `accelerate` or PyTorch is not installed.
             UnknownNameError: `no_split` names no module.
         """
-        library = optional_library("accelerate", "accelerate", "placer 'accelerate'")
+        library = optional_library("accelerate.utils", "accelerate", "placer 'accelerate'")
         key_of = _keys(problem)
         total = float(problem.graph.weight_bytes.sum())
         memory = {
