@@ -53,7 +53,7 @@ _PASSES_INTEGERS = (*_UNPACKS, "Relu", "MaxPool", "Squeeze", "Unsqueeze", "Split
 _LONGEST_CHAIN = 16
 _ACTIVATIONS, _DATA, _WEIGHTS = 0, 0, 1  # inputs
 _MOST_LEVELS = 256
-_HALF = ("f16", "bf16")  # the plugin computes in f32, and converts such weights when it compiles
+_HALF = "f16"  # the plugin computes in f32, and converts such weights when it compiles
 _QUANTIZED = "i8"  # what a `FakeQuantize` of weights becomes
 
 
@@ -70,7 +70,7 @@ def kept_weight(value: Any) -> tuple[float, str]:
         value: an ``openvino.Output`` of a folded node, which at least one op reads.
     """
     unpacked = port_bytes(value), str(value.get_element_type().get_type_name())
-    if unpacked[1] in _HALF:
+    if unpacked[1] == _HALF:
         unpacked = 2.0 * unpacked[0], "f32"
     readers = [(target.get_node(), target.get_index()) for target in value.get_target_inputs()]
     source, others = _packed(value)
