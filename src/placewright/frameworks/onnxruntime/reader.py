@@ -241,7 +241,7 @@ class _Reading:
         self._tensors: dict[str, int] = {}
         dense = {held.name: held for held in graph.initializer}
         self._functions = Functions(onnx, model, self._types, dense)
-        self._values = Values(self._shape, constant_numbers(onnx, graph).get)
+        self._numbers = constant_numbers(onnx, graph)
 
     def graph(self) -> ComputationGraph:
         """Add all nodes and return the finished graph."""
@@ -334,8 +334,10 @@ class _Reading:
         lost = [value for value in read if not any(value in held for held in known)]
         if lost:
             raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
-        called = self._functions.counted(node, self._values)
-        flops = node_flops(self.onnx, node, self._values) if called is None else called[0]
+        # Not an attribute, which would keep the whole model until a collection of cycles.
+        values = Values(self._shape, self._numbers.get)
+        called = self._functions.counted(node, values)
+        flops = node_flops(self.onnx, node, values) if called is None else called[0]
         op = self.builder.add_op(
             name,
             node.op_type,
