@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 INTERFACE_KEY = "placewright_interface"  # of the interface in a converted file
+# Held by who exports a module: for a moment this changes its hooks and modes, and PyTorch itself.
+EXPORTING = threading.RLock()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
-"""Files of converted models: what happens if the first place cannot be written to."""
+"""Files of converted models, and exports of modules in several threads."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 
 from placewright.errors import InputError
 from placewright.frameworks.conversion import Converter
+from placewright.frameworks.onnxruntime.conversion import OnnxConverter
+from placewright.frameworks.openvino.conversion import OpenVinoConverter
 
 
 class Consuming(Converter):
@@ -57,3 +62,34 @@ def test_a_second_attempt_has_the_weights_of_the_model(
     assert not file.is_relative_to(tmp_path)
     with pytest.raises(InputError, match=r"cannot be written: .*No space left"):
         Consuming(2).file_of_module("n", None, [np.zeros(2)])  # type: ignore[arg-type, list-item]
+
+
+@pytest.mark.parametrize(
+    ("converter", "function", "libraries"),
+    [
+        (OpenVinoConverter(), "torch.export.export", ("torch", "openvino")),
+        (OnnxConverter(), "torch.onnx.export", ("torch", "onnx", "onnxscript")),
+    ],
+)
+def test_threads_convert_modules_one_after_the_other(
+    converter: Converter,
+    function: str,
+    libraries: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An export hooks the module, and PyTorch's tracing is of one thread."""
+    torch, *_ = [pytest.importorskip(library) for library in libraries]
+    both, met = threading.Barrier(2), list[int]()
+
+    def export(*_: Any, **__: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            met.append(both.wait(timeout=0.2))
+        raise RuntimeError("no export here")
+
+    monkeypatch.setattr(function, export)
+    module, examples = torch.nn.Linear(4, 4), (torch.ones(3, 4),)
+    with ThreadPoolExecutor(2) as pool:
+        for call in [pool.submit(converter.of_module, module, examples, ()) for _ in range(2)]:
+            with pytest.raises(InputError, match="no export here"):
+                call.result()
+    assert not met

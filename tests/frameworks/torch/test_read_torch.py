@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import pickle
 import struct
 import threading
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,8 +27,11 @@ from torch_programs import read_torch as read
 
 from placewright.core.builder import GraphBuilder
 from placewright.errors import FileFormatError, InputError
+from placewright.execution.framework import BuiltModule, ModelInMemory
+from placewright.frameworks.torch.programs import TorchOptions, read_torch_model
+from placewright.frameworks.torch.reading import reader
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
-from placewright.frameworks.torch.reading.reader import exported_module
+from placewright.frameworks.torch.reading.reader import exported_module, fixed_program
 
 
 class Small(torch.nn.Module):
@@ -327,19 +332,62 @@ class TestFilesThatBringCode:
         assert not Path("made").exists()
 
 
+class Meeting:
+    """A place in which two threads are at once if nothing keeps them apart."""
+
+    def __init__(self) -> None:
+        self.both = threading.Barrier(2)
+        self.met: list[int] = []
+
+    def wait(self) -> None:
+        with suppress(threading.BrokenBarrierError):
+            self.met.append(self.both.wait(timeout=0.2))
+
+    def of_two_calls(self, call: Callable[[], object]) -> list[int]:
+        """Call in two threads; return who met the other."""
+        with ThreadPoolExecutor(2) as pool:
+            for made in [pool.submit(call) for _ in range(2)]:
+                made.result()
+        return self.met
+
+
 def test_threads_export_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each puts back the method of modules that it found, which was that of another export."""
-    plain, both = torch.nn.Module.__setattr__, threading.Barrier(2)
-    met: list[int] = []
+    plain, meeting = torch.nn.Module.__setattr__, Meeting()
 
     def export(*_: Any) -> Any:
-        with suppress(threading.BrokenBarrierError):
-            met.append(both.wait(timeout=0.2))
+        meeting.wait()
         return SimpleNamespace(graph_signature=SimpleNamespace(buffers_to_mutate={}))
 
     monkeypatch.setattr(torch.export, "export", export)
-    with ThreadPoolExecutor(2) as pool:
-        for call in [pool.submit(exported_module, Small(), EXAMPLE) for _ in range(2)]:
-            call.result()
-    assert not met
+    assert not meeting.of_two_calls(lambda: exported_module(Small(), EXAMPLE))
     assert torch.nn.Module.__setattr__ is plain
+
+
+def test_threads_fix_dimensions_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is an export, too."""
+    layer, batch = torch.nn.Linear(4, 4), torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(layer, EXAMPLE, dynamic_shapes=({0: batch},))
+    meeting = Meeting()
+    monkeypatch.setattr(torch.export, "export", lambda *_, **__: meeting.wait())
+    assert not meeting.of_two_calls(lambda: fixed_program(program, {}))
+
+
+def test_threads_read_modules_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading hooks a module, sets its modes and runs it, and puts all back as it was found."""
+    meeting, read_inference = Meeting(), reader.read_inference
+
+    def met(*given: Any, **said: Any) -> Any:
+        meeting.wait()
+        return read_inference(*given, **said)
+
+    monkeypatch.setattr(reader, "read_inference", met)
+    module = torch.nn.Linear(4, 4)
+    versions = itertools.count()
+
+    def find(name: str) -> ModelInMemory:
+        return ModelInMemory(name, str(next(versions)), lambda _: BuiltModule(module, EXAMPLE))
+
+    assert not meeting.of_two_calls(
+        lambda: read_torch_model("module:Met", find, TorchOptions()).source.sha256
+    )

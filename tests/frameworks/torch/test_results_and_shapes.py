@@ -235,3 +235,29 @@ def test_open_dimensions_without_examples_get_random_floats() -> None:
     ((made,), _) = fixed_program(program, {"x": (5, 8)}).example_inputs
     assert made.shape == (5, 8)
     assert len(made.unique()) > 2
+
+
+class Bags(Network):
+    def forward(self, x: torch.Tensor, offsets: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.layer(x), offsets + 1, ~mask
+
+
+def test_integers_of_a_file_stay_only_with_all_shapes() -> None:
+    """Offsets of bags that are repeated or cut, or lead into fewer rows, are none."""
+    rows, bags = (torch.export.Dim(name, min=2, max=64) for name in ("rows", "bags"))
+    x, offsets = torch.randn(12, 8), torch.tensor([0, 3, 4, 9])
+    mask = torch.tensor([True, False] * 6)
+    program = torch.export.export(
+        Bags().eval(), (x, offsets, mask), dynamic_shapes=({0: rows}, {0: bags}, {0: rows})
+    )
+    none = torch.zeros(6, dtype=torch.int64)
+    asked: list[tuple[dict[str, tuple[int, ...]], int, torch.Tensor]] = [
+        ({}, 12, offsets),
+        ({"offsets": (6,)}, 12, none),
+        ({"x": (5, 8), "mask": (5,)}, 5, none[:4]),
+    ]
+    for shapes, n_rows, expected in asked:
+        held: Any = fixed_program(program, shapes).example_inputs
+        assert torch.equal(held[0][0], x[:n_rows])
+        assert torch.equal(held[0][1], expected)
+        assert torch.equal(held[0][2], mask[:n_rows])

@@ -11,7 +11,11 @@ from torch import nn
 
 import placewright as pw
 from placewright.errors import InputError
-from placewright.frameworks.torch.training.eager import eager_step
+from placewright.frameworks.torch.training.eager import (
+    begins_with_loss,
+    eager_step,
+    losses_behind,
+)
 from placewright.frameworks.torch.training.step import SUM_OF_MEANS, read_training
 
 
@@ -205,7 +209,7 @@ class LossLast(Loss):
 
 def test_a_loss_that_comes_second_is_refused() -> None:
     """It would train on the loss and the mean of the scores."""
-    with pytest.raises(InputError, match="its output 'output_1' is: return the loss first"):
+    with pytest.raises(InputError, match="'output_1' is one number: return the loss first"):
         read_training(LossLast(nn.Linear(6, 4)), batch_of())
 
 
@@ -230,6 +234,7 @@ ONE_ROW = (torch.linspace(-1, 1, 6).reshape(1, 6),)
         lambda scores, loss: (scores, loss),
         lambda scores, loss: (scores[0], loss),
         lambda scores, loss: (scores, loss.reshape(1)),
+        lambda scores, loss: (scores[0], loss.reshape(1)),
         lambda scores, loss: (scores.argmax(), loss),
     ],
 )
@@ -239,11 +244,34 @@ def test_scores_of_one_number_are_not_taken_for_the_loss(
     """At batch 1, the step would train the scores, and leave out the loss."""
     module = OneNumber(result)
     assert eager_step(module, ONE_ROW) is None
-    with pytest.raises(InputError, match="its output 'output_1' is: return the loss first"):
+    with pytest.raises(InputError, match="'output_1' is one number: return the loss first"):
         read_training(module, ONE_ROW)
 
 
-def test_a_matrix_of_one_number_trains_as_a_larger_one() -> None:
+def test_a_row_of_one_number_before_a_scalar_is_told_to_become_one() -> None:
+    """It may be the loss of one card, which already comes first."""
+    module = OneNumber(lambda scores, loss: (loss.reshape(1), scores.sum()))
+    with pytest.raises(InputError, match=r"the loss first, as a scalar \(loss\.squeeze\(\)\)"):
+        read_training(module, ONE_ROW)
+
+
+def test_a_matrix_of_one_number_behind_more_scores_may_be_the_loss() -> None:
+    """The step would train on the sum of both."""
+    module = OneNumber(lambda scores, loss: (scores, loss.reshape(1, 1)))
+    with pytest.raises(InputError, match="'output_1' is one number: return the loss first"):
+        read_training(module, (torch.linspace(-1, 1, 12).reshape(2, 6),))
+
+
+def test_an_output_without_a_value_is_no_loss() -> None:
+    matrix = torch.zeros(1, 1)
+    assert not begins_with_loss([None, torch.zeros(())])
+    assert not begins_with_loss([])
+    assert losses_behind([None, matrix, None]) == [1]
+    assert losses_behind([matrix, None, matrix]) == []
+    assert losses_behind([]) == []
+
+
+def test_matrices_of_one_number_train_as_larger_ones() -> None:
     module = OneNumber(lambda scores, loss: (scores, 2 * scores))
     assert eager_step(module, ONE_ROW) is None
     assert read_training(module, ONE_ROW).source.options["loss"] == SUM_OF_MEANS
@@ -254,6 +282,7 @@ def test_a_matrix_of_one_number_trains_as_a_larger_one() -> None:
     [
         lambda scores, loss: loss,
         lambda scores, loss: (scores - 1).square().mean(0),
+        lambda scores, loss: (scores - 1).square(),
         lambda scores, loss: (loss, scores),
         lambda scores, loss: ((scores - 1).square().mean(0), scores),
         lambda scores, loss: (loss, scores.sum()),

@@ -287,6 +287,8 @@ def test_floats_that_are_all_zero_are_no_flags() -> None:
     zeros = loaded(inference_program(torch.nn.Linear(8, 4, bias=False), [torch.zeros(3, 8)]))
     (drawn,) = zeros.random_inputs(np.random.default_rng(0))
     assert len(np.unique(drawn)) > 2
+    assert (drawn >= 0).all(), "as indices, and under a root"
+    assert (drawn <= 1).all()
     mask = torch.tensor([[0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]])
     flags = loaded(inference_program(torch.nn.Linear(8, 4, bias=False), [mask]))
     (drawn,) = flags.random_inputs(np.random.default_rng(0))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError, optional_library
 from placewright.execution.exported_program import (
+    EXPORTING,
     INTERFACE_KEY,
     Interface,
     plain_results,
@@ -46,7 +47,7 @@ class OnnxConverter(Converter):
     ) -> Any:
         """See `Converter.of_module`."""
         what = f"module {type(module).__name__}"
-        with plain_results(module):
+        with EXPORTING, plain_results(module):
             return _exported(module, tuple(example_inputs), list(input_names) or None, what)
 
     def of_program(self, program: ExportedProgram, path: str, input_names: Sequence[str]) -> Any:

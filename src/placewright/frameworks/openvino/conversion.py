@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, optional_library
 from placewright.execution.exported_program import (
+    EXPORTING,
     INTERFACE_KEY,
     Interface,
     module_of,
@@ -48,7 +49,7 @@ class OpenVinoConverter(Converter):
         torch, _ = _libraries()
         what = f"module {type(module).__name__}"
         try:
-            with torch.no_grad(), plain_results(module):
+            with EXPORTING, torch.no_grad(), plain_results(module):
                 program = torch.export.export(module, tuple(example_inputs))
         except Exception as error:  # tracing runs the module's own code
             raise InputError(f"{what} cannot be exported: {one_line(error)}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.allocator import share_one_arena
-from placewright.execution.exported_program import Interface, ProgramFile
+from placewright.execution.exported_program import EXPORTING, Interface, ProgramFile
 from placewright.execution.framework import Find, FoundModel, ModelInMemory, ReadOptions
 from placewright.execution.state_pairs import asked_of
 from placewright.frameworks.torch.reading.fx_program import (
@@ -88,16 +88,17 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
     model, own = find(name), str(name)
     stamp = _stamp(model)
     key = (own, options, stamp)
-    if key not in _programs:
-        for other in [other for other in _programs if other[0] == own and other[2] != stamp]:
-            del _programs[other]  # the model has changed
-        _make_room(own)
-        read = _read(own, model, options)
-        if isinstance(model, ModelInMemory):
-            # To read a step runs the module, and then puts back the buffers that it has changed.
-            key = (own, options, _stamp(find(name)))
-        _programs[key] = read
-    read = _programs[key]
+    read = _programs.get(key)
+    if read is None:
+        with EXPORTING:
+            for other in [other for other in _programs if other[0] == own and other[2] != stamp]:
+                del _programs[other]  # the model has changed
+            _make_room(own)
+            read = _read(own, model, options)
+            if isinstance(model, ModelInMemory):
+                # To read a step runs the module, and then puts back the buffers that it changed.
+                key = (own, options, _stamp(find(name)))
+            _programs[key] = read
     if read.source.path != own:
         return read
     # The name of a module keeps the module alive, and this cache does not.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,12 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import NO_TENSOR, ModelSource, Port, Signature
 from placewright.errors import InputError, UnknownNameError, optional_library
-from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
+from placewright.execution.exported_program import (
+    EXPORTING,
+    OwnClasses,
+    plain_results,
+    tensor_inputs,
+)
 from placewright.execution.state_pairs import Pairs, option_of, state_pairs
 from placewright.frameworks.torch.pt2.file import load_program, refused_in_one_line
 from placewright.frameworks.torch.reading.fx_graph import (
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _LOG = logging.getLogger(__name__)
-_EXPORTING = threading.RLock()  # an export exchanges a method of all modules of the process
 
 
 def read_inference(
@@ -165,6 +168,8 @@ def _resized(value: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
     Positions and tokens thus stay valid.
     """
+    if tuple(shape) == tuple(value.shape):
+        return value
     if not value.numel():
         return value.new_zeros(tuple(shape))
     places = torch_library().arange(math.prod(shape)) % value.numel()
@@ -196,7 +201,7 @@ def _exported(
         status = path.stat()
         return _loaded(path, (status.st_mtime_ns, status.st_size))
     try:
-        with torch.no_grad(), plain_results(model, own):
+        with EXPORTING, torch.no_grad(), plain_results(model, own):
             return exported_module(model, example_inputs)
     except Exception as error:  # tracing runs the module's own code
         hint = "" if example_inputs else "; give `example_inputs`, one for each argument"
@@ -230,7 +235,7 @@ def exported_module(model: torch.nn.Module, examples: Any) -> ExportedProgram:
         examples = tree_map(torch.Tensor, lambda tensor: tensor.to("meta"), examples)
     by_name = isinstance(examples, Mapping)
     positional, named = ((), dict(examples)) if by_name else (tuple(examples), {})
-    with _EXPORTING, _replaced_buffers(model) as replaced:
+    with EXPORTING, _replaced_buffers(model) as replaced:
         exported: ExportedProgram = torch.export.export(model, positional, named)
     lost = replaced.keys() - set(exported.graph_signature.buffers_to_mutate.values())
     if lost:
@@ -418,7 +423,7 @@ def fixed_program(
     _check_ranges(program, values, wanted)
     positional, named = nested(program, _examples(program, values, wanted))
     try:
-        with torch.no_grad():
+        with EXPORTING, torch.no_grad():
             module = program.module(check_guards=False)
             fixed: ExportedProgram = torch.export.export(module, positional, named, strict=False)
     except Exception as error:  # operators raise any type
@@ -433,13 +438,19 @@ def fixed_program(
 def _examples(
     program: ExportedProgram, values: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]
 ) -> list[torch.Tensor]:
-    """Example inputs of the wanted shapes: with the values of those in the file, else made up."""
+    """Example inputs of the wanted shapes: with the values of those in the file, else made up.
+
+    Integers are made up if any shape changes: offsets of bags, say, fit no other number of rows.
+    """
     held = tensors_in(program.example_inputs)
     own = dict(zip(values, held, strict=True)) if len(held) == len(values) else {}
+    stay = all(tuple(example.shape) == wanted[name] for name, example in own.items())
+    torch = torch_library()
     made = []
     for name, value in values.items():
         example = own.get(name)
-        if example is None or example.dtype != value.dtype:
+        is_integer = not (value.dtype.is_floating_point or value.dtype == torch.bool)
+        if example is None or example.dtype != value.dtype or (is_integer and not stay):
             example = example_of(wanted[name], value.dtype)
         made.append(_resized(example.detach().to(value.device), wanted[name]))
     return made

@@ -30,7 +30,7 @@ class NodeMap:
         source: has the native name of each op, which is the name of its node.
 
     Raises:
-        StalePlanError: the graph was read from another program.
+        StalePlanError: the graph was read from another program, or a parameter trains that did not.
         InputError: an updated value is not computed by an op.
 
     Attributes:
@@ -57,10 +57,15 @@ class NodeMap:
         self.updates: dict[str, int] = {}
         for name, value in program.updates.items():
             held = self.tensor_of.get(nodes[value], ())
+            if program.step is not None and nodes[value].op == "call_function" and not held:
+                path = program.step.paths.get(name, (name,))[0].removeprefix("model.")
+                raise StalePlanError(
+                    f"model '{source.path}' has changed: '{path}' trains now and did not; place it "
+                    "again"
+                )
             if len(held) != 1 or graph.tensor_producers[held[0]] < 0:
                 raise InputError(
-                    f"the new value of '{name}' is node '{value}', which no op computes; if the "
-                    "model has changed, place it again"
+                    f"the new value of '{name}' is node '{value}', which no op computes"
                 )
             self.updates[name] = held[0]
 

@@ -335,9 +335,9 @@ class TorchModel:
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """Standard normal values; integers and flags are drawn from the example's own values.
 
-        An input whose example has at most two distinct values holds flags; floats that are all zero
-        are none. A row of integers in ascending order stays as it is, as offsets of bags and
-        positions must.
+        An input whose example has at most two distinct values holds flags. Floats that are all zero
+        are none, and come from [0, 1), since they may be whole numbers or under a root. A row of
+        integers in ascending order stays as it is, as offsets of bags and positions must.
         """
         values = []
         for example in self._examples():
@@ -347,7 +347,9 @@ class TorchModel:
                 continue
             few = flat.size > _FLAG_VALUES and flat.any() and len(np.unique(flat)) <= _FLAG_VALUES
             if np.issubdtype(example.dtype, np.floating) and not few and np.isfinite(flat).all():
-                values.append(rng.standard_normal(example.shape).astype(example.dtype))
+                shape = example.shape
+                drawn = rng.standard_normal(shape) if flat.any() else rng.random(shape)
+                values.append(drawn.astype(example.dtype))
             else:
                 values.append(rng.choice(flat, example.shape).astype(example.dtype))
         return with_fixed_values(self.signature, values)

@@ -51,7 +51,7 @@ def eager_step(model: torch.nn.Module, examples: Any) -> EagerStep | None:
 
     Returns:
         None if the step cannot be compared: its weights have no values or are large, it cannot run
-        here, or it returns no scalar first.
+        here, or it does not return its loss first.
     """
     import torch
 
@@ -111,18 +111,34 @@ def _first(outputs: Any) -> Any:
 def begins_with_loss(outputs: Sequence[Any]) -> bool:
     """True if the first output tensor of a model is its loss.
 
-    That is a scalar, or a row of one number without a scalar behind it. A matrix of one number is a
-    result at batch 1.
+    That is one floating-point number: the only output, a scalar, or a row if no output behind it
+    may be the loss. A matrix of one number before other outputs is a result at batch 1.
     """
-    if not outputs or not may_be_loss(outputs[0]):
+    if not outputs or not _is_one_number(outputs[0]):
         return False
-    scalars = [output.dim() == 0 and may_be_loss(output) for output in outputs]
-    return scalars[0] or not any(scalars)
+    if len(outputs) == 1 or outputs[0].dim() == 0:
+        return True
+    return outputs[0].dim() == 1 and not losses_behind(outputs)
 
 
-def may_be_loss(output: Any) -> bool:
-    """True for a floating-point scalar, and for a row of one such number."""
-    return bool(output.dtype.is_floating_point and output.dim() <= 1 and output.numel() == 1)
+def losses_behind(outputs: Sequence[Any]) -> list[int]:
+    """Positions of outputs behind the first that may be the loss.
+
+    Those are floating-point scalars and rows of one such number. Behind more than one number, these
+    are also matrices of one number, which otherwise are results at batch 1.
+    """
+    is_one = any(hasattr(first, "numel") and first.numel() == 1 for first in outputs[:1])
+    return [
+        at
+        for at, output in enumerate(outputs)
+        if at and _is_one_number(output) and (output.dim() <= 1 or not is_one)
+    ]
+
+
+def _is_one_number(output: Any) -> bool:
+    """True for a tensor of one floating-point number; an output without a value is none."""
+    dtype = getattr(output, "dtype", None)
+    return bool(dtype is not None and dtype.is_floating_point and output.numel() == 1)
 
 
 def require_equal_step(eager: EagerStep, joint: JointGraph, exported: ExportedProgram) -> None:

@@ -18,6 +18,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError
+from placewright.execution.exported_program import EXPORTING
 from placewright.frameworks.torch.pt2.file import load_program, refused_in_one_line
 from placewright.frameworks.torch.reading.arguments import Arguments
 from placewright.frameworks.torch.reading.calls import draws_random_numbers
@@ -49,7 +50,7 @@ from placewright.frameworks.torch.training.eager import (
     EagerStep,
     begins_with_loss,
     eager_step,
-    may_be_loss,
+    losses_behind,
     refuse_hooks_of_gradients,
     require_equal_step,
 )
@@ -290,9 +291,9 @@ def read_training(
     values of the weights, since training changes them.
 
     Args:
-        model: a module whose only or first output is a scalar, the loss; or the path of a ``.pt2``
-            file. A file whose first output is no scalar is trained on the sum of the means of its
-            outputs.
+        model: a module, or the path of a ``.pt2`` file. The only or first output is the loss if it
+            is a scalar, or a row of one number without another behind it. Without a loss, the sum
+            of the means of the outputs is trained.
         example_inputs: positional inputs of the module, targets among them; a file holds its own.
         input_names: names of the graph inputs; empty keeps those of ``forward``.
         optimizer: see `frameworks.torch.training.optimizers.rule_of`.
@@ -418,21 +419,23 @@ def _graph(
 
 
 def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
-    """A program whose first output is a scalar: itself, or with the sum of means as output."""
+    """A program whose first output is a loss: itself, or with the sum of means as output.
+
+    A loss is a scalar, or a row of one number without another behind it.
+    """
     torch = torch_library()
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
     interface = FxInterface.of(exported)
-    outputs: list[Any] = [values[name] for name in interface.outputs]
+    outputs: list[Any] = [values.get(name) for name in interface.outputs]
     if begins_with_loss(outputs):
         return exported
-    later = [at for at in range(1, len(outputs)) if may_be_loss(outputs[at])]
-    if later:
+    if later := losses_behind(outputs):
         name = interface.output_names[min(later, key=lambda at: int(outputs[at].dim()))]
         raise InputError(
             "the model's first output is no floating-point scalar, and its output "
-            f"'{name}' is: return the loss first"
+            f"'{name}' is one number: return the loss first, as a scalar (loss.squeeze())"
         )
-    if not any(output.dtype.is_floating_point for output in outputs):
+    if not any(hasattr(v, "dtype") and v.dtype.is_floating_point for v in outputs):
         raise InputError("a model without a floating-point output has no loss to train on")
     inner = exported.module()
 
@@ -446,9 +449,9 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
             floating = [value for value in outputs if value.dtype.is_floating_point]
             return sum(value.mean() for value in floating)
 
-    with_loss: ExportedProgram = torch.export.export(
-        SumOfMeans(), tuple(inference_program(exported).example_inputs.values())
-    )
+    examples = tuple(inference_program(exported).example_inputs.values())
+    with EXPORTING:
+        with_loss: ExportedProgram = torch.export.export(SumOfMeans(), examples)
     return with_loss
 
 
