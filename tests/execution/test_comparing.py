@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,30 @@ def test_outputs_are_judged_by_the_precisions_of_the_devices_that_run(
     found = compare_outputs(problem, Placement.of(np.array(placed)), model, inputs=[np.array(1.0)])
     assert not found.equal
     assert sorted(set(model.asked[0])) == list(used)
+
+
+class Undecided(Rounding):
+    """Its own library returns these whole numbers, run by run, and another at another level."""
+
+    def __init__(self, graph: ComputationGraph, runs: Sequence[int], level: int) -> None:
+        super().__init__(graph)
+        self.runs, self.level = iter(runs), level
+
+    def plain(self, device: Any) -> Any:
+        return lambda inputs: [np.array(next(self.runs))]
+
+    def plain_at_other_levels(self, devices: Any) -> Any:
+        yield lambda inputs: [np.array(self.level)]
+
+
+@pytest.mark.parametrize(("runs", "left_open"), [((5, 6, 7), 0), ((5, 5, 5), 1)])
+def test_an_output_without_a_value_to_compare_is_named(
+    runs: tuple[int, ...], left_open: int
+) -> None:
+    """Values of random outputs were counted as left open by other levels."""
+    graph = layered([(0, 1)], 2)
+    problem = Problem.from_costs(graph, np.ones((2, 2)), (0.0, 1e9))
+    model: Any = Undecided(graph, runs, 9)
+    placement = Placement.of(np.array([0, 1]))
+    found = compare_outputs(problem, placement, model, inputs=[np.array(1.0)])
+    assert (len(found.random), found.disputed, found.error) == (1, left_open, 0.0)

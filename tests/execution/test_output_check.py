@@ -160,8 +160,8 @@ def test_an_output_without_a_value_that_could_be_compared_is_not_called_equal(
 
     check = OutputCheck(Model(), [None], lambda inputs: [np.array([1, 2])])  # type: ignore[arg-type, list-item]
     (judged,) = check.judged([], [np.array([1, 9])], [np.array([1, 2])])
-    assert (judged.random, judged.disputed) == (is_open, 1 + is_open)
-    assert check.random == ({0} if is_open else set())
+    assert (judged.is_left_open, judged.disputed) == (is_open, 1 + is_open)
+    assert (check.random, check.compared) == (set(), set() if is_open else {0})
     assert judged.excess == 0.0
 
 

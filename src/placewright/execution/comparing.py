@@ -41,8 +41,8 @@ class Comparison:
     # number of parameters and other tensors of state that the step changed and that were compared,
     # too; 0 for inference
     n_updated: int = 0
-    # ops whose outputs differ between two runs of the unsplit model itself, so that they cannot be
-    # compared; `error` is that of the others
+    # ops whose outputs differ between runs of the unsplit model itself, in every value if only
+    # between other levels, so that they cannot be compared; `error` is that of the others
     random: tuple[str, ...] = ()
     # difference between the unsplit model at other optimization levels; 0 if the precision explains
     # the error
@@ -102,9 +102,11 @@ def compare_outputs(
     names = output_names(problem.graph, model)
     judged = check.judged(values, execution.outputs, check.plain(values))
     random = tuple(
-        dict.fromkeys(name for name, output in zip(names, judged, strict=True) if output.random)
+        dict.fromkeys(
+            name for name, output in zip(names, judged, strict=True) if not output.is_compared
+        )
     )
-    judged = [replace(output, error=0.0) if output.random else output for output in judged]
+    judged = [replace(o, error=0.0, disputed=0) if o.random else o for o in judged]
     inner = sorted({t: None for s in segments for t in s.outputs}) if boundaries else []
     expected_state: dict[str, HostArray] = {}
     if inner or before:

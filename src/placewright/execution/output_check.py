@@ -56,11 +56,16 @@ class JudgedOutput:
     scatter: float = 0.0
     # name of the slices, if the output has slices of very different scale; else empty
     part: str = ""
-    # two runs of the unsplit model differ, in every value if they are at other levels, so that the
-    # output cannot be compared
+    # equal runs of the unsplit model differ, so that the output cannot be compared
     random: bool = False
     # values that runs of the unsplit model leave open: they differ in an integer, NaN or infinity
     disputed: int = 0
+    is_left_open: bool = False  # every value is disputed, so that none was compared
+
+    @property
+    def is_compared(self) -> bool:
+        """False if runs of the unsplit model itself leave nothing to compare."""
+        return not (self.random or self.is_left_open)
 
     @property
     def excess(self) -> float:
@@ -98,6 +103,7 @@ class OutputCheck:
         self._levels_of = devices if levels_of is None else levels_of
         self._levels: list[PlainCall] | None = None  # made when they are needed
         self.random: set[int] = set()  # numbers of the outputs that were found to be random
+        self.compared: set[int] = set()  # of those that were compared at least once
 
     def judged(
         self,
@@ -117,22 +123,29 @@ class OutputCheck:
         """
         pairs = list(zip(actual, expected, strict=True))
         judged = [self._judged(*pair, ()) for pair in pairs]
-        if all(output.excess <= 1.0 for output in judged):
-            return judged
+        if any(output.excess > 1.0 for output in judged):
+            self._judge_by_runs(inputs, pairs, judged)
+        self.compared.update(at for at, output in enumerate(judged) if output.is_compared)
+        return judged
+
+    def _judge_by_runs(
+        self,
+        inputs: Sequence[HostArray],
+        pairs: Sequence[tuple[HostArray, HostArray]],
+        judged: list[JudgedOutput],
+    ) -> None:
+        """Judge outputs with an excess above 1 again, by what further runs differ by."""
         # Precision alone does not explain every error, so the library runs again.
-        runs = [list(expected), self.plain(inputs), self.plain(inputs)]
+        runs = [[expected for _, expected in pairs], self.plain(inputs), self.plain(inputs)]
         n_equal = len(runs)
         runs += [run(inputs) for run in self._at_other_levels()]
         for at, pair in enumerate(pairs):
             if judged[at].excess > 1.0:
                 values = [run[at] for run in runs]
-                found = self._judged(*pair, values)
-                is_left_out = 0 < found.disputed == pair[0].size  # no value was compared
-                is_random = is_left_out or self._is_random(values[:n_equal])
-                judged[at] = replace(found, random=is_random)
+                is_random = self._is_random(values[:n_equal])
+                judged[at] = replace(self._judged(*pair, values), random=is_random)
                 if is_random:
                     self.random.add(at)
-        return judged
 
     def _judged(
         self, actual: HostArray, expected: HostArray, runs: Sequence[HostArray]
@@ -158,7 +171,8 @@ class OutputCheck:
             )
         ]
         worst = max(judged, key=lambda output: (output.excess, output.error))
-        return replace(worst, disputed=n_disputed)
+        is_left_open = 0 < n_disputed == actual.size
+        return replace(worst, disputed=n_disputed, is_left_open=is_left_open)
 
     def _is_random(self, runs: Sequence[HostArray]) -> bool:
         """True if equal runs of the unsplit model differ by more than precision explains."""

@@ -136,8 +136,7 @@ def memory_lines(memory: Mapping[str, Mapping[str, float]]) -> list[str]:
 def random_lines(names: Sequence[str]) -> list[str]:
     """A line for each output that cannot be compared."""
     return [
-        f"the output of '{name}' is random: two runs of the unsplit model differ, so that it was "
-        "not compared"
+        f"the output of '{name}' could not be compared: runs of the unsplit model itself differ"
         for name in names
     ]
 
