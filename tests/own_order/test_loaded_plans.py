@@ -415,6 +415,28 @@ def test_no_more_calls_at_a_time_than_memory_has_room_for(
         assert allowed == [min(1 + further, 4)]
 
 
+def test_memory_of_the_whole_model_is_counted_once_and_only_for_a_limit(
+    split: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each number of calls that was tried counted it, even on devices without limits."""
+    counted: list[list[int]] = []
+    count = plans.whole_peaks
+
+    def noted(simulator: Simulator, devices: list[int]) -> Any:
+        counted.append(devices)
+        return count(simulator, devices)
+
+    monkeypatch.setattr(plans, "whole_peaks", noted)
+    monkeypatch.setattr(plans, "usable_cores", lambda: range(64))
+    plan = unsplit(split)
+    cluster = plan.problem.cluster.without_memory_limits
+    unlimited = replace(plan, problem=replace(plan.problem, cluster=cluster))
+    with pw.load(unlimited):
+        assert counted == []
+    with pw.load(with_room(unlimited, 2)):
+        assert len(counted) == 1
+
+
 @pytest.mark.parametrize(("further", "calls"), [(0, 1), (1, 2), (9, 2)])
 def test_a_stream_on_one_device_keeps_its_limit(
     split: Plan, further: int, calls: int, monkeypatch: pytest.MonkeyPatch

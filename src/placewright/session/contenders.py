@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from placewright.core.arrays import FloatArray
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
@@ -345,13 +346,25 @@ def exceeded_by_whole(
         devices: that run it at a time.
         samples: under way at a time on each of them.
     """
-    problem, cluster = simulator.problem, simulator.problem.cluster
-    weights, peaks = problem.kept_weights.total, np.zeros(problem.n_devices)
+    return exceeded_by_peaks(simulator.problem, whole_peaks(simulator, devices), samples)
+
+
+def whole_peaks(simulator: Simulator, devices: Iterable[int]) -> FloatArray:
+    """Bytes of the unsplit model with one sample on each of `devices`, shape (n_devices,)."""
+    problem, peaks = simulator.problem, np.zeros(simulator.problem.n_devices)
     for index in devices:
         whole = Placement.on_one_device(problem.n_units, index)
         own = simulator.sample_peaks(whole)
-        one = float((simulator.memory_peaks(whole) if own is None else own)[index])
-        peaks[index] = one + (samples - 1) * max(0.0, one - weights)
+        peaks[index] = (simulator.memory_peaks(whole) if own is None else own)[index]
+    return peaks
+
+
+def exceeded_by_peaks(
+    problem: Problem, whole: FloatArray, samples: int
+) -> list[tuple[str, float, float]]:
+    """As `exceeded_by_whole`, by peaks from `whole_peaks`."""
+    cluster, weights = problem.cluster, problem.kept_weights.total
+    peaks = whole + (samples - 1) * np.maximum(0.0, whole - weights)
     if cluster.shares_weights and not np.any(cluster.replicas > 1):  # each weight counts once
         peaks[np.flatnonzero(peaks)[1:]] -= weights
     return cluster.exceeded_limits(peaks)

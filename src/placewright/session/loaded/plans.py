@@ -47,9 +47,10 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.profiling.stream_calibration import stream_runner
 from placewright.session.contenders import (
-    exceeded_by_whole,
+    exceeded_by_peaks,
     processor_memories,
     whole_model_streams,
+    whole_peaks,
     whole_processor,
     why_default_is_not_comparable,
 )
@@ -495,7 +496,9 @@ def _calls_at_once(plan: Plan, devices: Sequence[Device], most: int) -> int:
     Args:
         devices: from `unsplit_devices`; a call takes the one with the fewest under way.
     """
-    problem, simulator = plan.problem, Simulator(plan.problem)
+    problem = plan.problem
+    if not np.isfinite(problem.cluster.memory_limits).any():
+        return most
     names = {device.name for device in devices}
     used = [
         index
@@ -505,10 +508,12 @@ def _calls_at_once(plan: Plan, devices: Sequence[Device], most: int) -> int:
     places, copies = [used], len(devices)
     if not used:  # the whole processor, or its cores
         places, copies = [[index] for index in processor_memories(problem)], 1
+    simulator = Simulator(problem)
+    peaks = [whole_peaks(simulator, place) for place in places]
 
     def is_too_many(calls: int) -> bool:
         each = math.ceil(calls / copies)
-        return any(exceeded_by_whole(simulator, place, each) for place in places)
+        return any(exceeded_by_peaks(problem, whole, each) for whole in peaks)
 
     return 1 + bisect_left(range(2, most + 1), True, key=is_too_many)
 
