@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from placewright.core.placement import Placement
-from placewright.core.plan import COPIES, PLAN, Plan
+from placewright.core.plan import COPIES, MODE, PLAN, Plan
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, MismatchError, OutOfTime
 from placewright.execution.requests import Execution
@@ -138,3 +138,62 @@ def test_samples_are_judged_by_the_precisions_of_the_devices_that_run(
     found = compare.worst(server, [[np.zeros(1)]], Placement.of(np.array(placed)))
     assert found == (1, 0, pytest.approx(1.0))
     assert model.asked == [used]
+
+
+def test_levels_of_the_same_devices_are_loaded_once() -> None:
+    model: Any = Ones()
+    compare = checking._Comparing(model, two_stages())
+    server: Any = Answering(2.0)
+    for placed in ([0, 0], [1, 1], [0, 0]):
+        compare.worst(server, [[np.zeros(1)]], Placement.of(np.array(placed)))
+    assert model.asked == [{"a"}, {"a", "b"}]
+
+
+class Undecided(Ones):
+    """Its only output is one 1; at another level the input is added."""
+
+    signature = Signature((), (Port("y", (1,), "i64", 0),))
+
+    def plain(self, device: Any) -> Any:
+        return lambda inputs: [np.ones(1, dtype=np.int64)]
+
+    def plain_at_other_levels(self, devices: Any) -> Any:
+        yield lambda inputs: [1 + inputs[0]]
+
+
+class AtOtherLevel:
+    """A server that rounds like that level."""
+
+    def outcomes(self, samples: Any) -> Any:
+        for (value,) in samples:
+            yield Execution((1 + value,), {}, 0.1, ((0.0, 0.1),), 0.0)
+
+
+@pytest.mark.parametrize(("values", "named"), [((0, 1), ()), ((1, 1), ("y",))])
+def test_an_output_is_named_where_no_sample_could_be_compared(
+    values: tuple[int, ...], named: tuple[str, ...]
+) -> None:
+    """One sample without a value to compare made the output random, whatever the others had."""
+    some: Any = (Undecided(), AtOtherLevel())
+    compare = checking._Comparing(some[0], two_stages())
+    samples = [[np.full(1, value)] for value in values]
+    assert compare.worst(some[1], samples) == (2, 0, 0.0)
+    assert compare.random == named
+
+
+@pytest.mark.parametrize(
+    ("recommended", "mine", "fault"), [(1.0, 2.0, MismatchError), (2.0, 1.0, OutOfTime)]
+)
+def test_only_a_mismatch_of_the_plan_is_called_one(
+    recommended: float, mine: float, fault: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recommended way is compared first: its mismatch was the plan's, whose own was lost."""
+    own = Answering(mine)
+    servers = {COPIES: Answering(recommended), PLAN: own, MODE: Answering(1.0)}
+    plan = served_by(monkeypatch, servers)
+    monkeypatch.setattr(checking, "contender_to_run", lambda _: COPIES)
+    deadline = Deadline.after(0.25, Stopwatch(lambda: 0.1 * own.samples))
+    model: Any = Ones()
+    with pytest.raises(fault, match=r"differ from|the total ended"):
+        execute_stream(plan, model, length=StreamLength(20), deadline=deadline)
+    assert own.samples == 3

@@ -238,7 +238,7 @@ def test_random_outputs_are_named_and_not_called_equal(
     _, table = checked(searched_for(problem), monkeypatch, {"plan": 0.5})
     first, second, *_ = table.verdict.splitlines()
     assert first.startswith("other outputs equal to the unsplit model (relative error 0, ")
-    assert second.startswith("the output of 'noise' is random: two runs of the unsplit model ")
+    assert second.startswith("the output of 'noise' could not be compared: runs of ")
 
 
 def test_a_pin_leaves_out_everything_that_breaks_it(
@@ -469,6 +469,17 @@ def test_the_devices_of_the_runtime_that_is_asked_for_are_looked_at_before_the_s
     assert (away(runtime="onnxruntime") or "").startswith("it needs the model and the devices ")
     with pytest.raises(InputError, match="there can be no check on the hardware: "):
         away(runtime="onnxruntime", check=True)
+
+
+def test_devices_are_looked_at_once_where_no_runtime_is_asked_for(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(running, "changed_device", lambda _, runtime: asked.append(runtime))
+    assert why_away(problem, ModelOfRequest(Request(problem))) is None
+    assert asked == [None]
+    assert why_away(problem, ModelOfRequest(Request(problem, runtime="onnxruntime"))) is None
+    assert asked == [None, None, "onnxruntime"]
 
 
 def test_only_a_split_that_would_be_recommended_is_probed(

@@ -20,7 +20,7 @@ from support.warm import COMMAND, run_warm
 
 import placewright as pw
 from placewright.core.costs import CostTable
-from placewright.core.problem import Problem
+from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, Interrupted, OutOfTime
@@ -330,9 +330,9 @@ def test_a_plan_that_an_unfinished_check_improved_is_kept(monkeypatch: pytest.Mo
     assert any("the total ended before enough was measured" in what for what in plan.left_out)
 
 
-def measured_elsewhere(folder: Path) -> str:
+def measured_elsewhere(folder: Path, objective: Objective = "latency") -> str:
     """The path of a stored problem of devices that are not here; its model would be m.onnx."""
-    problem = random_problem(np.random.default_rng(0), constrained=False)
+    problem = random_problem(np.random.default_rng(0), objective=objective, constrained=False)
     costs = CostTable(problem.costs.seconds, source="measured")
     source = ModelSource(str(folder / "m.onnx"), "0" * 64, "onnx")
     write_problem(folder / "p.json", replace(problem, costs=costs, source=source))
@@ -355,3 +355,16 @@ def test_a_stored_problem_of_another_machine_is_placed_and_not_checked(
 def test_a_check_that_is_asked_for_refuses_a_model_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         pw.place(measured_elsewhere(tmp_path), evaluations=20, check=True)
+
+
+def test_state_refuses_the_stream_of_a_stored_problem_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check refused it, after the whole search."""
+    loaded, search_for = MagicMock(keeps_state=True), MagicMock()
+    monkeypatch.setattr(searching, "why_away", lambda *_: None)
+    monkeypatch.setattr(searching, "find_plan", search_for)
+    monkeypatch.setattr(ModelOfRequest, "loaded", lambda *_: loaded)
+    with pytest.raises(InputError, match="keeps state from call to call"):
+        pw.place(measured_elsewhere(tmp_path, "throughput"), evaluations=20)
+    assert not search_for.called

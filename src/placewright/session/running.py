@@ -219,9 +219,8 @@ def require_one_shape(plan: Plan) -> None:
         )
 
 
-def can_stream(plan: Plan) -> bool:
-    """True when a throughput plan's model is at hand and devices of this machine were measured."""
-    problem = plan.problem
+def can_stream(problem: Problem) -> bool:
+    """True for throughput of a model at hand on devices of this machine that were measured."""
     return (
         problem.objective == "throughput"
         and problem.source is not None
@@ -232,7 +231,7 @@ def can_stream(plan: Plan) -> bool:
 
 def why_no_check(plan: Plan) -> str | None:
     """The reason why no check on the hardware is possible; None if it is."""
-    if not (can_run(plan) or can_stream(plan)):
+    if not (can_run(plan) or can_stream(plan.problem)):
         return why_no_run(plan.problem)
     objective = plan.problem.objective
     return f"it measures time, not {objective}" if objective in CHARGED else None
@@ -270,7 +269,8 @@ def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
     try:
         find(source.path)
         fault = changed_device(problem, None)  # by the runtime that measured
-        fault = fault or changed_device(problem, model.request.runtime)
+        if model.request.runtime is not None:
+            fault = fault or changed_device(problem, model.request.runtime)
     except InputError as error:
         fault = str(error)
     if fault is not None and model.request.check:

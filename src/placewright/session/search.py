@@ -59,11 +59,7 @@ from placewright.report.time_left import (
     rough_duration,
 )
 from placewright.session.call_mix import checked_calls
-from placewright.session.checking import (
-    Check,
-    check_on_hardware,
-    probe_on_hardware,
-)
+from placewright.session.checking import Check, check_on_hardware, probe_on_hardware
 from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
 from placewright.session.language.problem import is_of_tokens
@@ -77,8 +73,14 @@ from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest
 from placewright.session.plans import limits_that_copies_exceed, plan_of, predicted_plan
 from placewright.session.request import Request
-from placewright.session.running import ELSEWHERE, can_run, why_away, why_no_check
-from placewright.session.streams import predicted_within, unchecked, within_latency, within_limit
+from placewright.session.running import ELSEWHERE, can_run, can_stream, why_away, why_no_check
+from placewright.session.streams import (
+    predicted_within,
+    require_no_state,
+    unchecked,
+    within_latency,
+    within_limit,
+)
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -427,6 +429,8 @@ def search_and_check(
     request, wants = model.request, _wants_check(model.request)
     _require_stream(measured.problem, request)
     away = why_away(measured.problem, model) if wants else None
+    if wants and not (away or request.quick) and can_stream(measured.problem):
+        require_no_state(model.loaded_for(measured.problem))  # before a search in vain
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
