@@ -38,7 +38,7 @@ from placewright.execution.engine.programs import (
     running_servers,
 )
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
-from placewright.profiling.token_costs import token_problem
+from placewright.profiling.token_costs import driver_bytes, token_problem
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, Verdict, judge
 from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
@@ -539,7 +539,7 @@ def fitted_words(
 ) -> list[str]:
     """The options that the engine's fitting tool prints, with limits as its margins.
 
-    The tool counts buffers, too, so that the limits are those of whole devices.
+    The tool counts buffers, too, so that the limits are those of devices without their drivers.
 
     Args:
         plan: whose devices, limits and sizes are taken.
@@ -553,11 +553,8 @@ def fitted_words(
     options = engine_options(plan)
     problem, physical = plan.problem, physical_cluster(plan.problem)
     cards = (problem.cluster.devices[at] for at in layer_runs(problem).order)
-    limits = [
-        float(physical.memory_bytes[physical.device(card.name)])
-        for card in cards
-        if card.pool is None
-    ]
+    whole = [physical.devices[physical.device(x.name)] for x in cards if x.pool is None]
+    limits = [max(0.0, float(card.memory_bytes) - driver_bytes(card)) for card in whole]
     if not limits:
         raise InexpressibleError("the fitting tool takes no limits without cards")
     margins = [
