@@ -203,7 +203,7 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
         return TokenAnswer(request, {})
     work = works(request)
     seconds = {
-        phase: Simulator(_problem_again(plan, work, cluster, phase)).value(plan.placement)
+        phase: Simulator(problem_again(plan, work, cluster, phase)).value(plan.placement)
         for phase in PHASES
         if any(pass_.phase == phase for pass_ in request.passes)
     }
@@ -220,7 +220,7 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
     return answer
 
 
-def _problem_again(plan: Plan, work: RequestedWork, cluster: Cluster, phase: Phase) -> Problem:
+def problem_again(plan: Plan, work: RequestedWork, cluster: Cluster, phase: Phase) -> Problem:
     """The problem of a phase, on the devices of a plan.
 
     Raises:

@@ -38,11 +38,11 @@ from placewright.execution.engine.programs import (
     running_servers,
 )
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
-from placewright.profiling.token_costs import driver_bytes, token_problem
+from placewright.profiling.token_costs import driver_bytes
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, Verdict, judge
 from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
-from placewright.session.language.answer import works_again
+from placewright.session.language.answer import problem_again, works_again
 from placewright.session.language.engine_places import Places, compared_places, rounded
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.session.language.run_search import layer_runs
@@ -415,7 +415,7 @@ class _Session:
     def _predictions(self, contenders: Contenders) -> dict[str, dict[Phase, float]]:
         work, cluster = self._works(self._request), physical_cluster(self._plan.problem)
         phases = [phase for phase in PHASES if any(x.phase == phase for x in work.request.passes)]
-        simulators = {phase: Simulator(token_problem(work, cluster, (phase,))) for phase in phases}
+        simulators = {x: Simulator(problem_again(self._plan, work, cluster, x)) for x in phases}
 
         def of(placement: Placement) -> dict[Phase, float]:
             return {phase: one.value(placement) for phase, one in simulators.items()}
