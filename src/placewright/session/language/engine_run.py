@@ -307,6 +307,7 @@ class _Session:
         )
         if not compares:
             contenders = Contenders(contenders.measured[:1], {})
+        predictions = self._predictions(contenders)  # or a refusal, before anything is measured
         tokens = self._equal_tokens(generated)
         seconds = self._measured(contenders, rounds, report)
         return EngineRun(
@@ -315,7 +316,7 @@ class _Session:
             places,
             tokens,
             seconds,
-            self._predictions(contenders),
+            predictions,
             contenders.left_out,
             verdict_of_rounds(contenders, seconds),
         )
