@@ -89,6 +89,16 @@ def test_the_report_of_learned_replaces_nothing_that_it_reads(
     assert not (tmp_path / "l.json").exists()
 
 
+def test_only_reports_of_learned_are_replaced(tmp_path: Path, cli: InProcess) -> None:
+    """Behind the name of the results they have a number alone; the next check refuses the model."""
+    for name in ("l-notes.md", "l-old-40.md"):
+        (tmp_path / name).write_text("policy")
+        words = ("--models", "rnnln", "--placers", f"zero-shot:policy={name}")
+        done = cli(*LEARNED, *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "unknown zoo model 'rnnln'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -26,6 +26,7 @@ from placewright.core.source import CLUSTER as DEVICES
 from placewright.execution.engine.programs import engine_at
 from placewright.execution.token_work import Phase, TokenRequest
 from placewright.files.cluster_file import cluster_data
+from placewright.profiling.catalogue import engine_rates
 from placewright.session.language.engine_places import Places
 from placewright.session.language.engine_run import (
     BY_MEMORY,
@@ -132,13 +133,14 @@ def test_the_fit_copies_weights_as_its_tool_assumes(tmp_path: Path) -> None:
     assert "-nopo" not in words[FITTED]
 
 
-def test_margins_are_of_whole_cards_and_zero_without_a_limit(
+def test_margins_leave_out_drivers_and_are_zero_without_a_limit(
     once: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
     """The tool counts buffers itself: those that the plan's limits leave out are not paid twice."""
     plan = pw.read_plan(once[0] / "plan.json")
     whole = physical_cluster(plan.problem).with_limit("rpc:0", math.inf)
-    text = json.dumps(cluster_data(whole.with_limit("rpc:1", 2.0**20)))
+    driver = engine_rates("llama.cpp", "gpu").reserve_bytes
+    text = json.dumps(cluster_data(whole.with_limit("rpc:1", driver + 2.0**20)))
     source = plan.problem.source
     assert source is not None
     source = replace(source, options={**source.options, DEVICES: text})

@@ -25,6 +25,7 @@ from placewright.core.solution import Budget
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InfeasibleError, InputError, UnknownNameError
 from placewright.execution.token_work import Pass, RequestedWork, TokenRequest
+from placewright.files.cluster_file import cluster_data
 from placewright.profiling.catalogue import engine_rates
 from placewright.session.language import problem as problem_of_request
 from placewright.session.language.answer import (
@@ -474,6 +475,19 @@ def test_a_problem_with_wrong_numbers_is_refused(change: dict[str, str], tmp_pat
     wrong = replace(source, options={**source.options, **change})
     with pytest.raises(InputError, match=r"is not that of a language model|cannot be read"):
         token_answer(replace(plan, problem=replace(plan.problem, source=wrong)))
+
+
+def test_a_plan_that_uses_a_device_which_is_gone_is_refused(tmp_path: Path) -> None:
+    """An earlier version counted less for buffers, so that the card had room for copies."""
+    pins, said = {"layers.0.feed-forward": f"cpu+{CARD}"}, {"prompt": 300, "evaluations": 20}
+    plan = pw.place(written(tmp_path), pins=pins, devices=f"{CARD},cpu", **said)
+    source = plan.problem.source
+    assert source is not None
+    small = cluster_data(physical_cluster(plan.problem).with_limit(CARD, 100 * 2.0**20))
+    source = replace(source, options={**source.options, "cluster": json.dumps(small)})
+    earlier = replace(plan, problem=replace(plan.problem, source=source))
+    with pytest.raises(InputError, match=r"'cpu\+rtx-4090' and counts buffers .* place it again"):
+        token_answer(earlier)
 
 
 def test_a_placer_without_rules_is_followed_by_one_with_them(tmp_path: Path) -> None:

@@ -154,6 +154,28 @@ def test_only_a_tensor_without_dimensions_on_the_cpu_is_read_beside_a_card() -> 
         scaled(of=(0, 1, 1, 1))
 
 
+def of_scalars(total: int, *, of_input: bool = False) -> dict[str, str]:
+    """The map of c(-a(x)), where a makes one number on the CPU, or of c(-s) of an input s."""
+    builder = GraphBuilder()
+    given, number = builder.add_input(400), builder.add_input(4)
+    first = builder.add_op("a", "ReduceMean", inputs=[given], module="a")
+    made = builder.add_tensor(first, 4, is_output=of_input)
+    read = number if of_input else made
+    value = builder.add_tensor(builder.add_op("total", "Neg", inputs=[read]), 4)
+    last = builder.add_op("c", "Relu", inputs=[value], module="c")
+    builder.add_tensor(last, 4, is_output=True)
+    devices = (2, total, 1)
+    return device_map(plan_with(builder.build(), CUDA, lambda op: devices[op]))
+
+
+def test_an_op_that_reads_only_scalars_of_the_cpu_runs_there() -> None:
+    """Those of the model's inputs are moved to what reads them, as results of theirs are."""
+    assert of_scalars(2) == {"a": "cpu", "c": "cuda:1"}
+    with pytest.raises(InexpressibleError, match="'total' is on cuda:1 and reads from cpu"):
+        of_scalars(1)
+    assert of_scalars(1, of_input=True) == {"a": "cpu", "c": "cuda:1"}
+
+
 def test_the_main_device_fits_inputs_without_dimensions() -> None:
     """They are moved to it: to the card of the tensor that is scaled by one."""
     builder = GraphBuilder()
@@ -436,3 +458,17 @@ def test_a_parameter_of_the_model_itself_has_an_entry_of_its_own(tmp_path: Path)
     found = json.loads((tmp_path / "map.json").read_text())
     assert "" not in found
     assert found["scale"] == found["model.embed_tokens"] == "cpu"
+
+
+def test_a_parameter_of_a_module_around_the_layers_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    """An entry of the module would hold for what has none, and lie around those of the layers."""
+    plan = plan_of_layers(tmp_path / "m", "dense", 1, [0] * 5 + [1] * 4)
+    source = plan.problem.source
+    assert source is not None
+    state = ("model.scale", "model.layers.gain", *source.state)
+    problem = replace(plan.problem, source=replace(source, state=state))
+    export(replace(plan, problem=problem), "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert not {"model", "model.layers"} & set(found)
+    assert found["model.scale"] == found["model.layers.gain"] == "cpu"
+    assert found["model.layers.0"] == "cuda:0"

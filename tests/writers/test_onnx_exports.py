@@ -250,6 +250,16 @@ def test_the_line_has_the_options_of_the_card(path: Path, tmp_path: Path) -> Non
     assert f"'cpu(=cpu); gpu:1(=fast)', and the session's providers to {named}" in told
 
 
+def test_the_precision_of_a_data_sheet_is_no_option_of_a_provider(
+    path: Path, tmp_path: Path
+) -> None:
+    """A session refuses options that its provider does not know."""
+    card = Device("cuda:1", "gpu", options={"precision": "tf32"})
+    told = export(plan_of_file(path, [Device("cpu"), card]), "onnx-layers", tmp_path / "l.onnx")
+    own = "{'device_id': '1', 'use_tf32': '0'}"
+    assert f"[('CUDAExecutionProvider', {own}), 'CPUExecutionProvider']" in told
+
+
 def test_formats_that_take_a_plan(path: Path, tmp_path: Path) -> None:
     """Modes of one card have its name; a mode of two cards is no device of any tool."""
     assert formats_that_take(plan_of_file(path, PAIR)) == ("onnx-layers", "onnx-segments")

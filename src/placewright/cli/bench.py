@@ -331,7 +331,9 @@ def report_of(results: Path, name: str) -> Path:
 
 def _reports_beside(results: Path) -> Iterable[Path]:
     """Files that `bench learned` may replace beside a results file, each of a number."""
-    return results.parent.glob(report_of(Path(escape(results.name)), "*").name)
+    begin = len(f"{results.stem}-")
+    found = results.parent.glob(report_of(Path(escape(results.name)), "*").name)
+    return [path for path in found if path.stem[begin:].isdecimal()]
 
 
 @command(*SPREAD, model=None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from placewright.errors import ClusterError
 
+PRECISION = "precision"  # option of a device; one of these
 PRECISIONS = ("f32", "tf32", "bf16", "f16", "i8")
 
 

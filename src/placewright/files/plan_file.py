@@ -45,7 +45,8 @@ from placewright.io.written import is_written_through, write_files, written_plac
 def problem_path_of(plan_path: Path | str) -> Path:
     """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``.
 
-    Each plan of a folder has one of its own: that of ``plan`` is ``plan-problem.json``.
+    Plans whose names differ in ``.json`` alone share none: that of ``plan`` is
+    ``plan-problem.json``.
     """
     path = Path(plan_path)
     if path.suffix == ".json":

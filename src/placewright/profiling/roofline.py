@@ -24,6 +24,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
+from placewright.core.data_sheet import PRECISION
 from placewright.core.execution_models import ExecutionModel, default_model
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
@@ -31,7 +32,6 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.profiling.catalogue import CatalogueDevice, Fit, catalogue_cluster, entry_of
 
-OPTION = "precision"  # of a device
 _DTYPES = {"tf32": "f32"}  # of data that a precision computes with, if it has another name
 WIDTHS = {"f64": 8.0, "f32": 4.0, "tf32": 4.0, "bf16": 2.0, "f16": 2.0, "i8": 1.0}
 _OWN = ("i8", "f16", "bf16", "f32")  # of data, in ascending order of what an op needs
@@ -64,7 +64,7 @@ def precisions_on(own: tuple[str, ...], device: Device, entry: CatalogueDevice) 
     Args:
         device: may have the option ``precision``.
     """
-    wish = device.options.get(OPTION)
+    wish = device.options.get(PRECISION)
     of_own = {name: entry.precision(wish or name) for name in dict.fromkeys(own)}
     return tuple(of_own[name] for name in own)
 
@@ -93,7 +93,7 @@ def bytes_on(
 
 def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
     """Factor by which the bytes of data of a type change on a device."""
-    wish = device.options.get(OPTION)
+    wish = device.options.get(PRECISION)
     factors: dict[str, float] = {}
 
     def scale(dtype: str) -> float:
@@ -133,7 +133,7 @@ def as_stored(graph: ComputationGraph, cluster: Cluster) -> ComputationGraph:
     def widest(dtype: str) -> tuple[float, str]:
         at = int(np.argmax([scale(dtype) for scale in scales]))
         factor, (device, entry) = scales[at](dtype), entries[at]
-        name = entry.precision(device.options.get(OPTION) or _wanted(dtype))
+        name = entry.precision(device.options.get(PRECISION) or _wanted(dtype))
         return factor, dtype if factor == 1.0 else _DTYPES.get(name, name)
 
     tensors = [widest(dtype or "f32") for dtype in graph.tensor_dtypes]

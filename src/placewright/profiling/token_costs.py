@@ -346,6 +346,11 @@ def _rates_of(device: Device) -> EngineRates:
     return replace(rates, message_seconds=0.0, reserve_bytes=0.0)
 
 
+def driver_bytes(device: Device) -> float:
+    """Bytes of a device that driver and engine keep beyond buffers."""
+    return _rates_of(device).reserve_bytes
+
+
 def _measured_seconds(module: ModuleWork, of: Pass, kind: str, rates: TokenRates) -> float:
     products = _measured_products(module, kind, rates)
     rows = 1 if of.phase == "decode" else of.tokens  # each sequence has a cache of its own

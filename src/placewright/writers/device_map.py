@@ -164,8 +164,10 @@ def layer_map(plan: Plan) -> dict[str, str]:
             own = f"layers.{numbered[1]}"
         elif own != "embedding":
             own = "head"
-        # An entry "" of a parameter of the model itself would hold for all modules.
-        module = (path.rpartition(".")[0] or path) if numbered is None else numbered[0]
+        module = path.rpartition(".")[0] if numbered is None else numbered[0]
+        # An entry of the model itself, or of a module around the layers, would hold for them, too.
+        if not module or f"{layers}.".startswith(f"{module}."):
+            module = path
         mapped.setdefault(module, next(iter(of_module[own])))
     return mapped
 
@@ -313,7 +315,8 @@ class _Writing:
 
         Ops that need nothing but the model's inputs run on the main device wherever the plan has
         them: Accelerate moves their results to the modules that read them. PyTorch takes a tensor
-        without dimensions from the CPU beside tensors of a card, but none from another card.
+        without dimensions from the CPU beside tensors of a card, but none from another card. An op
+        that reads nothing else runs on the CPU.
         """
         graph = self.graph
         is_loose = np.zeros(graph.n_ops, dtype=bool)
@@ -324,11 +327,13 @@ class _Writing:
             if not is_loose[op]:
                 continue
             places: dict[int, str | None] = {}  # of what the op follows: maker -> device
+            scalars: dict[int, str | None] = {}  # which it follows only without other tensors
             for tensor in graph.op_inputs.row(op).tolist():
                 maker = int(graph.tensor_producers[tensor])
                 place = main if maker < 0 else device_of.get(maker, self.devices[maker])
-                if place != "cpu" or not self._is_scalar(tensor):
-                    places[maker] = place
+                is_scalar = place == "cpu" and self._is_scalar(tensor)
+                (scalars if is_scalar else places)[maker] = place
+            places = places or scalars
             sources = dict.fromkeys(place for place in places.values() if place is not None)
             device_of[op] = next(iter(sources), None)
             if places.keys() <= of_inputs:

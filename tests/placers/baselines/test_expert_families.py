@@ -20,7 +20,7 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.baselines.expert.families import contiguous, experts
+from placewright.placers.baselines.expert.families import TooManyPieces, contiguous, experts
 from placewright.placers.baselines.expert.forward import ForwardGraph
 from placewright.placers.baselines.expert.placer import FAMILIES, Expert, by_rule, family_of
 from placewright.session.models import load_model
@@ -419,6 +419,11 @@ def test_runs_of_many_layers_are_cut_in_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert np.bincount(device_of).tolist() == [2000, 2000]
+
+
+def test_a_chain_of_very_many_pieces_is_not_cut() -> None:
+    with pytest.raises(TooManyPieces):
+        contiguous([1.0] * 5001, [1.0, 1.0])
 
 
 def test_gated_layers_with_weights_of_their_own_are_not_recurrent() -> None:

@@ -211,8 +211,9 @@ def _converted_bytes(request: TokenRequest, cache: Cache) -> float:
     """Bytes of a module's keys and values in f16, which cards make of other formats.
 
     Their attention reads no other in prefill (`ggml_cuda_flash_attn_ext_get_alloc_size`; SYCL and
-    Metal have such functions, too). Vulkan needs none, but cards of servers do not tell what they
-    are. The processor converts as it reads.
+    Metal have such functions, too). Metal makes room for them with f16, too, which is left out.
+    Vulkan needs none, but cards of servers do not tell what they are. The processor converts as it
+    reads.
     """
     if request.cache == "f16":
         return 0.0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from placewright.core.data_sheet import PRECISION
 from placewright.errors import InputError, PlacewrightError
 from placewright.execution.framework import (
     Find,
@@ -91,13 +92,17 @@ class OnnxFramework(FileFramework):
         return ""
 
     def card_provider(self, card: Device, number: str) -> tuple[str, dict[str, str]]:
-        """The options of `devices.providers`; a card that names no provider is of CUDA."""
+        """The options of `devices.providers`; a card that names no provider is of CUDA.
+
+        The precision of a data sheet is no option of a provider.
+        """
         from placewright.frameworks.onnxruntime.devices import cuda_options, providers
 
         default = {} if "provider" in card.options else cuda_options(number)
-        options = {**default, **card.options, "device_id": number}
-        (name, own), _ = providers(replace(card, options=options))
-        return name, own
+        own = {key: value for key, value in card.options.items() if key != PRECISION}
+        options = {**default, **own, "device_id": number}
+        (name, taken), _ = providers(replace(card, options=options))
+        return name, taken
 
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
         """The file in parts, from which sub-models are cut."""

@@ -179,8 +179,8 @@ def _subtrees(predecessors: Csr, order: IntArray) -> list[IntArray]:
     A virtual root stands before all sources.
     """
     n_units = len(order)
-    arrays = predecessors.indptr, predecessors.indices, np.ascontiguousarray(order)
-    parent = np.asarray(_dominators(*arrays))
+    own = np.array(order)  # as a view, or where it is frozen, it would be compiled for again
+    parent = np.asarray(_dominators(predecessors.indptr, predecessors.indices, own))
     size = np.ones(n_units + 1, dtype=np.int64)
     for unit in order[::-1].tolist():
         size[parent[unit]] += size[unit]

@@ -14,7 +14,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.errors import PlacewrightError
+from placewright.errors import InputError, PlacewrightError
 from placewright.execution.framework import ReadOptions
 from placewright.execution.token_work import (
     MOST_TOKENS,
@@ -190,6 +190,9 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
     Args:
         contexts: look for the largest context that fits.
         orders: look for an order of devices that is faster than the plan, which a search found.
+
+    Raises:
+        InputError: its numbers are none, or it uses a device that the model has no longer.
     """
     problem = plan.problem
     if not is_of_tokens(problem):
@@ -200,7 +203,7 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
         return TokenAnswer(request, {})
     work = works(request)
     seconds = {
-        phase: Simulator(token_problem(work, cluster, (phase,))).value(plan.placement)
+        phase: Simulator(problem_again(plan, work, cluster, phase)).value(plan.placement)
         for phase in PHASES
         if any(pass_.phase == phase for pass_ in request.passes)
     }
@@ -215,6 +218,22 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
         largest = largest_context(works, request, cluster, trained, memory_pins(problem))
         answer = replace(answer, largest_context=largest, is_limited=largest != trained)
     return answer
+
+
+def problem_again(plan: Plan, work: RequestedWork, cluster: Cluster, phase: Phase) -> Problem:
+    """The problem of a phase, on the devices of a plan.
+
+    Raises:
+        InputError: the plan uses one that the problem lacks.
+    """
+    found, names = token_problem(work, cluster, (phase,)), plan.problem.cluster.device_names
+    for name in (names[at] for at in np.unique(plan.placement.device_of).tolist()):
+        if name not in found.cluster.device_index:
+            raise InputError(
+                f"this plan uses '{name}' and counts buffers as an earlier version did; place it "
+                "again"
+            )
+    return found
 
 
 def memory_advice(problem: Problem) -> str | None:

@@ -400,8 +400,9 @@ class _Session:
                     links.append(Link(source, target, ways.between, 1.0 / ways.per_byte))
             options |= {} if self._is_own else threads
             devices.append(_device(name, "gpu", rates, card.memory, options))
-        shared = sum(card.memory for card in self._cards if card.name.startswith(_SHARES_MEMORY))
-        left = max(0.0, memory_bytes() - shared)
+        # Cards of one memory each report all of what they may use of it.
+        shared = [card.memory for card in self._cards if card.name.startswith(_SHARES_MEMORY)]
+        left = max(0.0, memory_bytes() - max(shared, default=0.0))
         devices.append(_device(_HOST, "cpu", host, left, threads))
         return Cluster(tuple(devices), tuple(links), host=_HOST)
 

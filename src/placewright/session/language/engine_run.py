@@ -38,11 +38,11 @@ from placewright.execution.engine.programs import (
     running_servers,
 )
 from placewright.execution.token_work import PHASES, Phase, TokenRequest, Works
-from placewright.profiling.token_costs import token_problem
+from placewright.profiling.token_costs import driver_bytes
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, Verdict, judge
 from placewright.report.language_text import engine_lines
 from placewright.report.time_left import Report, no_report
-from placewright.session.language.answer import works_again
+from placewright.session.language.answer import problem_again, works_again
 from placewright.session.language.engine_places import Places, compared_places, rounded
 from placewright.session.language.problem import is_of_tokens, physical_cluster, tokens_of
 from placewright.session.language.run_search import layer_runs
@@ -307,6 +307,7 @@ class _Session:
         )
         if not compares:
             contenders = Contenders(contenders.measured[:1], {})
+        predictions = self._predictions(contenders)  # or a refusal, before anything is measured
         tokens = self._equal_tokens(generated)
         seconds = self._measured(contenders, rounds, report)
         return EngineRun(
@@ -315,7 +316,7 @@ class _Session:
             places,
             tokens,
             seconds,
-            self._predictions(contenders),
+            predictions,
             contenders.left_out,
             verdict_of_rounds(contenders, seconds),
         )
@@ -415,7 +416,7 @@ class _Session:
     def _predictions(self, contenders: Contenders) -> dict[str, dict[Phase, float]]:
         work, cluster = self._works(self._request), physical_cluster(self._plan.problem)
         phases = [phase for phase in PHASES if any(x.phase == phase for x in work.request.passes)]
-        simulators = {phase: Simulator(token_problem(work, cluster, (phase,))) for phase in phases}
+        simulators = {x: Simulator(problem_again(self._plan, work, cluster, x)) for x in phases}
 
         def of(placement: Placement) -> dict[Phase, float]:
             return {phase: one.value(placement) for phase, one in simulators.items()}
@@ -539,7 +540,7 @@ def fitted_words(
 ) -> list[str]:
     """The options that the engine's fitting tool prints, with limits as its margins.
 
-    The tool counts buffers, too, so that the limits are those of whole devices.
+    The tool counts buffers, too, so that the limits are those of devices without their drivers.
 
     Args:
         plan: whose devices, limits and sizes are taken.
@@ -553,11 +554,8 @@ def fitted_words(
     options = engine_options(plan)
     problem, physical = plan.problem, physical_cluster(plan.problem)
     cards = (problem.cluster.devices[at] for at in layer_runs(problem).order)
-    limits = [
-        float(physical.memory_bytes[physical.device(card.name)])
-        for card in cards
-        if card.pool is None
-    ]
+    whole = [physical.devices[physical.device(x.name)] for x in cards if x.pool is None]
+    limits = [max(0.0, float(card.memory_bytes) - driver_bytes(card)) for card in whole]
     if not limits:
         raise InexpressibleError("the fitting tool takes no limits without cards")
     margins = [

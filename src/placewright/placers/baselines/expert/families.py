@@ -50,6 +50,13 @@ _CELLS = 1_000_000  # starts times ends of runs that are compared at once
 _MOST_PIECES = 5000
 
 
+class TooManyPieces(Exception):
+    """A chain has more than 5,000 pieces.
+
+    A cut compares all pairs of ends, and nothing interrupts it.
+    """
+
+
 def place_transformer(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
     """Run of each forward op, -1 for the others; None if the graph is no transformer."""
     heads = attentions(view)
@@ -105,10 +112,7 @@ def _layer_ends(view: ForwardGraph, heads: Sequence[int]) -> list[int]:
 
 
 def place_convolutional(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
-    """Run of each forward op, -1 for the others; None unless convolutions dominate.
-
-    Also None above 5,000 pieces: the cut compares all pairs of ends, and nothing interrupts it.
-    """
+    """Run of each forward op, -1 for the others; None unless convolutions dominate."""
     flops = view.graph.op_flops
     convolutions = [op for op in view.products if view.kinds[op] in CONVOLUTIONS]
     products = [op for op in view.order if view.kinds[op] in PRODUCTS]
@@ -116,8 +120,6 @@ def place_convolutional(view: ForwardGraph, shares: Sequence[float]) -> list[int
         return None
     piece = _pieces(view, len(shares))
     n_pieces = 1 + max(piece[op] for op in view.order)
-    if n_pieces > _MOST_PIECES:
-        return None
     layers = np.bincount([piece[op] for op in view.products], minlength=n_pieces)
     device_of = contiguous(layers.tolist(), shares).tolist()
     slots = [-1] * view.graph.n_ops
@@ -298,7 +300,12 @@ def contiguous(weights: Sequence[float], shares: Sequence[float]) -> IntArray:
 
     Returns:
         Device of each piece, shape (n_pieces,), non-decreasing.
+
+    Raises:
+        TooManyPieces: there are more than 5,000.
     """
+    if len(weights) > _MOST_PIECES:
+        raise TooManyPieces
     used = sorted(range(len(shares)), key=lambda device: (-shares[device], device))
     used = sorted(used[: max(1, len(weights))])
     ends = np.concatenate([[0.0], np.cumsum(np.asarray(weights, dtype=np.float64))])

@@ -45,6 +45,7 @@ from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.io.json_text import read_json_object
 from placewright.placers.baselines.expert.families import (
+    TooManyPieces,
     contiguous,
     place_convolutional,
     place_mixture,
@@ -298,6 +299,14 @@ _FAMILIES: Mapping[str, Callable[[ForwardGraph, Sequence[float]], list[int] | No
 FAMILIES = tuple(_FAMILIES)
 
 
+def _slots_of(name: str, view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
+    """Slots by a family's rule; None if the graph is of another, or has too many pieces."""
+    try:
+        return _FAMILIES[name](view, shares)
+    except TooManyPieces:
+        return None
+
+
 @dataclass(frozen=True)
 class Expert(ForEveryProblem):
     """Places a file's split, or follows the rule of the graph's family.
@@ -416,7 +425,7 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
     devices = _fast_devices(problem)
     shares = _speeds(problem, devices)
     for name in FAMILIES if rule == "auto" else (rule,):
-        slots = _FAMILIES[name](view, shares)
+        slots = _slots_of(name, view, shares)
         if slots is not None:
             device_of = np.array(devices)[with_backward(view, slots)]
             return _legal(problem, _by_class(problem, device_of))
@@ -431,7 +440,7 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
 def family_of(graph: ComputationGraph) -> str:
     """The family whose rule places the graph: one of `FAMILIES`, or ``"layers"``."""
     view = ForwardGraph(graph)
-    return next((name for name in FAMILIES if _FAMILIES[name](view, [1.0]) is not None), "layers")
+    return next((name for name in FAMILIES if _slots_of(name, view, [1.0]) is not None), "layers")
 
 
 def _speeds(problem: Problem, devices: list[int]) -> list[float]:
