@@ -81,14 +81,31 @@ def bytes_on(
     scale = _scale(device, entry)
     of_tensor = np.array([scale(dtype or "f32") for dtype in graph.tensor_dtypes])
     weights, ops = graph.op_weights.indices, graph.op_weights.row_of_each()
-    dtypes = graph.weight_dtypes or ("",) * len(graph.weight_bytes)
+    dtypes, of_weight = _weights_as_read(graph, own)
     scales = [
         scale(dtypes[weight] or own[op])
         for weight, op in zip(weights.tolist(), ops.tolist(), strict=True)
     ]
-    sizes = graph.weight_bytes[weights] * np.array(scales, dtype=np.float64)
+    sizes = of_weight[weights] * np.array(scales, dtype=np.float64)
     of_weights = np.bincount(ops, weights=sizes, minlength=graph.n_ops)
     return graph.tensor_bytes * of_tensor, np.asarray(of_weights, dtype=np.float64)
+
+
+def _weights_as_read(graph: ComputationGraph, own: tuple[str, ...]) -> tuple[list[str], FloatArray]:
+    """Type and bytes of each weight; one of f32 that ops of half precision read has theirs.
+
+    OpenVINO's processors convert such weights to f32, and its graph counts them so.
+    """
+    dtypes = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    readers: dict[int, set[str]] = {}
+    for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
+        readers.setdefault(int(weight), set()).add(own[op])
+    sizes = np.array(graph.weight_bytes)
+    for weight, (precision, *others) in readers.items():
+        if dtypes[weight] == "f32" and not others and precision in ("f16", "bf16"):
+            dtypes[weight] = precision
+            sizes[weight] *= WIDTHS[precision] / WIDTHS["f32"]
+    return dtypes, sizes
 
 
 def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
@@ -137,17 +154,18 @@ def as_stored(graph: ComputationGraph, cluster: Cluster) -> ComputationGraph:
         return factor, dtype if factor == 1.0 else _DTYPES.get(name, name)
 
     tensors = [widest(dtype or "f32") for dtype in graph.tensor_dtypes]
-    of_weight = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    of_weight, weight_bytes = _weights_as_read(graph, own)
+    is_as_read = np.array_equal(weight_bytes, graph.weight_bytes)
     for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
         of_weight[weight] = of_weight[weight] or own[op]
     weights = [widest(dtype) for dtype in of_weight]
-    if all(factor == 1.0 for factor, _ in (*tensors, *weights)):
+    if is_as_read and all(factor == 1.0 for factor, _ in (*tensors, *weights)):
         return graph
     return replace(
         graph,
         tensor_bytes=frozen_floats(graph.tensor_bytes * [factor for factor, _ in tensors]),
         tensor_dtypes=tuple(dtype for _, dtype in tensors),
-        weight_bytes=frozen_floats(graph.weight_bytes * [factor for factor, _ in weights]),
+        weight_bytes=frozen_floats(weight_bytes * [factor for factor, _ in weights]),
         weight_dtypes=tuple(dtype for _, dtype in weights),
     )
 
