@@ -187,9 +187,9 @@ _MATMUL = re.compile(
     r"|(dynamicquantize)?(lstm|gru|rnn)(cell|sequence)?|(fused|qlinear|dynamicquantize)matmul"
     r"|(q|q?linear|fused)gemm|innerproduct|matmulinteger(tofloat)?|matmulnbits"
     r"|(q|multihead|groupquery)?attention"
-    # The operations of a branch or of a loop's body are those of its products, if it has any.
-    r"|if|cond|(while)?loop|scan|mapimpl|tensoriterator"
 )
+# The operations of a branch or of a loop's body are those of its products, if it has any.
+_BODY = re.compile(r"if|cond|(while)?loop|scan|mapimpl|tensoriterator")
 _FREE = frozenset(
     {
         *(
@@ -247,7 +247,12 @@ def work_of(kind: str) -> str:
     """Class of the arithmetic of ops of a kind: `CONVOLUTION`, `MATMUL` or `VECTOR`."""
     if _CONVOLUTION.fullmatch(kind):
         return CONVOLUTION
-    return MATMUL if _MATMUL.fullmatch(kind) else VECTOR
+    return MATMUL if _MATMUL.fullmatch(kind) or has_body(kind) else VECTOR
+
+
+def has_body(kind: str) -> bool:
+    """True if ops of a kind run branches or bodies, which are assumed to consist of products."""
+    return _BODY.fullmatch(kind) is not None
 
 
 def traffic_of(kind: str) -> str:
@@ -346,7 +351,9 @@ def sheet_lines(
         wanted: the precision that the user asked for.
     """
     own = own_precisions(graph)
-    is_product = np.array([work_of(kind) != VECTOR for kind in plain_kinds(graph)])
+    is_product = np.array(
+        [work_of(kind) != VECTOR and not has_body(kind) for kind in plain_kinds(graph)]
+    )
     flops = np.where(is_product, graph.op_flops, 0.0)
     lines = []
     for device in cluster.devices:
@@ -441,6 +448,7 @@ class _Ops:
         self.traffic = [traffic_of(kind) for kind in kinds]
         self.lookup = np.array([reads_table(kind) for kind in kinds])
         self.free = np.array([is_free(kind) for kind in kinds])
+        self.has_body = [has_body(kind) for kind in kinds]
         self.narrow = narrow_products(graph)
 
 
@@ -520,10 +528,14 @@ def _fitted(
 
 
 def _product_classes(ops: _Ops, terms: _Terms, precision: str) -> list[str]:
-    """Class of each product in a precision; "" for other ops."""
+    """Class of each product in a precision; "" for other ops, and for bodies of unknown ops."""
+    is_product = [
+        work == MATMUL and not body and used == precision
+        for work, body, used in zip(ops.work, ops.has_body, terms.precisions, strict=True)
+    ]
     return [
-        (NARROW if narrow else MATMUL) if work == MATMUL and used == precision else ""
-        for work, narrow, used in zip(ops.work, ops.narrow, terms.precisions, strict=True)
+        (NARROW if narrow else MATMUL) if product else ""
+        for product, narrow in zip(is_product, ops.narrow, strict=True)
     ]
 
 
