@@ -36,6 +36,8 @@ ALIKE_CORES = tuple(
     for at in range(3)
 )
 GPU = Device("gpu", "gpu", fingerprint="a gpu")
+CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
+PROCESSOR = "CPUExecutionProvider"
 
 
 def test_cores_are_devices_with_links_between_every_pair() -> None:
@@ -142,6 +144,10 @@ def cards(first: dict[str, str], second: dict[str, str]) -> list[Device]:
         cards({"provider": "P", "device_id": "1"}, {"provider": "P", "device_id": "1"}),
         cards({"provider": "P", "device_id": "0"}, {"provider": "P"}),
         cards({"provider": "P"}, {"provider": "P"}),
+        cards({"device": "GPU"}, {"device": "GPU.0"}),
+        cards({"device": "NPU"}, {"device": "NPU.4000"}),
+        cards({"provider": CUDA}, {"provider": CUDA, "session.disable_prepacking": "1"}),
+        cards({"provider": CUDA, "device_id": "1"}, {"provider": TENSORRT, "device_id": "1"}),
     ],
 )
 def test_one_accelerator_under_two_names_is_refused(devices: list[Device]) -> None:
@@ -160,10 +166,39 @@ def test_one_accelerator_under_two_names_is_refused(devices: list[Device]) -> No
         cards({"provider": "P", "device_id": "1"}, {"provider": "P"}),
         cards({"provider": "P", "device_id": "1"}, {"provider": "Q", "device_id": "1"}),
         cards({"provider": "P", "device_type": "NPU"}, {"provider": "P", "device_type": "GPU"}),
+        cards(
+            {"provider": "P", "device_type": "NPU", "device_id": "0"},
+            {"provider": "P", "device_type": "GPU", "device_id": "0"},
+        ),
+        cards({"provider": "P", "backend_path": "a.so"}, {"provider": "P", "backend_path": "b.so"}),
+        cards({"provider": CUDA}, {"provider": TENSORRT, "device_id": "1"}),
+        cards({"provider": PROCESSOR}, {"provider": PROCESSOR, "core": "1"}),
     ],
 )
 def test_two_accelerators_do_not_overlap(devices: list[Device]) -> None:
     check_no_overlap(devices)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"device": "GPU.0"}, {"device": "GPU.1"}),
+        ({"provider": CUDA}, {"provider": TENSORRT, "device_id": "1"}),
+    ],
+)
+def test_modes_that_name_two_accelerators_are_refused(
+    first: dict[str, str], second: dict[str, str]
+) -> None:
+    """Two cards that divide each operator are no such modes."""
+    both = cards(first, second)
+    with pytest.raises(ClusterError, match="share their processors, but are different hardware"):
+        check_no_overlap([replace(device, processors=("card",)) for device in both])
+    check_no_overlap([replace(device, processors=("card", "another")) for device in both])
+
+
+def test_modes_of_two_makers_of_providers_may_be_one_accelerator() -> None:
+    both = cards({"provider": CUDA}, {"provider": "P", "device_id": "1"})
+    check_no_overlap([replace(device, processors=("card",)) for device in both])
 
 
 def link(source: str, destination: str, latency: float) -> Link:

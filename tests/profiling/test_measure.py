@@ -282,25 +282,43 @@ def test_a_limit_leaves_devices_to_others_of_their_kind(tmp_path: Path) -> None:
     assert again.ends.estimated == {}
 
 
+class LabelledByOps(SyntheticModel):
+    """Units of the same ops have the same label."""
+
+    def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+        return tuple(str(np.flatnonzero(units.group_of == g)) for g in range(units.n_groups))
+
+
+def measured_in_units(
+    path: Path, labels: list[int], seconds: dict[str, list[float]], effort: Effort = EFFORT
+) -> tuple[list[float], list[str]]:
+    """Seconds of the units on the first device, and the names of devices that ran."""
+    model, runtime = LabelledByOps(chain(3), {**seconds}), SyntheticRuntime(CLUSTER.devices)
+    problem = profile(
+        model.graph, SOURCE, CLUSTER, runtime, model=model,
+        measuring=Measuring(CostStore(path), effort),
+        units=Grouping.from_labels(labels),
+    )  # type: ignore[arg-type]  # fmt: skip
+    return problem.costs.seconds[:, 0].tolist(), list(model.profiled)
+
+
+NOW = {"fast": [0.004, 0.005, 0.006], "slow": [0.020, math.inf, 0.040]}  # of another hour
+
+
 def test_a_quick_call_with_other_units_mixes_no_hours_and_is_stored(tmp_path: Path) -> None:
     """It took the last op's seconds from the earlier call, and each call measured again."""
+    store = tmp_path / "store"
+    measured_in_units(store, [0, 0, 1], SECONDS)
+    found, ran = measured_in_units(store, [0, 1, 2], NOW, measure.QUICK)
+    assert found == NOW["fast"]
+    assert set(ran) == {"a", "c"}
+    for _ in range(2):
+        assert measured_in_units(store, [0, 1, 2], SECONDS, measure.QUICK) == (NOW["fast"], [])
 
-    class LabelledByOps(SyntheticModel):
-        def unit_labels(self, units: Grouping) -> tuple[str, ...]:
-            return tuple(str(np.flatnonzero(units.group_of == g)) for g in range(units.n_groups))
 
-    def run(effort: Effort, labels: list[int], seconds: dict[str, list[float]]) -> Any:
-        model, runtime = LabelledByOps(chain(3), {**seconds}), SyntheticRuntime(CLUSTER.devices)
-        problem = profile(
-            model.graph, SOURCE, CLUSTER, runtime, model=model,
-            measuring=Measuring(CostStore(tmp_path / "store"), effort),
-            units=Grouping.from_labels(labels),
-        )  # type: ignore[arg-type]  # fmt: skip
-        return problem.costs.seconds[:, 0].tolist(), model.profiled
-
-    run(EFFORT, [0, 0, 1], SECONDS)
-    now = {"fast": [0.004, 0.005, 0.006], "slow": [0.020, math.inf, 0.040]}
-    found, profiled_on = run(measure.QUICK, [0, 1, 2], now)
-    assert found == now["fast"]
-    assert set(profiled_on) == {"a", "c"}
-    assert run(measure.QUICK, [0, 1, 2], now)[1] == []
+def test_units_that_were_measured_keep_their_hour_after_others_were(tmp_path: Path) -> None:
+    """The last op took its seconds from the measurement in other units."""
+    store = tmp_path / "store"
+    first, _ = measured_in_units(store, [0, 0, 1], SECONDS)
+    assert measured_in_units(store, [0, 1, 2], NOW)[0] == NOW["fast"]
+    assert measured_in_units(store, [0, 0, 1], NOW) == (first, [])

@@ -100,6 +100,8 @@ def seconds_of(graph: ComputationGraph, rate: float, moved: float) -> float:
         ("f16", "f16", None, 125e12, 6e6),
         ("f16", "unknown f16", None, 125e12, 6e6),
         ("f32", "f32", "f16", 125e12, 6e6),
+        ("f16", "f32", None, 125e12, 6e6),  # as OpenVINO's processors keep f16: on cards it is f16
+        ("f16", "f32", "f32", 15.7e12, 12e6),
         ("f16", "f16", "f16", 125e12, 6e6),  # nothing is left to halve
         ("f16", "unknown f16", "f16", 125e12, 6e6),
         ("f32", "f16", "f16", 125e12, 6e6),  # weights that are stored narrow already
@@ -203,6 +205,29 @@ def test_memory_and_copies_count_the_bytes_that_the_devices_store(
     assert (problem.graph is graph) == (share == 1.0)
     same = roofline_costs(problem.graph, cluster).seconds
     assert np.array_equal(same, problem.costs.seconds)
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+def test_weights_that_a_reader_counts_as_f32_have_the_bytes_of_the_model(half: str) -> None:
+    """OpenVINO's graphs count weights of f16 as its processors keep them: 4 bytes each."""
+    graph, cluster = product(half, "f32"), on("cpu-i9-12900k")
+    problem = roofline_problem(graph, cluster)
+    assert problem.graph.weight_bytes.tolist() == [2e6]
+    assert problem.graph.weight_dtypes == (half,)
+    same = roofline_costs(problem.graph, cluster).seconds
+    assert np.array_equal(same, problem.costs.seconds)
+
+
+def test_a_weight_that_an_op_of_f32_reads_too_keeps_its_bytes() -> None:
+    builder = GraphBuilder()
+    weight = builder.add_weight(4e6, dtype="f32")
+    for dtype in ("f16", "f32"):
+        x = builder.add_input(1e6 * BYTES[dtype], shape=(1000, 1000), dtype=dtype)
+        op = builder.add_op(f"product of {dtype}", "MatMul", inputs=[x], weights=[weight])
+        size = 1e6 * BYTES[dtype]
+        builder.add_tensor(op, size, shape=(1000, 1000), dtype=dtype, is_output=True)
+    problem = roofline_problem(builder.build(), on("cpu-i9-12900k"))
+    assert problem.graph.weight_bytes.tolist() == [4e6]
 
 
 def test_weights_of_integers_keep_their_bytes_in_memory() -> None:

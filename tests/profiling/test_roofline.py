@@ -37,6 +37,7 @@ from placewright.profiling.roofline import (
     roofline_costs,
     roofline_interval,
     roofline_problem,
+    sheet_lines,
     traffic_of,
     work_of,
 )
@@ -322,6 +323,20 @@ def test_intervals_surround_what_was_fitted_and_nothing_else() -> None:
     assert interval.high[2].tolist() == [0.0, 0.0]  # a reshape takes no time
     half = catalogue_cluster(["gpu-v100-sxm2-16gb"], precision="f16")
     assert np.isinf(roofline_interval(three_ops(), half).high[0, 0])
+
+
+def test_loops_run_at_the_rate_of_products_but_have_no_interval() -> None:
+    """Nobody measured any; they had the interval of a product."""
+    builder = GraphBuilder()
+    x = builder.add_input(4e6, shape=(1000, 1000), dtype="f32")
+    op = builder.add_op("loop", "Loop", inputs=[x], flops=2e10)
+    builder.add_tensor(op, 4e6, shape=(1000, 1000), dtype="f32", is_output=True)
+    graph, cluster = builder.build(), catalogue_cluster(["gpu-v100-sxm2-16gb"])
+    interval = roofline_interval(graph, cluster)
+    assert (interval.low[0, 0], interval.high[0, 0]) == (0.0, math.inf)
+    assert sheet_lines(graph, cluster) == ()
+    seconds = roofline_costs(graph, cluster, fitted=False).seconds[0, 0]
+    assert seconds == pytest.approx(2e10 / (15.7e12 * 0.65) + 5e-6)
 
 
 @pytest.mark.parametrize("name", fit_names())

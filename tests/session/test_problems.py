@@ -19,7 +19,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Objective
 from placewright.core.source import ModelSource
-from placewright.errors import FieldError, GraphError, InfeasibleError
+from placewright.errors import FieldError, GraphError, InfeasibleError, RuntimeFailure
 from placewright.execution.state_pairs import option_of
 from placewright.files.problem_file import write_problem
 from placewright.profiling.profile import UnitTimes, keep_last, model_identity
@@ -162,6 +162,38 @@ class TestListing:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.measured(tmp_path, monkeypatch, ", newer", ", newer")
+        found = listed_ops(MEASURED, "*")
+        assert found.devices == ()
+        assert [op.name for op in found.ops] == list(NAMES)
+
+    def test_a_device_of_another_name_is_found_by_its_fingerprint(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A cluster file may name it."""
+        self.measured(tmp_path, monkeypatch, "", "")
+        runtime = SimpleNamespace(discover=lambda: [Device("cpu", fingerprint="f32")])
+        monkeypatch.setattr("placewright.session.problems.runtime_named", lambda name: runtime)
+        assert listed_ops(MEASURED, "*").devices == ("device:0", "device:1")
+
+    def test_devices_whose_seconds_are_left_out_are_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.measured(tmp_path, monkeypatch, "", " and bf16")
+        with caplog.at_level("INFO", "placewright.session.problems"):
+            listed_ops(MEASURED, "*")
+        assert caplog.messages == ["seconds are left out of devices not found here: device:1"]
+
+    @pytest.mark.parametrize("error", [RuntimeError("no driver"), RuntimeFailure("no driver")])
+    def test_a_runtime_that_finds_no_devices_ends_no_listing(
+        self, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.measured(tmp_path, monkeypatch, "", "")
+
+        def refuse() -> list[Device]:
+            raise error
+
+        runtime = SimpleNamespace(discover=refuse)
+        monkeypatch.setattr("placewright.session.problems.runtime_named", lambda name: runtime)
         found = listed_ops(MEASURED, "*")
         assert found.devices == ()
         assert [op.name for op in found.ops] == list(NAMES)

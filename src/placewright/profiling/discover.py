@@ -21,6 +21,17 @@ from placewright.execution.runtime import Runtime
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}
+_PROCESSOR = "cpu"
+# Execution providers that number the same cards.
+_FAMILIES = {
+    "CPUExecutionProvider": _PROCESSOR,
+    "CUDAExecutionProvider": "nvidia",
+    "TensorrtExecutionProvider": "nvidia",
+    "NvTensorRTRTXExecutionProvider": "nvidia",
+    "ROCMExecutionProvider": "amd",
+    "MIGraphXExecutionProvider": "amd",
+}
+_BACKENDS = ("backend_path", "backend_type")  # options of a provider that name other hardware
 
 
 def discover(
@@ -201,7 +212,8 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
     first = first_on_processors(devices)
     for (at, a), (other, b) in itertools.combinations(enumerate(devices), 2):
         if first[at] == first[other] and a.name != b.name:
-            if a.kind != b.kind or a.options.get("core") != b.options.get("core"):
+            is_core = a.options.get("core") == b.options.get("core")
+            if a.kind != b.kind or not is_core or _name_two_accelerators(a, b):
                 raise ClusterError(
                     f"devices '{a.name}' and '{b.name}' share their processors, but are different "
                     "hardware; name each mode's own device in `processors`"
@@ -224,15 +236,42 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
 
 
 def _is_same_accelerator(a: Device, b: Device) -> bool:
-    """True if the options of two devices, which are not both cores, name one accelerator."""
-    if "provider" not in a.options:
-        native = a.options.get("device", a.name)
-        return native.lower() != "cpu" and native == b.options.get("device", b.name)
-    numbers = [device.options.get("device_id") for device in (a, b)]
-    if numbers == [None, None]:  # other options may tell them apart
-        return a.options == b.options
-    is_same_provider = a.options["provider"] == b.options.get("provider")
-    return is_same_provider and (numbers[0] or "0") == (numbers[1] or "0")
+    """True if two devices, which are not both cores, name one accelerator."""
+    is_alike = "provider" in a.options and a.options == b.options
+    return _card(a) == _card(b) and (_card(a)[0] != _PROCESSOR or is_alike)
+
+
+def _name_two_accelerators(a: Device, b: Device) -> bool:
+    """True if the options of two modes of one processor name two accelerators of one family."""
+    is_named = all(
+        not device.processors or not {"device", "provider"}.isdisjoint(device.options)
+        for device in (a, b)
+    )
+    if not is_named or a.kind == "cpu" or len(a.processors) > 1:
+        return False
+    return _card(a)[0] == _card(b)[0] and _card(a) != _card(b)
+
+
+def _card(device: Device) -> tuple[str, ...]:
+    """The accelerator that a device's options or its name mean, its family first.
+
+    It is the same for aliases, such as ``GPU`` and ``GPU.0``.
+    """
+    options = device.options
+    provider = options.get("provider")
+    if provider is None:
+        return _native_card(options.get("device", device.name))
+    number = options.get("device_id", "").lstrip("0") or "0"
+    if provider in _FAMILIES:
+        return _FAMILIES[provider], number
+    backends = (options.get(name, "") for name in _BACKENDS)
+    return provider, *_native_card(options.get("device_type", "")), *backends, number
+
+
+def _native_card(name: str) -> tuple[str, str]:
+    """Kind and number in OpenVINO's name of a device; what follows ``NPU.`` is a platform."""
+    kind, _, number = name.lower().partition(".")
+    return kind, "" if kind == "npu" else number or "0"
 
 
 def measure_links(devices: Sequence[Device], runtime: Runtime, *, host: str = "host") -> list[Link]:

@@ -5,13 +5,15 @@ layouts and caches that it never meets in the model. Each round also times the p
 runs of its own, as requests follow one another (see `warm_requests`), and kernel times are scaled
 so that they add up to it. Rounds of all devices alternate, so that drift of the machine affects all
 equally, and medians count. Devices with equal fingerprints are measured once, and units of a model
-with equal labels share their samples.
+with equal labels share their samples. Each set of units has samples of its own: a column that mixed
+those of two sets would hold seconds of two hours.
 
 Rounds go on until the median is known, on a machine whose speed varies.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 import time
@@ -106,7 +108,7 @@ def median_error(samples: Sequence[float]) -> float:
     return median_uncertainty(samples) / _NOTCH
 
 
-_VERSION = "in-situ/7"  # part of the keys; change it with the way of measuring
+_VERSION = "in-situ/8"  # part of the keys; change it with the way of measuring
 _ROUNDS_BEFORE_AHEAD = 3  # of each device, from which the rest is predicted
 
 
@@ -237,8 +239,10 @@ def measure_costs(
     effort, ends = effort or Effort(), ends or Ends()
     deadline, limit = ends.deadline, ends.limit
     labels = model.unit_labels(units)
+    together = hashlib.sha256("|".join(sorted(labels)).encode()).hexdigest()[:16]
+    prefix = f"{_VERSION}|{context}|{together}"
     keys = {
-        device.fingerprint: [f"{_VERSION}|{context}|{device.fingerprint}|{x}" for x in labels]
+        device.fingerprint: [f"{prefix}|{device.fingerprint}|{label}" for label in labels]
         for device in devices
     }
     first_of: dict[str, Device] = {}
@@ -252,7 +256,6 @@ def measure_costs(
             known = store.samples(keys[fingerprint])
             if not all(key in known and known[key][1] for key in keys[fingerprint]):
                 partial = {key: row for key, (row, complete) in known.items() if not complete}
-                # Complete rows count: units that another grouping shares have them already.
                 totals = _totals(keys[fingerprint], {key: row for key, (row, _) in known.items()})
                 alike = next((other for other in measured if other.kind == device.kind), None)
                 if limit.is_over and not totals and alike is not None and not deadline.is_over:
@@ -267,19 +270,16 @@ def measure_costs(
                     missing.append(_session(model, units, device, here, partial, opened))
             measured.append(device)
         _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
-    # The store keeps complete rows of shared units, of another hour than those measured now.
-    own = {session.device.fingerprint: session.samples for session in missing if session.totals}
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
         if device is not asked:
             ends.estimated[asked.name] = device.name
         here = keys[device.fingerprint]
-        stored = {key: row for key, (row, _) in store.samples(here).items()}
-        rows = own.get(device.fingerprint, stored)
+        rows = store.samples(here)
         if not all(key in rows for key in here):
             deadline.require(f"'{device.name}' had run the model once")
-        table[:, column] = [statistics.median(rows[key]) for key in here]
+        table[:, column] = [statistics.median(rows[key][0]) for key in here]
     return table
 
 

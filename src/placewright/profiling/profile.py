@@ -168,9 +168,18 @@ class UnitTimes:
         return cls(problem.cluster.device_names, marks, problem.units, problem.costs.seconds)
 
     def on(self, here: Mapping[str, str]) -> UnitTimes | None:
-        """The seconds on devices of these names and fingerprints; None if there are none."""
+        """The seconds on devices of these names and fingerprints; None if there are none.
+
+        A device whose name is not among them, such as one that a cluster file names, has the
+        fingerprint of one of them.
+        """
+        marks = set(here.values())  # membership only
         both = zip(self.devices, self.fingerprints, strict=True)
-        kept = [at for at, (name, mark) in enumerate(both) if here.get(name) == mark]
+        kept = [
+            at
+            for at, (name, mark) in enumerate(both)
+            if (here[name] == mark if name in here else mark in marks)
+        ]
         if not kept:
             return None
         return UnitTimes(

@@ -81,14 +81,31 @@ def bytes_on(
     scale = _scale(device, entry)
     of_tensor = np.array([scale(dtype or "f32") for dtype in graph.tensor_dtypes])
     weights, ops = graph.op_weights.indices, graph.op_weights.row_of_each()
-    dtypes = graph.weight_dtypes or ("",) * len(graph.weight_bytes)
+    dtypes, of_weight = _weights_as_read(graph, own)
     scales = [
         scale(dtypes[weight] or own[op])
         for weight, op in zip(weights.tolist(), ops.tolist(), strict=True)
     ]
-    sizes = graph.weight_bytes[weights] * np.array(scales, dtype=np.float64)
+    sizes = of_weight[weights] * np.array(scales, dtype=np.float64)
     of_weights = np.bincount(ops, weights=sizes, minlength=graph.n_ops)
     return graph.tensor_bytes * of_tensor, np.asarray(of_weights, dtype=np.float64)
+
+
+def _weights_as_read(graph: ComputationGraph, own: tuple[str, ...]) -> tuple[list[str], FloatArray]:
+    """Type and bytes of each weight; one of f32 that ops of half precision read has theirs.
+
+    OpenVINO's processors convert such weights to f32, and its graph counts them so.
+    """
+    dtypes = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    readers: dict[int, set[str]] = {}
+    for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
+        readers.setdefault(int(weight), set()).add(own[op])
+    sizes = np.array(graph.weight_bytes)
+    for weight, (precision, *others) in readers.items():
+        if dtypes[weight] == "f32" and not others and precision in ("f16", "bf16"):
+            dtypes[weight] = precision
+            sizes[weight] *= WIDTHS[precision] / WIDTHS["f32"]
+    return dtypes, sizes
 
 
 def _scale(device: Device, entry: CatalogueDevice) -> Callable[[str], float]:
@@ -137,17 +154,18 @@ def as_stored(graph: ComputationGraph, cluster: Cluster) -> ComputationGraph:
         return factor, dtype if factor == 1.0 else _DTYPES.get(name, name)
 
     tensors = [widest(dtype or "f32") for dtype in graph.tensor_dtypes]
-    of_weight = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    of_weight, weight_bytes = _weights_as_read(graph, own)
+    is_as_read = np.array_equal(weight_bytes, graph.weight_bytes)
     for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
         of_weight[weight] = of_weight[weight] or own[op]
     weights = [widest(dtype) for dtype in of_weight]
-    if all(factor == 1.0 for factor, _ in (*tensors, *weights)):
+    if is_as_read and all(factor == 1.0 for factor, _ in (*tensors, *weights)):
         return graph
     return replace(
         graph,
         tensor_bytes=frozen_floats(graph.tensor_bytes * [factor for factor, _ in tensors]),
         tensor_dtypes=tuple(dtype for _, dtype in tensors),
-        weight_bytes=frozen_floats(graph.weight_bytes * [factor for factor, _ in weights]),
+        weight_bytes=frozen_floats(weight_bytes * [factor for factor, _ in weights]),
         weight_dtypes=tuple(dtype for _, dtype in weights),
     )
 
@@ -169,9 +187,9 @@ _MATMUL = re.compile(
     r"|(dynamicquantize)?(lstm|gru|rnn)(cell|sequence)?|(fused|qlinear|dynamicquantize)matmul"
     r"|(q|q?linear|fused)gemm|innerproduct|matmulinteger(tofloat)?|matmulnbits"
     r"|(q|multihead|groupquery)?attention"
-    # The operations of a branch or of a loop's body are those of its products, if it has any.
-    r"|if|cond|(while)?loop|scan|mapimpl|tensoriterator"
 )
+# The operations of a branch or of a loop's body are those of its products, if it has any.
+_BODY = re.compile(r"if|cond|(while)?loop|scan|mapimpl|tensoriterator")
 _FREE = frozenset(
     {
         *(
@@ -229,7 +247,12 @@ def work_of(kind: str) -> str:
     """Class of the arithmetic of ops of a kind: `CONVOLUTION`, `MATMUL` or `VECTOR`."""
     if _CONVOLUTION.fullmatch(kind):
         return CONVOLUTION
-    return MATMUL if _MATMUL.fullmatch(kind) else VECTOR
+    return MATMUL if _MATMUL.fullmatch(kind) or has_body(kind) else VECTOR
+
+
+def has_body(kind: str) -> bool:
+    """True if ops of a kind run branches or bodies, which are assumed to consist of products."""
+    return _BODY.fullmatch(kind) is not None
 
 
 def traffic_of(kind: str) -> str:
@@ -328,7 +351,9 @@ def sheet_lines(
         wanted: the precision that the user asked for.
     """
     own = own_precisions(graph)
-    is_product = np.array([work_of(kind) != VECTOR for kind in plain_kinds(graph)])
+    is_product = np.array(
+        [work_of(kind) != VECTOR and not has_body(kind) for kind in plain_kinds(graph)]
+    )
     flops = np.where(is_product, graph.op_flops, 0.0)
     lines = []
     for device in cluster.devices:
@@ -423,6 +448,7 @@ class _Ops:
         self.traffic = [traffic_of(kind) for kind in kinds]
         self.lookup = np.array([reads_table(kind) for kind in kinds])
         self.free = np.array([is_free(kind) for kind in kinds])
+        self.has_body = [has_body(kind) for kind in kinds]
         self.narrow = narrow_products(graph)
 
 
@@ -502,10 +528,14 @@ def _fitted(
 
 
 def _product_classes(ops: _Ops, terms: _Terms, precision: str) -> list[str]:
-    """Class of each product in a precision; "" for other ops."""
+    """Class of each product in a precision; "" for other ops, and for bodies of unknown ops."""
+    is_product = [
+        work == MATMUL and not body and used == precision
+        for work, body, used in zip(ops.work, ops.has_body, terms.precisions, strict=True)
+    ]
     return [
-        (NARROW if narrow else MATMUL) if work == MATMUL and used == precision else ""
-        for work, narrow, used in zip(ops.work, ops.narrow, terms.precisions, strict=True)
+        (NARROW if narrow else MATMUL) if product else ""
+        for product, narrow in zip(is_product, ops.narrow, strict=True)
     ]
 
 

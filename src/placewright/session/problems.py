@@ -28,7 +28,7 @@ from placewright.errors import (
     FieldError,
     InfeasibleError,
     InputError,
-    MissingExtraError,
+    PlacewrightError,
 )
 from placewright.execution.runtime import Runtime
 from placewright.execution.state_pairs import asked_of
@@ -584,6 +584,11 @@ def _kept(model: Model) -> UnitTimes | None:
         return None
     try:
         found = runtime_named(runtime_of(source)).discover()
-    except MissingExtraError:
+    except (PlacewrightError, RuntimeError) as error:  # a listing needs no runtime
+        _log.debug("no devices are found: %s", error)
         return None
-    return times.on({device.name: device.fingerprint for device in found})
+    known = times.on({device.name: device.fingerprint for device in found})
+    left = [name for name in times.devices if known is None or name not in known.devices]
+    if left:
+        _log.info("seconds are left out of devices not found here: %s", ", ".join(left))
+    return known

@@ -469,6 +469,34 @@ def test_a_cut_of_a_tied_embedding_leaves_it_unpacked(tmp_path: Path) -> None:
     np.testing.assert_allclose(split_outputs(whole, inputs)[0], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_node_that_nothing_needs_is_no_reader_of_an_unpacked_weight(tmp_path: Path) -> None:
+    """ONNX Runtime removes it, and multiplies in integers; a cut computed in floating point."""
+    rng, size, blocks = np.random.default_rng(0), 128, 32
+    path = saved(
+        tmp_path / "unread.onnx",
+        [
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0, block_size=blocks),
+            helper.make_node("Transpose", ["d"], ["unread"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "d"], ["y"]),
+        ],
+        [("x", 1, [2, size])],
+        [("y", 1, [2, size])],
+        {"s": rng.uniform(0.01, 0.03, (size // blocks, size)).astype(np.float32)},
+    )
+    model = onnx.load(str(path))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    number = TensorProto.INT8
+    model.graph.initializer.extend([
+        helper.make_tensor("q", number, (size, size), rng.integers(0, 16, size * size).tolist()),
+        helper.make_tensor("z", number, (size // blocks, size), [3] * (size * size // blocks)),
+    ])  # fmt: skip
+    onnx.save(model, str(path))
+    whole = loaded(path)
+    assert whole.graph.op_kinds == ("MatMul",)
+    (segment,) = segments_of_ops(whole.graph, [(0, [0])])
+    assert [port.name for port in whole.parts.standalone(segment).graph.output] == ["y"]
+
+
 def test_long_chains_of_constants_are_looked_through_once(tmp_path: Path) -> None:
     """Each reads the one before twice: as many ways lead to the first as no machine could walk."""
     chain = [helper.make_node("Mul", [f"c{at}", f"c{at}"], [f"c{at + 1}"]) for at in range(2000)]

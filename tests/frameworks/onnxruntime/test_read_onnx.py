@@ -305,6 +305,28 @@ def test_shapes_stored_in_branches_are_those_of_another_batch(tmp_path: Path) ->
     assert graph.tensor_shapes[int(graph.op_outputs.row(choice)[0])] == (3, 4)
 
 
+def test_shapes_stored_in_branches_stay_if_the_file_fixes_its_inputs(tmp_path: Path) -> None:
+    """ONNX does not infer them behind operators of other domains; they were thrown away."""
+    value = helper.make_tensor_value_info
+
+    def branch(name: str) -> Any:
+        nodes = [
+            helper.make_node("FastGelu", ["x"], ["mid"], domain="com.microsoft"),
+            helper.make_node("Exp", ["mid"], ["inner"]),
+        ]
+        inner, mid = (value(name, FLOAT, [2, 4]) for name in ("inner", "mid"))
+        return helper.make_graph(nodes, name, [], [inner], value_info=[mid])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["c"], name="condition", to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], name="choice",
+                         then_branch=branch("then"), else_branch=branch("else")),
+    ]  # fmt: skip
+    graph, _ = read_onnx(write(tmp_path / "branch.onnx", nodes))
+    assert graph.op_flops[graph.op_index["choice"]] == 2 * flops.elementwise((2, 4))
+
+
 def test_shapes_stored_in_a_scan_are_those_of_another_batch(tmp_path: Path) -> None:
     value = helper.make_tensor_value_info
     inside = body(

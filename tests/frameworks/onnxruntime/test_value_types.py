@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import placewright as pw
+from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_inferred_types
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -99,3 +102,87 @@ def test_nothing_is_computed_if_a_computed_shape_is_huge(
     monkeypatch.setattr(onnxruntime, "InferenceSession", refused)
     pw.read(path, runtime="onnxruntime")
     assert levels == [onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL]
+
+
+def shape_in(values: Iterable[Any], name: str) -> list[int] | None:
+    """Dimensions of a value, open ones 0; None if its rank is open."""
+    tensor = next(value.type.tensor_type for value in values if value.name == name)
+    return [d.dim_value for d in tensor.shape.dim] if tensor.HasField("shape") else None
+
+
+def model_of(nodes: list[Any], outputs: list[Any], x: list[Any]) -> Any:
+    """A model with input x, and five as `trips`."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    trips = onnx.numpy_helper.from_array(np.array(5), "trips")
+    inputs = [helper.make_tensor_value_info("x", floats, x)]
+    opset = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, [trips])
+    return helper.make_model(graph, opset_imports=opset, ir_version=9)
+
+
+def test_a_body_keeps_the_rank_of_values_that_onnx_cannot_infer() -> None:
+    """Their dimensions are those of another batch."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+
+    def branch(name: str) -> Any:
+        made = helper.make_node("Own", ["x"], ["own"], domain="mine")
+        nodes = [
+            made,
+            helper.make_node("Exp", ["own"], ["mid"]),
+            helper.make_node("Exp", ["mid"], ["inner"]),
+        ]
+        own, mid, inner = (
+            helper.make_tensor_value_info(value, floats, [1, 4])
+            for value in ("own", "mid", "inner")
+        )
+        return helper.make_graph(nodes, name, [], [inner], value_info=[own, mid])
+
+    choice = helper.make_node(
+        "If", ["c"], ["y"], then_branch=branch("then"), else_branch=branch("else")
+    )
+    model = model_of([choice], [helper.make_tensor_value_info("y", floats, None)], ["batch", 4])
+    set_input_shapes(model, {"x": (3, 4)})
+    body = model.graph.node[0].attribute[0].g
+    assert [value.name for value in body.value_info] == ["own"]
+    assert shape_in(body.value_info, "own") == [0, 0]
+    assert body.value_info[0].type.tensor_type.elem_type == floats
+
+
+def test_states_of_a_loop_that_were_stored_for_another_batch_give_no_result() -> None:
+    """The results had one row, whatever entered."""
+    helper, numbers = onnx.helper, onnx.TensorProto
+    value = helper.make_tensor_value_info
+    inside = helper.make_graph(
+        [helper.make_node("Identity", ["again"], ["on"]),
+         helper.make_node("Exp", ["state"], ["next"]),
+         helper.make_node("Neg", ["next"], ["seen"])],
+        "body",
+        [value("turn", numbers.INT64, []), value("again", numbers.BOOL, []),
+         value("state", numbers.FLOAT, [1, 4])],
+        [value("on", numbers.BOOL, []), value("next", numbers.FLOAT, [1, 4]),
+         value("seen", numbers.FLOAT, [1, 4])],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["last", "all"], body=inside)
+    outputs = [value(name, numbers.FLOAT, None) for name in ("last", "all")]
+    for rows, expected in ((1, [[1, 4], [5, 1, 4]]), (2, [])):
+        model = model_of([loop], outputs, ["batch", 4])
+        set_input_shapes(model, {"x": (rows, 4)})
+        made = with_inferred_types(onnx, model).graph.output
+        shapes = [shape_in(made, name) for name in ("last", "all")]
+        assert [shape for shape in shapes if shape and all(shape)] == expected
+
+
+def test_a_wrong_rank_of_one_output_leaves_the_rank_of_another() -> None:
+    """It may be all that is known of what a custom operator makes."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Own", ["x"], ["z"], domain="mine"),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("y", floats, ["wrong"]),
+        helper.make_tensor_value_info("z", floats, ["a", "b", "c"]),
+    ]
+    inferred = with_inferred_types(onnx, model_of(nodes, outputs, [2, 4])).graph.output
+    assert shape_in(inferred, "y") == [2, 4]
+    assert shape_in(inferred, "z") == [0, 0, 0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
+import pytest
 from openvino.op import if_op
 from support.openvino_graphs import graph_of_openvino_model
 
@@ -77,14 +78,16 @@ def test_numbers_that_a_branch_draws_are_no_constant() -> None:
     assert sorted(graph.op_kinds) == ["Add", "If"]
 
 
-def test_a_choice_holds_the_constants_of_both_branches_and_counts_the_larger() -> None:
+@pytest.mark.parametrize("element", [np.float32, np.float16])
+def test_a_choice_holds_the_constants_of_both_branches_and_counts_the_larger(element: Any) -> None:
+    """Those in half precision are kept as f32."""
     op = ov.opset13
-    x = op.parameter([2, 4], np.float32, name="x")
-    heavy_in, light_in = (op.parameter([2, 4], np.float32) for _ in range(2))
-    weight, bias = np.ones((4, 4), np.float32), np.ones((2, 4), np.float32)
+    x = op.parameter([2, 4], element, name="x")
+    heavy_in, light_in = (op.parameter([2, 4], element) for _ in range(2))
+    weight, bias = np.ones((4, 4), element), np.ones((2, 4), element)
     heavy_out = op.result(op.matmul(heavy_in, op.constant(weight), False, False))
     light_out = op.result(op.add(light_in, op.constant(bias)))
-    condition = op.greater(op.reduce_sum(x, op.constant([0, 1])), op.constant(np.float32(0)))
+    condition = op.greater(op.reduce_sum(x, op.constant([0, 1])), op.constant(np.array(0, element)))
     choice = if_op(condition.output(0))
     choice.set_then_body(ov.Model([heavy_out], [heavy_in], "then"))
     choice.set_else_body(ov.Model([light_out], [light_in], "else"))
@@ -93,5 +96,5 @@ def test_a_choice_holds_the_constants_of_both_branches_and_counts_the_larger() -
     model = ov.Model([op.result(output)], [x], "choice")
     graph, _ = graph_of_openvino_model(model, names_are_stored=True)
     at = graph.op_kinds.index("If")
-    assert graph.op_weight_bytes[at] == weight.nbytes + bias.nbytes
+    assert graph.op_weight_bytes[at] == 4 * (weight.size + bias.size)
     assert graph.op_flops[at] == 2 * 2 * 4 * 4

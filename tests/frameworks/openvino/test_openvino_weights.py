@@ -16,6 +16,8 @@ from openvino import opset13 as ops  # noqa: E402
 from support.openvino_graphs import graph_of_openvino_model  # noqa: E402
 
 from placewright.frameworks.openvino.reader import read_openvino as read  # noqa: E402
+from placewright.profiling.catalogue import catalogue_cluster  # noqa: E402
+from placewright.profiling.roofline import roofline_problem  # noqa: E402
 
 SIZE = 128
 SHAPES: dict[str, tuple[list[int], list[int]]] = {  # of the input and of the weights
@@ -138,6 +140,17 @@ def test_weights_in_half_precision_that_an_op_reads_itself(reader: str) -> None:
     assert counted(model) == 4 * math.prod(SHAPES[reader][1])
     assert dtype_of_largest(model) == "f32"
     check(model)
+
+
+@pytest.mark.parametrize("device", ["cpu-i9-12900k", "gpu-t4"])
+def test_weights_in_half_precision_have_the_bytes_of_the_model_on_data_sheets(device: str) -> None:
+    def weights(shape: list[int]) -> Any:
+        return ops.constant(np.ones(shape, np.float16))
+
+    graph, _ = graph_of_openvino_model(model_of("matmul", weights, element=np.float16))
+    problem = roofline_problem(graph, catalogue_cluster([device]))
+    assert problem.graph.weight_bytes.tolist() == [2 * SIZE * SIZE]
+    assert problem.graph.weight_dtypes == ("f16",)
 
 
 def test_a_weight_that_an_addition_reads_too_is_unpacked_for_it() -> None:

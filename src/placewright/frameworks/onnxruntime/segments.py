@@ -113,7 +113,7 @@ class OnnxParts:
             self.nodes[at].name = node_name(op)
         readers = self._readers(self.node_of_op)
         self.read_by_several = {name for name in self.shared_arrays if readers[name] > 1}
-        readers = self._readers(range(len(self.nodes)))
+        readers = self._readers(self._needed(self.node_of_op, ())[0])
         self._unpacked_by_several = [
             value
             for value in self._constant_node

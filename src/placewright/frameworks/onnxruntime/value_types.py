@@ -18,6 +18,7 @@ _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _MIXED_UP = "already exists"  # said of a number by ONNX's inference
 _OTHER_RANK = "differ in rank"  # said of a stated shape by ONNX's inference
+_ONNX_DOMAINS = ("", "ai.onnx")
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
 
 _DTYPES = {
@@ -48,7 +49,12 @@ def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     for value in model.graph.output:
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
-    for node in model.graph.node:
+    is_changed = any(
+        [d.dim_value for d in value.type.tensor_type.shape.dim] != list(shapes[value.name])
+        for value in model.graph.input
+        if value.name in shapes
+    )
+    for node in model.graph.node if is_changed else ():  # ONNX does not infer all of them again
         _open_bodies(node)
     for value in (*model.graph.input, *model.graph.output):
         if value.name in shapes:
@@ -61,13 +67,16 @@ def set_input_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
 def _open_bodies(node: Any) -> None:
     """Open the dimensions that ONNX infers again in the bodies of a node, in place.
 
-    Those of a loop's states stay, since ONNX hands no shape into a loop.
+    Those of a loop's states stay, since ONNX hands no shape into a loop. Values that operators of
+    other domains make keep their type and rank, which ONNX does not infer.
     """
     for body in bodies_of(node):
-        body.ClearField("value_info")
-        made = {name for inner in body.node for name in inner.output}  # membership only
+        made = {name: inner.domain for inner in body.node for name in inner.output}
+        for at in reversed(range(len(body.value_info))):
+            if made.get(body.value_info[at].name, "") in _ONNX_DOMAINS:
+                del body.value_info[at]
         outputs = [value for value in body.output if value.name in made]
-        for value in (*outputs, *(body.input if node.op_type == "Scan" else ())):
+        for value in (*body.value_info, *outputs, *(body.input if node.op_type == "Scan" else ())):
             for dimension in value.type.tensor_type.shape.dim:
                 dimension.Clear()
         for inner in body.node:
@@ -105,11 +114,11 @@ def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
     """
     inferred = _inferred(onnx, model, computes=computes)
     inner = inferred.graph
-    type_of = {value.name: value.type for value in (*inner.value_info, *inner.output)}
+    type_of = {v.name: v.type for v in (*inner.input, *inner.value_info, *inner.output)}
     added = False
     for node in inner.node:
-        is_loop = node.op_type == "Loop" and node.domain in ("", "ai.onnx")
-        for name, kind in _results_of_loop(onnx, inner, node) if is_loop else ():
+        is_loop = node.op_type == "Loop" and node.domain in _ONNX_DOMAINS
+        for name, kind in _results_of_loop(onnx, inner, node, type_of) if is_loop else ():
             present = type_of.get(name)
             if present is not None and not _is_complete(present) and _adds(kind, present):
                 present.CopyFrom(kind)
@@ -120,7 +129,7 @@ def with_inferred_types(onnx: Any, model: Any, *, computes: bool = True) -> Any:
 
 
 def _inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
-    """A copy with what ONNX infers; outputs lose a stated rank, in place, if one is wrong.
+    """A copy with what ONNX infers; outputs lose a wrong rank that the model states, in place.
 
     ONNX refuses a wrong rank, of which ONNX Runtime only warns. A right one may be all that is
     known of an output of a custom operator.
@@ -130,10 +139,17 @@ def _inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
     except onnx.shape_inference.InferenceError as error:
         if _OTHER_RANK not in str(error):
             raise
-    for value in model.graph.output:
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape") and not any(d.HasField("dim_value") for d in tensor.shape.dim):
-            tensor.ClearField("shape")
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for value in bare.graph.output:
+        if value.type.HasField("tensor_type"):  # else it would become one
+            value.type.tensor_type.ClearField("shape")
+    inferred = _strictly_inferred(onnx, bare, computes=computes)
+    for stated, found in zip(model.graph.output, inferred.graph.output, strict=True):
+        held, known = stated.type.tensor_type, found.type.tensor_type
+        is_known = held.HasField("shape") and known.HasField("shape")
+        if is_known and len(held.shape.dim) != len(known.shape.dim):
+            held.ClearField("shape")
     return _strictly_inferred(onnx, model, computes=computes)
 
 
@@ -160,9 +176,21 @@ def _strictly_inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
     return inferred
 
 
-def _results_of_loop(onnx: Any, graph: Any, node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the results of a loop whose types do not change from turn to turn, and the types."""
+def _results_of_loop(
+    onnx: Any, graph: Any, node: Any, type_of: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the results of a loop whose types do not change from turn to turn, and the types.
+
+    There are none if a state enters with other dimensions than the body states for it: the body's
+    may be of another batch.
+
+    Args:
+        type_of: value name -> type, for values of the graph.
+    """
     (body,) = bodies_of(node)
+    for entering, state in zip(node.input[2:], body.input[2:], strict=False):
+        if _is_complete(state.type) and not _adds(state.type, type_of.get(entering)):
+            return
     n_states = len(node.input) - 2
     trips = constant_numbers(onnx, graph).get(node.input[0])
     entered, left = body.input[1].name, body.output[0].name

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -455,9 +455,15 @@ class Operators:
         return self._weights[key]
 
     def _weights_inside(self, node: Any) -> list[int]:
-        """Make one weight of all constants in a loop's body or in both branches of a choice."""
-        size = _constant_bytes(bodies_of(node))
-        return [self.builder.add_weight(size)] if size else []
+        """Make weights of the constants in a loop's body or in both branches of a choice.
+
+        Those in half precision are one, which the plugin keeps as f32; all others are another.
+        """
+        held = list(_constants_in(bodies_of(node)))
+        halves = 2.0 * sum(size for size, dtype in held if dtype == _HALF)
+        others = float(sum(size for size, dtype in held if dtype != _HALF))
+        made = [(others, ""), (halves, "f32")]
+        return [self.builder.add_weight(size, dtype=dtype) for size, dtype in made if size]
 
     def _variable_of(self, node: Any, kind: str) -> int:
         """Colocation class of a variable: it is read and assigned on one device."""
@@ -505,11 +511,13 @@ def _operator_names() -> frozenset[str]:
     return frozenset(name.replace("_", "").lower() for opset in opsets for name in dir(opset))
 
 
-def _constant_bytes(bodies: Sequence[Any]) -> float:
-    """Bytes of all constants in bodies and in the bodies inside them."""
-    inner = [node for body in bodies for node in body.get_ordered_ops()]
-    own = sum(port_bytes(node.output(0)) for node in inner if node.get_type_name() == "Constant")
-    return own + sum(_constant_bytes(bodies_of(node)) for node in inner)
+def _constants_in(bodies: Sequence[Any]) -> Iterator[tuple[float, str]]:
+    """Yield bytes and dtype of each constant in bodies and in the bodies inside them."""
+    for node in (node for body in bodies for node in body.get_ordered_ops()):
+        if node.get_type_name() == "Constant":
+            value = node.output(0)
+            yield port_bytes(value), str(value.get_element_type().get_type_name())
+        yield from _constants_in(bodies_of(node))
 
 
 def _names_of(port: Any) -> list[str]:
