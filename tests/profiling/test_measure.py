@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -322,3 +322,23 @@ def test_units_that_were_measured_keep_their_hour_after_others_were(tmp_path: Pa
     first, _ = measured_in_units(store, [0, 0, 1], SECONDS)
     assert measured_in_units(store, [0, 1, 2], NOW)[0] == NOW["fast"]
     assert measured_in_units(store, [0, 0, 1], NOW) == (first, [])
+
+
+class Shared(CostStore):
+    """Another process puts its only round in place of what was written."""
+
+    def put_samples(
+        self, rows: Mapping[str, Sequence[float]], *, complete: bool, is_final: bool = False
+    ) -> None:
+        super().put_samples(rows, complete=complete, is_final=is_final)
+        CostStore(self.path).put_samples({key: [9.0] for key in rows}, complete=complete)
+
+
+def test_rounds_of_another_process_do_not_replace_those_measured_here(tmp_path: Path) -> None:
+    """Its only round was returned, and all that were measured here were lost."""
+    model: Any = SyntheticModel(chain(3), {**SECONDS})
+    runtime: Any = SyntheticRuntime(CLUSTER.devices)
+    measuring = Measuring(Shared(tmp_path / "store"), EFFORT)
+    problem = profile(model.graph, SOURCE, CLUSTER, runtime, model=model, measuring=measuring)
+    expected = np.array([SECONDS["fast"], SECONDS["fast"], SECONDS["slow"]]).T
+    np.testing.assert_array_equal(problem.costs.seconds, expected)

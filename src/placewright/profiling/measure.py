@@ -270,16 +270,19 @@ def measure_costs(
                     missing.append(_session(model, units, device, here, partial, opened))
             measured.append(device)
         _measure_in_turns(missing, store, effort, _Reporter(progress, units, effort), ends)
+    # Another process may measure at once, and put its few rounds in place of those measured here.
+    own = {one.device.fingerprint: one.samples for one in missing if one.totals}
     table = np.empty((units.n_groups, len(devices)))
     for column, asked in enumerate(devices):
         device = like.get(asked.fingerprint, asked)
         if device is not asked:
             ends.estimated[asked.name] = device.name
         here = keys[device.fingerprint]
-        rows = store.samples(here)
+        stored = {key: row for key, (row, _) in store.samples(here).items()}
+        rows = own.get(device.fingerprint, stored)
         if not all(key in rows for key in here):
             deadline.require(f"'{device.name}' had run the model once")
-        table[:, column] = [statistics.median(rows[key][0]) for key in here]
+        table[:, column] = [statistics.median(rows[key]) for key in here]
     return table
 
 

@@ -1,9 +1,10 @@
 """Store of measured costs: an SQLite file in the user's cache folder.
 
-A row holds the samples of a unit on a device. Its key holds the model, the unit's signature, the
-device's fingerprint (hardware and options) and the runtime's version: if any of them changes, the
-unit is measured again. Rows are committed during a measurement, so that an interrupted run resumes.
-SQLite's locks make the store safe for several processes.
+A row holds the samples of a unit on a device. Its key holds the model, the units that were measured
+together, the unit's signature, the device's fingerprint (hardware and options) and the runtime's
+version: if any of them changes, the unit is measured again. Rows are committed during a
+measurement, so that an interrupted run resumes. SQLite's locks make the store safe for several
+processes.
 """
 
 from __future__ import annotations
