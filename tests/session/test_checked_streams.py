@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from placewright.core.placement import Placement
-from placewright.core.plan import COPIES, MODE, PLAN, Plan
+from placewright.core.plan import COPIES, MODE, PLAN, Measurement, Plan
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, MismatchError, OutOfTime
 from placewright.execution.requests import Execution
 from placewright.profiling.hardware import Deadline, Stopwatch
+from placewright.profiling.stream_calibration import StreamRound
 from placewright.session import checking
 from placewright.session.checking import StreamLength, check_on_hardware, execute_stream
 from placewright.session.contenders import Contender, Contenders
@@ -144,8 +145,9 @@ def test_levels_of_the_same_devices_are_loaded_once() -> None:
     model: Any = Ones()
     compare = checking._Comparing(model, two_stages())
     server: Any = Answering(2.0)
-    for placed in ([0, 0], [1, 1], [0, 0]):
+    for placed in ([0, 0], [1, 1], [0, 1], [0, 0]):
         compare.worst(server, [[np.zeros(1)]], Placement.of(np.array(placed)))
+    compare.worst(server, [[np.zeros(1)]])
     assert model.asked == [{"a"}, {"a", "b"}]
 
 
@@ -181,6 +183,19 @@ def test_an_output_is_named_where_no_sample_could_be_compared(
     assert compare.random == named
 
 
+@pytest.mark.parametrize("is_open_first", [True, False])
+def test_an_output_that_only_another_contender_could_compare_is_named(
+    is_open_first: bool,
+) -> None:
+    """The plan's output was called equal, because another way could be compared."""
+    some: Any = (Undecided(), AtOtherLevel())
+    compare = checking._Comparing(some[0], two_stages())
+    streams = [[[np.full(1, value)] for _ in range(2)] for value in (1, 0)]
+    for samples in streams if is_open_first else streams[::-1]:
+        assert compare.worst(some[1], samples) == (2, 0, 0.0)
+    assert compare.random == ("y",)
+
+
 @pytest.mark.parametrize(
     ("recommended", "mine", "fault"), [(1.0, 2.0, MismatchError), (2.0, 1.0, OutOfTime)]
 )
@@ -197,3 +212,32 @@ def test_only_a_mismatch_of_the_plan_is_called_one(
     with pytest.raises(fault, match=r"differ from|the total ended"):
         execute_stream(plan, model, length=StreamLength(20), deadline=deadline)
     assert own.samples == 3
+
+
+class MadeUpRounds:
+    """Nine rounds of each contender, of which the plan is the fastest."""
+
+    def __init__(self, servers: Mapping[str, Any], *_: Any) -> None:
+        self.names = tuple(servers)
+
+    def more(self, before: Any) -> dict[str, list[StreamRound]]:
+        return {
+            name: [StreamRound(1.0 if name == PLAN else 2.0, np.ones(20))] * 9
+            for name in self.names
+        }
+
+
+def test_a_check_judges_the_plan_and_not_the_way_that_it_recommended_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A difference of the recommended way was called the plan's, which was not written."""
+    own = Answering(1.0)
+    plan = served_by(monkeypatch, {COPIES: Answering(2.0), MODE: Answering(1.0), PLAN: own})
+    monkeypatch.setattr(checking, "StreamRounds", MadeUpRounds)
+    plan = replace(plan, measured=Measurement(1.0, 0.0, 9, {}, COPIES))
+    model: Any = Ones()
+    found, table = check_on_hardware(plan, model)
+    assert own.samples == 100
+    assert found.measured is not None
+    assert found.measured.recommendation == PLAN
+    assert f"'{COPIES}' is not comparable: its outputs differ" in table.verdict

@@ -340,7 +340,7 @@ def _checked_streams(
         plan = replace(plan, in_flight=in_flight)
         try:
             result = execute_stream(
-                plan,
+                replace(plan, measured=None),  # the plan's own outputs must be equal
                 model,
                 length=StreamLength(_CHECKED_SAMPLES),
                 latency_limit=check.latency_limit,
@@ -459,16 +459,18 @@ def execute_stream(
             elif off > compare.tolerance:
                 del servers[name]
                 contenders = contenders.without(name, _why_differs(off, compare.tolerance))
+        random, tolerance = compare.random, compare.tolerance
+        del compare  # its models would take memory and caches from the rounds
         rounds = StreamRounds(servers, inputs, length.rounds, report, deadline)
         result = StreamResult(
-            count, worst, error, compare.tolerance, contenders, rounds.more({}), latency_limit
+            count, worst, error, tolerance, contenders, rounds.more({}), latency_limit
         )
         for _ in range(1, _MOST_ROUNDS):
             if not result.is_close or deadline.is_over:
                 break
             result = replace(result, rounds=rounds.more(result.rounds))
     memory = stream_memory(plan, model, result.in_flight)
-    return replace(result, memory=memory, random=compare.random)
+    return replace(result, memory=memory, random=random)
 
 
 def _some_of(inputs: Sequence[Sample], burst: int) -> list[Sample]:
@@ -486,17 +488,13 @@ class _Comparing:
         self._checks: dict[tuple[str, ...], OutputCheck] = {}  # by the devices of their levels
         self.tolerance = model.tolerance(self._devices)
         self._known: dict[int, list[HostArray]] = {}
+        self._open: set[int] = set()  # outputs that a contender left open in every sample
 
     @property
     def random(self) -> tuple[str, ...]:
-        """Names of the outputs that are random, or had no value to compare in any sample."""
-        checks = self._checks.values()
-        random = {at for check in checks for at in check.random}
-        compared = {at for check in checks for at in check.compared}
-        names = enumerate(self._names)
-        return tuple(
-            dict.fromkeys(name for at, name in names if at in random or at not in compared)
-        )
+        """Names of the outputs that are random, or that a contender left open in every sample."""
+        random = self._open.union(*(check.random for check in self._checks.values()))
+        return tuple(dict.fromkeys(name for at, name in enumerate(self._names) if at in random))
 
     def worst(
         self, server: SampleServer, samples: Iterable[Sample], placement: Placement | None = None
@@ -510,6 +508,7 @@ class _Comparing:
             RuntimeFailure: a sample failed; the message names it.
         """
         check = self._check(placement)
+        check.compared.clear()  # what another contender of these devices could compare
         sent: deque[Sample] = deque()  # without an answer yet
 
         def noted() -> Iterator[Sample]:
@@ -524,6 +523,7 @@ class _Comparing:
             error = sample_error(check, sent.popleft(), answer.outputs, self._known)
             if error > largest or math.isnan(error):
                 worst, largest = count - 1, math.inf if math.isnan(error) else error
+        self._open |= set(range(len(self._names))) - check.compared
         return count, worst, largest
 
     def _check(self, placement: Placement | None) -> OutputCheck:
@@ -531,7 +531,7 @@ class _Comparing:
         used = self._devices
         if placement is not None:
             used = tuple(devices_used(self._devices, placement.device_of))
-        key = tuple(device.name for device in used)
+        key = tuple(dict.fromkeys(device.name for device in used))
         if key not in self._checks:
             self._checks[key] = OutputCheck(self._model, self._devices, self._plain, levels_of=used)
         return self._checks[key]
