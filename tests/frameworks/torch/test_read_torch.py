@@ -391,3 +391,22 @@ def test_threads_read_modules_one_after_the_other(monkeypatch: pytest.MonkeyPatc
     assert not meeting.of_two_calls(
         lambda: read_torch_model("module:Met", find, TorchOptions()).source.sha256
     )
+
+
+def test_threads_that_ask_for_one_model_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one, which waits, finds the model that the first has read."""
+    meeting, read_inference, models = Meeting(), reader.read_inference, list[Any]()
+
+    def met(model: Any, *given: Any, **said: Any) -> Any:
+        models.append(model)
+        meeting.wait()
+        return read_inference(model, *given, **said)
+
+    monkeypatch.setattr(reader, "read_inference", met)
+    module = torch.nn.Linear(4, 4)
+
+    def find(name: str) -> ModelInMemory:
+        return ModelInMemory(name, "1", lambda _: BuiltModule(module, EXAMPLE))
+
+    meeting.of_two_calls(lambda: read_torch_model("module:Once", find, TorchOptions()))
+    assert models == [module]

@@ -238,26 +238,49 @@ def test_open_dimensions_without_examples_get_random_floats() -> None:
 
 
 class Bags(Network):
-    def forward(self, x: torch.Tensor, offsets: torch.Tensor, mask: torch.Tensor) -> Any:
-        return self.layer(x), offsets + 1, ~mask
+    def forward(
+        self, x: torch.Tensor, offsets: torch.Tensor, mask: torch.Tensor, tokens: torch.Tensor
+    ) -> Any:
+        return self.layer(x), offsets + 1, ~mask, tokens * 2
 
 
-def test_integers_of_a_file_stay_only_with_all_shapes() -> None:
+def bags() -> tuple[torch.Tensor, ...]:
+    """Example inputs of `Bags`."""
+    mask, tokens = torch.tensor([True, False] * 6), torch.tensor([0, 3, 1] * 4)
+    return torch.randn(12, 8), torch.tensor([0, 3, 4, 9]), mask, tokens
+
+
+def test_integers_of_a_file_stay_but_for_offsets() -> None:
     """Offsets of bags that are repeated or cut, or lead into fewer rows, are none."""
-    rows, bags = (torch.export.Dim(name, min=2, max=64) for name in ("rows", "bags"))
-    x, offsets = torch.randn(12, 8), torch.tensor([0, 3, 4, 9])
-    mask = torch.tensor([True, False] * 6)
+    rows, row = (torch.export.Dim(name, min=2, max=64) for name in ("rows", "row"))
+    x, offsets, mask, tokens = bags()
     program = torch.export.export(
-        Bags().eval(), (x, offsets, mask), dynamic_shapes=({0: rows}, {0: bags}, {0: rows})
+        Bags().eval(),
+        (x, offsets, mask, tokens),
+        dynamic_shapes=({0: rows}, {0: row}, {0: rows}, {0: rows}),
     )
     none = torch.zeros(6, dtype=torch.int64)
     asked: list[tuple[dict[str, tuple[int, ...]], int, torch.Tensor]] = [
         ({}, 12, offsets),
         ({"offsets": (6,)}, 12, none),
-        ({"x": (5, 8), "mask": (5,)}, 5, none[:4]),
+        ({"x": (5, 8), "mask": (5,), "tokens": (5,)}, 5, none[:4]),
     ]
     for shapes, n_rows, expected in asked:
         held: Any = fixed_program(program, shapes).example_inputs
         assert torch.equal(held[0][0], x[:n_rows])
         assert torch.equal(held[0][1], expected)
         assert torch.equal(held[0][2], mask[:n_rows])
+        assert torch.equal(held[0][3], tokens[:n_rows])
+
+
+def test_integers_of_a_module_stay_but_for_offsets() -> None:
+    module, examples = Bags().eval(), bags()
+    asked: list[tuple[dict[str, tuple[int, ...]], list[int], list[int]]] = [
+        ({}, [0, 3, 4, 9], [0, 3, 1] * 4),
+        ({"x": (5, 8)}, [0, 0, 0, 0], [0, 3, 1] * 4),
+        ({"offsets": (6,), "tokens": (14,)}, [0] * 6, [0, 3, 1] * 4 + [0, 3]),
+    ]
+    for shapes, offsets, tokens in asked:
+        held = read_inference(module, examples, shapes=shapes).program.example_inputs
+        assert held["offsets"].tolist() == offsets
+        assert held["tokens"].tolist() == tokens

@@ -262,6 +262,15 @@ def test_a_matrix_of_one_number_behind_more_scores_may_be_the_loss() -> None:
         read_training(module, (torch.linspace(-1, 1, 12).reshape(2, 6),))
 
 
+def test_a_value_of_one_sample_is_told_to_take_more_samples() -> None:
+    """The value of an actor and critic at batch 1 looks as a loss, and is none."""
+    module = OneNumber(lambda scores, loss: (torch.cat([scores, -scores], 1), scores))
+    with pytest.raises(InputError, match="no loss, use a batch above 1 or return the sum to train"):
+        read_training(module, ONE_ROW)
+    two = read_training(module, (torch.linspace(-1, 1, 12).reshape(2, 6),))
+    assert two.source.options["loss"] == SUM_OF_MEANS
+
+
 def test_an_output_without_a_value_is_no_loss() -> None:
     matrix = torch.zeros(1, 1)
     assert not begins_with_loss([None, torch.zeros(())])

@@ -67,7 +67,7 @@ def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str)
     """Export a model to an ``onnx.ModelProto`` whose nodes are named after their modules."""
     torch, _, _ = _libraries()
     try:
-        with torch.no_grad(), _without_warnings():
+        with EXPORTING, torch.no_grad(), _without_warnings():
             program = torch.onnx.export(
                 model, inputs, input_names=input_names, dynamo=True, verbose=False
             )

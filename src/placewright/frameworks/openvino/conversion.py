@@ -81,7 +81,7 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str]) 
     shapes = [[d if isinstance(d, int) else -1 for d in example.shape] for example in examples]
     is_open = any(-1 in shape for shape in shapes)
     try:
-        with _without_warnings():
+        with EXPORTING, _without_warnings():
             decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=is_open)
             positions = _each_once(decoder)
             model = openvino.convert_model(decoder)

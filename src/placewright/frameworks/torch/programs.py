@@ -85,24 +85,33 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
         UnknownNameError: the zoo has no such model or variant.
     """
     share_one_arena()  # reading starts threads that end
-    model, own = find(name), str(name)
-    stamp = _stamp(model)
-    key = (own, options, stamp)
-    read = _programs.get(key)
+    own = str(name)
+    read = _programs.get((own, options, _stamp(find(name))))
     if read is None:
         with EXPORTING:
-            for other in [other for other in _programs if other[0] == own and other[2] != stamp]:
-                del _programs[other]  # the model has changed
-            _make_room(own)
-            read = _read(own, model, options)
-            if isinstance(model, ModelInMemory):
-                # To read a step runs the module, and then puts back the buffers that it changed.
-                key = (own, options, _stamp(find(name)))
-            _programs[key] = read
+            read = _kept_or_read(name, find, options)
     if read.source.path != own:
         return read
     # The name of a module keeps the module alive, and this cache does not.
     return replace(read, source=replace(read.source, path=name))
+
+
+def _kept_or_read(name: str, find: Find, options: TorchOptions) -> ReadProgram:
+    """Look again, since another thread may have read the model meanwhile, and otherwise read it."""
+    model, own = find(name), str(name)
+    stamp = _stamp(model)
+    key = (own, options, stamp)
+    if key in _programs:
+        return _programs[key]
+    for other in [other for other in _programs if other[0] == own and other[2] != stamp]:
+        del _programs[other]  # the model has changed
+    _make_room(own)
+    read = _read(own, model, options)
+    if isinstance(model, ModelInMemory):
+        # To read a step runs the module, and then puts back the buffers that it changed.
+        key = (own, options, _stamp(find(name)))
+    _programs[key] = read
+    return read
 
 
 def _make_room(own: object) -> None:

@@ -146,6 +146,8 @@ def _reshaped(
 ) -> Any:
     """Example inputs of other shapes, with the values of the given ones; () if they stay.
 
+    Rows that may be offsets become zeros.
+
     Raises:
         UnknownNameError: the module has no such input.
     """
@@ -158,7 +160,7 @@ def _reshaped(
     ]
     if all(shape == value.shape for shape, value in zip(wanted, values, strict=True)):
         return ()
-    made = map(_resized, values, wanted)
+    made = map(_resized, map(_without_offsets, values), wanted)
     pytree = torch_library().utils._pytree
     return pytree.tree_map_only(torch_library().Tensor, lambda _: next(made), examples)
 
@@ -174,6 +176,21 @@ def _resized(value: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         return value.new_zeros(tuple(shape))
     places = torch_library().arange(math.prod(shape)) % value.numel()
     return value.reshape(-1)[places].reshape(tuple(shape))
+
+
+def _without_offsets(value: torch.Tensor) -> torch.Tensor:
+    """Zeros for whole numbers that ascend from 0 in a row, other values as they are.
+
+    Offsets of bags, say, may lead beyond fewer rows, and are none once they are repeated or cut.
+    """
+    kind = value.dtype
+    if kind.is_floating_point or kind.is_complex or kind == torch_library().bool:
+        return value
+    if value.dim() != 1 or value.numel() < 2 or value.is_meta:
+        return value
+    numbers = value.tolist()
+    is_row = numbers[0] == 0 and numbers == sorted(numbers)
+    return value.new_zeros(value.shape) if is_row else value
 
 
 def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
@@ -286,7 +303,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     Raises:
         InputError: PyTorch cannot do it.
     """
-    with warnings.catch_warnings():
+    with EXPORTING, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of PyTorch about its own code
         try:
             made: ExportedProgram = program.run_decompositions({})
@@ -440,18 +457,18 @@ def _examples(
 ) -> list[torch.Tensor]:
     """Example inputs of the wanted shapes: with the values of those in the file, else made up.
 
-    Integers are made up if any shape changes: offsets of bags, say, fit no other number of rows.
+    Once a shape changes, rows that may be offsets become zeros.
     """
     held = tensors_in(program.example_inputs)
     own = dict(zip(values, held, strict=True)) if len(held) == len(values) else {}
     stay = all(tuple(example.shape) == wanted[name] for name, example in own.items())
-    torch = torch_library()
     made = []
     for name, value in values.items():
         example = own.get(name)
-        is_integer = not (value.dtype.is_floating_point or value.dtype == torch.bool)
-        if example is None or example.dtype != value.dtype or (is_integer and not stay):
+        if example is None or example.dtype != value.dtype:
             example = example_of(wanted[name], value.dtype)
+        elif not stay:
+            example = _without_offsets(example)
         made.append(_resized(example.detach().to(value.device), wanted[name]))
     return made
 

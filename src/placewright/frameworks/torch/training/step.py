@@ -291,9 +291,9 @@ def read_training(
     values of the weights, since training changes them.
 
     Args:
-        model: a module, or the path of a ``.pt2`` file. The only or first output is the loss if it
-            is a scalar, or a row of one number without another behind it. Without a loss, the sum
-            of the means of the outputs is trained.
+        model: a module, or the path of a ``.pt2`` file. The first output is the loss if it is a
+            scalar, a row of one number without another behind it, or the only output, if it is one
+            number. Without a loss, the sum of the means of the outputs is trained.
         example_inputs: positional inputs of the module, targets among them; a file holds its own.
         input_names: names of the graph inputs; empty keeps those of ``forward``.
         optimizer: see `frameworks.torch.training.optimizers.rule_of`.
@@ -421,7 +421,8 @@ def _graph(
 def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
     """A program whose first output is a loss: itself, or with the sum of means as output.
 
-    A loss is a scalar, or a row of one number without another behind it.
+    A loss is a scalar, a row of one number without another behind it, or the only output, if it is
+    one number.
     """
     torch = torch_library()
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
@@ -433,7 +434,8 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
         name = interface.output_names[min(later, key=lambda at: int(outputs[at].dim()))]
         raise InputError(
             "the model's first output is no floating-point scalar, and its output "
-            f"'{name}' is one number: return the loss first, as a scalar (loss.squeeze())"
+            f"'{name}' is one number: return the loss first, as a scalar (loss.squeeze()); if it "
+            "is no loss, use a batch above 1 or return the sum to train"
         )
     if not any(hasattr(v, "dtype") and v.dtype.is_floating_point for v in outputs):
         raise InputError("a model without a floating-point output has no loss to train on")
