@@ -182,6 +182,7 @@ def _without_offsets(value: torch.Tensor) -> torch.Tensor:
     """Zeros for whole numbers that ascend from 0 in a row, other values as they are.
 
     Offsets of bags, say, may lead beyond fewer rows, and are none once they are repeated or cut.
+    Positions, which count by one, stay.
     """
     kind = value.dtype
     if kind.is_floating_point or kind.is_complex or kind == torch_library().bool:
@@ -190,7 +191,8 @@ def _without_offsets(value: torch.Tensor) -> torch.Tensor:
         return value
     numbers = value.tolist()
     is_row = numbers[0] == 0 and numbers == sorted(numbers)
-    return value.new_zeros(value.shape) if is_row else value
+    are_positions = numbers == list(range(len(numbers)))
+    return value.new_zeros(value.shape) if is_row and not are_positions else value
 
 
 def _pairs(program: ExportedProgram, named: FxInterface, state: Mapping[str, str]) -> Pairs:
