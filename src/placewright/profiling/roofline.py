@@ -94,12 +94,15 @@ def bytes_on(
 def _weights_as_read(graph: ComputationGraph, own: tuple[str, ...]) -> tuple[list[str], FloatArray]:
     """Type and bytes of each weight; one of f32 that ops of half precision read has theirs.
 
-    OpenVINO's processors convert such weights to f32, and its graph counts them so.
+    OpenVINO's processors convert such weights to f32, and its graph counts them so. An op that
+    reads only weights, such as a conversion of one to f16, reads them as they are.
     """
     dtypes = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    reads_tensors = np.diff(graph.op_inputs.indptr) > 0
     readers: dict[int, set[str]] = {}
     for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
-        readers.setdefault(int(weight), set()).add(own[op])
+        read_as = own[op] if reads_tensors[op] else dtypes[weight]
+        readers.setdefault(int(weight), set()).add(read_as)
     sizes = np.array(graph.weight_bytes)
     for weight, (precision, *others) in readers.items():
         if dtypes[weight] == "f32" and not others and precision in ("f16", "bf16"):
