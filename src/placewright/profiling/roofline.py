@@ -346,7 +346,8 @@ def sheet_lines(
 ) -> tuple[str, ...]:
     """Describe the precision in which each device computes products, and the source of its costs.
 
-    There is one line for each device, and none for a graph without products.
+    There is one line for each device, and none for a graph without products. One whose products
+    all lie in loops and branches has lines of the devices that lack the wanted precision.
 
     Args:
         graph: with flops; the shares are of the flops of its products and convolutions.
@@ -354,9 +355,9 @@ def sheet_lines(
         wanted: the precision that the user asked for.
     """
     own = own_precisions(graph)
-    is_product = np.array(
-        [work_of(kind) != VECTOR and not has_body(kind) for kind in plain_kinds(graph)]
-    )
+    kinds = plain_kinds(graph)
+    has_bodies = any(map(has_body, kinds))
+    is_product = np.array([work_of(kind) != VECTOR and not has_body(kind) for kind in kinds])
     flops = np.where(is_product, graph.op_flops, 0.0)
     lines = []
     for device in cluster.devices:
@@ -373,6 +374,8 @@ def sheet_lines(
         why = f"; its data sheet has no rate for {wanted}" if lacks else ""
         if told:
             lines.append(f"{device.name}: products run in {told}{why}; {_trust(entry, shares)}")
+        elif lacks and has_bodies:
+            lines.append(f"{device.name}: rates of loops and branches are assumed{why}")
     return tuple(lines)
 
 
