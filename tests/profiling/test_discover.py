@@ -148,6 +148,10 @@ def cards(first: dict[str, str], second: dict[str, str]) -> list[Device]:
         cards({"device": "NPU"}, {"device": "NPU.4000"}),
         cards({"provider": CUDA}, {"provider": CUDA, "session.disable_prepacking": "1"}),
         cards({"provider": CUDA, "device_id": "1"}, {"provider": TENSORRT, "device_id": "1"}),
+        cards(
+            {"provider": "P", "device_type": "GPU.1_FP16"},
+            {"provider": "P", "device_type": "GPU.1_FP32"},
+        ),
     ],
 )
 def test_one_accelerator_under_two_names_is_refused(devices: list[Device]) -> None:
@@ -171,6 +175,8 @@ def test_one_accelerator_under_two_names_is_refused(devices: list[Device]) -> No
             {"provider": "P", "device_type": "GPU", "device_id": "0"},
         ),
         cards({"provider": "P", "backend_path": "a.so"}, {"provider": "P", "backend_path": "b.so"}),
+        cards({"provider": "P", "units": "a"}, {"provider": "P", "units": "b"}),
+        cards({"provider": "P", "units": "a"}, {"provider": "P"}),
         cards({"provider": CUDA}, {"provider": TENSORRT, "device_id": "1"}),
         cards({"provider": PROCESSOR}, {"provider": PROCESSOR, "core": "1"}),
     ],

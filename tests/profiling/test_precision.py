@@ -230,6 +230,16 @@ def test_a_weight_that_an_op_of_f32_reads_too_keeps_its_bytes() -> None:
     assert problem.graph.weight_bytes.tolist() == [4e6]
 
 
+def test_a_conversion_of_a_weight_to_half_precision_reads_all_its_bytes() -> None:
+    builder = GraphBuilder()
+    weight = builder.add_weight(4e6, dtype="f32")
+    op = builder.add_op("conversion", "Cast", weights=[weight])
+    builder.add_tensor(op, 2e6, shape=(1000, 1000), dtype="f16", is_output=True)
+    problem = roofline_problem(builder.build(), on("gpu-t4"))
+    assert problem.graph.weight_bytes.tolist() == [4e6]
+    assert problem.graph.weight_dtypes == ("f32",)
+
+
 def test_weights_of_integers_keep_their_bytes_in_memory() -> None:
     problem = roofline_problem(product("f32", "i8"), on("gpu-t4", precision="f16"))
     assert problem.graph.weight_bytes.tolist() == [1e6]

@@ -335,6 +335,8 @@ def test_loops_run_at_the_rate_of_products_but_have_no_interval() -> None:
     interval = roofline_interval(graph, cluster)
     assert (interval.low[0, 0], interval.high[0, 0]) == (0.0, math.inf)
     assert sheet_lines(graph, cluster) == ()
+    (lacking,) = sheet_lines(graph, cluster, "bf16")
+    assert lacking.endswith("its data sheet has no rate for bf16")
     seconds = roofline_costs(graph, cluster, fitted=False).seconds[0, 0]
     assert seconds == pytest.approx(2e10 / (15.7e12 * 0.65) + 5e-6)
 

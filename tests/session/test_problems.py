@@ -166,14 +166,28 @@ class TestListing:
         assert found.devices == ()
         assert [op.name for op in found.ops] == list(NAMES)
 
+    @pytest.mark.parametrize(
+        ("here", "expected"),
+        [
+            (["cpu", "gpu"], ("device:0", "device:1")),
+            (["cpu"], ("device:0",)),
+            (["device:1"], ("device:1",)),
+            (["cpu", "device:0"], ("device:0", "device:1")),
+        ],
+    )
     def test_a_device_of_another_name_is_found_by_its_fingerprint(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        here: list[str],
+        expected: tuple[str, ...],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """A cluster file may name it."""
+        """A cluster file may name it; one that is gone is not found in another of its type."""
         self.measured(tmp_path, monkeypatch, "", "")
-        runtime = SimpleNamespace(discover=lambda: [Device("cpu", fingerprint="f32")])
+        found = [Device(name, fingerprint="f32") for name in here]
+        runtime = SimpleNamespace(discover=lambda: found)
         monkeypatch.setattr("placewright.session.problems.runtime_named", lambda name: runtime)
-        assert listed_ops(MEASURED, "*").devices == ("device:0", "device:1")
+        assert listed_ops(MEASURED, "*").devices == expected
 
     def test_devices_whose_seconds_are_left_out_are_told(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -32,6 +32,7 @@ _FAMILIES = {
     "MIGraphXExecutionProvider": "amd",
 }
 _BACKENDS = ("backend_path", "backend_type")  # options of a provider that name other hardware
+_NAMING = ("device_id", "device_type", *_BACKENDS)
 
 
 def discover(
@@ -236,9 +237,14 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
 
 
 def _is_same_accelerator(a: Device, b: Device) -> bool:
-    """True if two devices, which are not both cores, name one accelerator."""
-    is_alike = "provider" in a.options and a.options == b.options
-    return _card(a) == _card(b) and (_card(a)[0] != _PROCESSOR or is_alike)
+    """True if two devices, which are not both cores, name one accelerator.
+
+    Other providers may name it in options of their own, such as CoreML's ``MLComputeUnits``.
+    """
+    provider = a.options.get("provider")
+    is_alike = provider is not None and a.options == b.options
+    is_open = provider not in (None, *_FAMILIES) and {*a.options, *b.options}.isdisjoint(_NAMING)
+    return _card(a) == _card(b) and (is_alike or not (is_open or _card(a)[0] == _PROCESSOR))
 
 
 def _name_two_accelerators(a: Device, b: Device) -> bool:
@@ -265,7 +271,9 @@ def _card(device: Device) -> tuple[str, ...]:
     if provider in _FAMILIES:
         return _FAMILIES[provider], number
     backends = (options.get(name, "") for name in _BACKENDS)
-    return provider, *_native_card(options.get("device_type", "")), *backends, number
+    # OpenVINO's provider also takes the precision there.
+    kind = options.get("device_type", "").removesuffix("_FP16").removesuffix("_FP32")
+    return provider, *_native_card(kind), *backends, number
 
 
 def _native_card(name: str) -> tuple[str, str]:

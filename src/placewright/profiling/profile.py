@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -171,17 +172,18 @@ class UnitTimes:
         """The seconds on devices of these names and fingerprints; None if there are none.
 
         A device whose name is not among them, such as one that a cluster file names, has the
-        fingerprint of one of them.
+        fingerprint of one of them that is left.
         """
-        marks = set(here.values())  # membership only
-        both = zip(self.devices, self.fingerprints, strict=True)
-        kept = [
-            at
-            for at, (name, mark) in enumerate(both)
-            if (here[name] == mark if name in here else mark in marks)
-        ]
+        left = Counter(here.values())
+        kept = []
+        for at in sorted(range(len(self.devices)), key=lambda at: self.devices[at] not in here):
+            name, mark = self.devices[at], self.fingerprints[at]
+            if left[mark] > 0 and here.get(name, mark) == mark:
+                left[mark] -= 1
+                kept.append(at)
         if not kept:
             return None
+        kept.sort()
         return UnitTimes(
             tuple(self.devices[at] for at in kept),
             tuple(self.fingerprints[at] for at in kept),

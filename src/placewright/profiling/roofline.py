@@ -94,12 +94,15 @@ def bytes_on(
 def _weights_as_read(graph: ComputationGraph, own: tuple[str, ...]) -> tuple[list[str], FloatArray]:
     """Type and bytes of each weight; one of f32 that ops of half precision read has theirs.
 
-    OpenVINO's processors convert such weights to f32, and its graph counts them so.
+    OpenVINO's processors convert such weights to f32, and its graph counts them so. An op that
+    reads only weights, such as a conversion of one to f16, reads them as they are.
     """
     dtypes = list(graph.weight_dtypes or ("",) * len(graph.weight_bytes))
+    reads_tensors = np.diff(graph.op_inputs.indptr) > 0
     readers: dict[int, set[str]] = {}
     for weight, op in zip(graph.op_weights.indices, graph.op_weights.row_of_each(), strict=True):
-        readers.setdefault(int(weight), set()).add(own[op])
+        read_as = own[op] if reads_tensors[op] else dtypes[weight]
+        readers.setdefault(int(weight), set()).add(read_as)
     sizes = np.array(graph.weight_bytes)
     for weight, (precision, *others) in readers.items():
         if dtypes[weight] == "f32" and not others and precision in ("f16", "bf16"):
@@ -343,7 +346,8 @@ def sheet_lines(
 ) -> tuple[str, ...]:
     """Describe the precision in which each device computes products, and the source of its costs.
 
-    There is one line for each device, and none for a graph without products.
+    There is one line for each device, and none for a graph without products. One whose products
+    all lie in loops and branches has lines of the devices that lack the wanted precision.
 
     Args:
         graph: with flops; the shares are of the flops of its products and convolutions.
@@ -351,9 +355,9 @@ def sheet_lines(
         wanted: the precision that the user asked for.
     """
     own = own_precisions(graph)
-    is_product = np.array(
-        [work_of(kind) != VECTOR and not has_body(kind) for kind in plain_kinds(graph)]
-    )
+    kinds = plain_kinds(graph)
+    has_bodies = any(map(has_body, kinds))
+    is_product = np.array([work_of(kind) != VECTOR and not has_body(kind) for kind in kinds])
     flops = np.where(is_product, graph.op_flops, 0.0)
     lines = []
     for device in cluster.devices:
@@ -370,6 +374,8 @@ def sheet_lines(
         why = f"; its data sheet has no rate for {wanted}" if lacks else ""
         if told:
             lines.append(f"{device.name}: products run in {told}{why}; {_trust(entry, shares)}")
+        elif lacks and has_bodies:
+            lines.append(f"{device.name}: rates of loops and branches are assumed{why}")
     return tuple(lines)
 
 

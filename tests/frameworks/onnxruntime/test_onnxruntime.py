@@ -469,18 +469,24 @@ def test_a_cut_of_a_tied_embedding_leaves_it_unpacked(tmp_path: Path) -> None:
     np.testing.assert_allclose(split_outputs(whole, inputs)[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_node_that_nothing_needs_is_no_reader_of_an_unpacked_weight(tmp_path: Path) -> None:
-    """ONNX Runtime removes it, and multiplies in integers; a cut computed in floating point."""
+@pytest.mark.parametrize("is_output", [False, True])
+def test_a_node_that_nothing_needs_is_no_reader_of_an_unpacked_weight(
+    is_output: bool, tmp_path: Path
+) -> None:
+    """ONNX Runtime removes it, and multiplies in integers; a cut computed in floating point.
+
+    It keeps one that makes an output.
+    """
     rng, size, blocks = np.random.default_rng(0), 128, 32
     path = saved(
         tmp_path / "unread.onnx",
         [
             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0, block_size=blocks),
-            helper.make_node("Transpose", ["d"], ["unread"], perm=[1, 0]),
+            helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]),
             helper.make_node("MatMul", ["x", "d"], ["y"]),
         ],
         [("x", 1, [2, size])],
-        [("y", 1, [2, size])],
+        [("y", 1, [2, size]), ("t", 1, [size, size])][: 2 if is_output else 1],
         {"s": rng.uniform(0.01, 0.03, (size // blocks, size)).astype(np.float32)},
     )
     model = onnx.load(str(path))
@@ -493,8 +499,10 @@ def test_a_node_that_nothing_needs_is_no_reader_of_an_unpacked_weight(tmp_path: 
     onnx.save(model, str(path))
     whole = loaded(path)
     assert whole.graph.op_kinds == ("MatMul",)
+    assert whole.graph.weight_dtypes == (("i8", "f32", "i8") if is_output else ("u8",))
     (segment,) = segments_of_ops(whole.graph, [(0, [0])])
-    assert [port.name for port in whole.parts.standalone(segment).graph.output] == ["y"]
+    names = [port.name for port in whole.parts.standalone(segment).graph.output]
+    assert names == (["y", "d/size"] if is_output else ["y"])
 
 
 def test_long_chains_of_constants_are_looked_through_once(tmp_path: Path) -> None:

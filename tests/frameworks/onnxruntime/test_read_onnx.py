@@ -280,8 +280,11 @@ def test_a_scan_counts_each_step(tmp_path: Path) -> None:
     assert graph.op_flops[graph.op_index["scan"]] == 4 * flops.elementwise((2,))
 
 
-def test_shapes_stored_in_branches_are_those_of_another_batch(tmp_path: Path) -> None:
-    """They were inferred for one row; three rows were refused."""
+@pytest.mark.parametrize("rows", ["batch", 3])
+def test_shapes_stored_in_branches_are_those_of_another_batch(
+    rows: str | int, tmp_path: Path
+) -> None:
+    """They were inferred for one row; three rows were refused, also those that the file fixes."""
     value = helper.make_tensor_value_info
 
     def branch(kind: str) -> Any:
@@ -298,7 +301,7 @@ def test_shapes_stored_in_branches_are_those_of_another_batch(tmp_path: Path) ->
         helper.make_node("If", ["c"], ["y"], name="choice",
                          then_branch=branch("Exp"), else_branch=branch("Neg")),
     ]  # fmt: skip
-    path = write(tmp_path / "branch.onnx", nodes, inputs={"x": ["batch", 4]})
+    path = write(tmp_path / "branch.onnx", nodes, inputs={"x": [rows, 4]})
     graph, _ = read_onnx(path, shapes={"x": (3, 4)})
     choice = graph.op_index["choice"]
     assert graph.op_flops[choice] == 2 * flops.elementwise((3, 4))

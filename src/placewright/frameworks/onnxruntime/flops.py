@@ -5,6 +5,7 @@ Branches of a choice and bodies of loops and scans are graphs that a node holds 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,6 +236,19 @@ def values_read(node: Any) -> Iterator[str]:
                     yield name
             own.update(inner.output)
         yield from (value.name for value in graph.output if value.name not in own)
+
+
+def needed_readers(graph: Any) -> Counter[str]:
+    """Value -> number of nodes that read its elements for an output; an output counts as one.
+
+    ONNX Runtime removes all other nodes.
+    """
+    readers = Counter(value.name for value in graph.output)
+    for node in reversed(graph.node):
+        if any(name in readers for name in node.output):
+            count = 0 if node.op_type == "Shape" else 1  # ONNX Runtime folds it
+            readers.update(dict.fromkeys(values_read(node), count))
+    return readers
 
 
 @dataclass(frozen=True)

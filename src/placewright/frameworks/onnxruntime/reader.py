@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from placewright.frameworks.onnxruntime.flops import (
     constants_inside,
     extents,
     initializer_names,
+    needed_readers,
     node_flops,
     values_read,
 )
@@ -234,7 +234,7 @@ class _Reading:
         self._stored: dict[str, list[str]] = {}  # computed constant -> those held in its place
         # Unpacked weight -> its block, and bytes of a packed number.
         self._blocks: dict[str, tuple[int, float]] = {}
-        self._readers = Counter(v for node in graph.node for v in set(values_read(node)))
+        self._readers = needed_readers(graph)
         self._unpacked = {v for node in graph.node if node.op_type == "DequantizeLinear"
                           for v in node.output}  # fmt: skip
         self._weights: dict[str, int] = {}

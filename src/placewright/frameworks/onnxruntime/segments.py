@@ -28,7 +28,7 @@ from placewright.errors import (
 )
 from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
 from placewright.execution.state_pairs import asked_of
-from placewright.frameworks.onnxruntime.flops import bodies_of, values_read
+from placewright.frameworks.onnxruntime.flops import bodies_of, needed_readers, values_read
 from placewright.frameworks.onnxruntime.state import Staying, keep_state
 from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
@@ -113,7 +113,7 @@ class OnnxParts:
             self.nodes[at].name = node_name(op)
         readers = self._readers(self.node_of_op)
         self.read_by_several = {name for name in self.shared_arrays if readers[name] > 1}
-        readers = self._readers(self._needed(self.node_of_op, ())[0])
+        readers = needed_readers(inner)
         self._unpacked_by_several = [
             value
             for value in self._constant_node

@@ -160,7 +160,7 @@ def _strictly_inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
     """
     sparse = list(model.graph.sparse_initializer)
     if not sparse:
-        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=computes)
+        return _inferred_by_onnx(onnx, model, computes=computes)
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
     asked.graph.ClearField("sparse_initializer")
@@ -170,10 +170,23 @@ def _strictly_inferred(onnx: Any, model: Any, *, computes: bool) -> Any:
         onnx.helper.make_tensor_value_info(s.values.name, s.values.data_type, list(s.dims))
         for s in added
     )
-    inferred = onnx.shape_inference.infer_shapes(asked, strict_mode=True, data_prop=computes)
+    inferred = _inferred_by_onnx(onnx, asked, computes=computes)
     del inferred.graph.input[len(inferred.graph.input) - len(added) :]
     inferred.graph.sparse_initializer.extend(sparse)
     return inferred
+
+
+def _inferred_by_onnx(onnx: Any, model: Any, *, computes: bool) -> Any:
+    """A copy with what ONNX infers; shapes stored in bodies count only if they fit."""
+    infer = onnx.shape_inference.infer_shapes
+    try:
+        return infer(model, strict_mode=True, data_prop=computes)
+    except onnx.shape_inference.InferenceError:
+        opened = onnx.ModelProto()
+        opened.CopyFrom(model)
+        for node in opened.graph.node:
+            _open_bodies(node)
+        return infer(opened, strict_mode=True, data_prop=computes)
 
 
 def _results_of_loop(
