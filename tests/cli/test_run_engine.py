@@ -23,6 +23,7 @@ from support.warm import COMMAND, Warm
 
 import placewright as pw
 from placewright.core.source import CLUSTER as DEVICES
+from placewright.errors import InputError
 from placewright.execution.engine.programs import engine_at
 from placewright.execution.token_work import Phase, TokenRequest
 from placewright.files.cluster_file import cluster_data
@@ -37,6 +38,7 @@ from placewright.session.language.engine_run import (
     EngineRun,
     contenders_of,
     fitted_words,
+    run_on_engine,
     verdict_of_rounds,
 )
 from placewright.session.language.problem import physical_cluster
@@ -149,6 +151,21 @@ def test_margins_leave_out_drivers_and_are_zero_without_a_limit(
     free = {"RPC0": 9 * 2.0**20, "RPC1": 9 * 2.0**20}
     words = fitted_words(engine_at(tmp_path), limited, "m.gguf", free, lambda: None)
     assert words[words.index("-fitt") + 1] == "0,8"
+
+
+def test_an_earlier_plan_is_refused_before_a_program_is_looked_for(
+    once: tuple[Path, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that the plan uses is none of its cluster's; the engine's folder is empty."""
+    monkeypatch.chdir(once[0])  # the plan names its model from there
+    plan = pw.read_plan("plan.json")
+    source = plan.problem.source
+    assert source is not None
+    renamed = source.options[DEVICES].replace('"rpc:1"', '"rpc:9"')
+    source = replace(source, options={**source.options, DEVICES: renamed})
+    earlier = replace(plan, problem=replace(plan.problem, source=source))
+    with pytest.raises(InputError, match=r"rpc:1' and counts buffers .* place it again"):
+        run_on_engine(earlier, engine_at(tmp_path))
 
 
 def tool(folder: Path, name: str, body: str) -> None:

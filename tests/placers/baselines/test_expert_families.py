@@ -20,9 +20,16 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.placers.baselines.expert import families
 from placewright.placers.baselines.expert.families import TooManyPieces, contiguous, experts
 from placewright.placers.baselines.expert.forward import ForwardGraph
-from placewright.placers.baselines.expert.placer import FAMILIES, Expert, by_rule, family_of
+from placewright.placers.baselines.expert.placer import (
+    FAMILIES,
+    Expert,
+    by_layers,
+    by_rule,
+    family_of,
+)
 from placewright.session.models import load_model
 
 
@@ -424,6 +431,26 @@ def test_runs_of_many_layers_are_cut_in_little_memory() -> None:
 def test_a_chain_of_very_many_pieces_is_not_cut() -> None:
     with pytest.raises(TooManyPieces):
         contiguous([1.0] * 5001, [1.0, 1.0])
+    assert contiguous([1.0] * 5001, [1.0]).tolist() == [0] * 5001
+
+
+def test_a_family_with_too_many_pieces_is_cut_by_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer of attention and four experts: it gets no rule of transformers either."""
+    net = Net(x=(3,))
+    q, k, v = (net.product(part, "x") for part in "qkv")
+    scores = net.op("softmax", "Softmax", net.op("scores", "MatMul", q, k))
+    mixed = net.product("o", net.op("mix", "MatMul", scores, v))
+    graph = net.build(net.product("head", add_experts(net, mixed, 4)))
+    cluster = Cluster((Device("gpu:0", "gpu"), Device("gpu:1", "gpu")))
+    problem = Problem.of_ops(graph, cluster, CostTable(np.ones((graph.n_ops, 2))))
+    layers = by_layers(problem).tolist()
+    assert by_rule(problem).tolist() != layers
+    monkeypatch.setattr(families, "_MOST_PIECES", 3)
+    assert by_rule(problem).tolist() == layers
+    assert family_of(graph) == "mixture-of-experts"
+    message = "'mixture-of-experts' cuts at most 5,000 pieces; rule=layers takes any number"
+    with pytest.raises(InputError, match=message):
+        by_rule(problem, "mixture-of-experts")
 
 
 def test_gated_layers_with_weights_of_their_own_are_not_recurrent() -> None:

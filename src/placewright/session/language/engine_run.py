@@ -69,6 +69,7 @@ _GREEDY = (
 _MIB = 2.0**20
 BY_MEMORY, FITTED = "split by memory", "the engine's fit"
 _FIT_OPTIONS = {"-ngl", "-ts", "-ot", "-ncmoe", "-c"}  # that the fitting tool prints
+_Simulators = Mapping[Phase, Simulator]
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,8 @@ def run_on_engine(
 
     Raises:
         InexpressibleError: the engine cannot express the plan.
-        InputError: the plan has no language model, a program is missing, or an address is wrong.
+        InputError: the plan has no language model or uses a device that is gone, a program is
+            missing, or an address is wrong.
         RuntimeFailure: a program or a server ended with an error.
         StalePlanError: the model's file has changed.
     """
@@ -206,8 +208,9 @@ def run_on_engine(
         raise FieldError("sequences", f"{request.sequences}: the engine's benchmark measures one")
     works = _works(plan.problem)
     plan = with_servers(plan, servers)
+    simulators = _simulators(plan, works, request)  # refuses earlier plans before programs run
     with engine_servers(plan.problem, engine, may_answer=bool(servers)) as running:
-        session = _Session(plan, engine, running, works, request)
+        session = _Session(plan, engine, running, works, simulators)
         return session.run(runs or ROUNDS, report, compares=compares)
 
 
@@ -219,6 +222,13 @@ def _works(problem: Problem) -> Works:
             f"the model '{problem.source.path}' is not there, or has changed; give argument `model`"
         )
     return works
+
+
+def _simulators(plan: Plan, works: Works, request: TokenRequest) -> _Simulators:
+    """Phase of a request -> its simulator, on the devices of a plan."""
+    work, cluster = works(request), physical_cluster(plan.problem)
+    phases = [phase for phase in PHASES if any(x.phase == phase for x in work.request.passes)]
+    return {x: Simulator(problem_again(plan, work, cluster, x)) for x in phases}
 
 
 def with_servers(plan: Plan, servers: Sequence[str]) -> Plan:
@@ -286,11 +296,12 @@ class _Session:
     """The programs that run a plan, with the options that they share."""
 
     def __init__(
-        self, plan: Plan, engine: Programs, servers: Servers, works: Works, request: TokenRequest
+        self, plan: Plan, engine: Programs, servers: Servers, works: Works, simulators: _Simulators
     ) -> None:
         assert plan.problem.source is not None
         self._plan, self._engine, self._servers = plan, engine, servers
-        self._works, self._request = works, request
+        self._works, self._simulators = works, simulators
+        self._request = tokens_of(plan.problem)
         self._path = plan.problem.source.path
         self._options = engine_options(plan)
 
@@ -307,7 +318,6 @@ class _Session:
         )
         if not compares:
             contenders = Contenders(contenders.measured[:1], {})
-        predictions = self._predictions(contenders)  # or a refusal, before anything is measured
         tokens = self._equal_tokens(generated)
         seconds = self._measured(contenders, rounds, report)
         return EngineRun(
@@ -316,7 +326,7 @@ class _Session:
             places,
             tokens,
             seconds,
-            predictions,
+            self._predictions(contenders),
             contenders.left_out,
             verdict_of_rounds(contenders, seconds),
         )
@@ -414,12 +424,8 @@ class _Session:
             raise RuntimeFailure(f"'{BENCH}' printed no time: {done.output[:200]!r}") from None
 
     def _predictions(self, contenders: Contenders) -> dict[str, dict[Phase, float]]:
-        work, cluster = self._works(self._request), physical_cluster(self._plan.problem)
-        phases = [phase for phase in PHASES if any(x.phase == phase for x in work.request.passes)]
-        simulators = {x: Simulator(problem_again(self._plan, work, cluster, x)) for x in phases}
-
         def of(placement: Placement) -> dict[Phase, float]:
-            return {phase: one.value(placement) for phase, one in simulators.items()}
+            return {phase: one.value(placement) for phase, one in self._simulators.items()}
 
         return {
             contender.name: of(contender.placement)

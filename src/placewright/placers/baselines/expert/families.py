@@ -51,7 +51,7 @@ _MOST_PIECES = 5000
 
 
 class TooManyPieces(Exception):
-    """A chain has more than 5,000 pieces.
+    """A chain for several devices has more than 5,000 pieces.
 
     A cut compares all pairs of ends, and nothing interrupts it.
     """
@@ -302,8 +302,10 @@ def contiguous(weights: Sequence[float], shares: Sequence[float]) -> IntArray:
         Device of each piece, shape (n_pieces,), non-decreasing.
 
     Raises:
-        TooManyPieces: there are more than 5,000.
+        TooManyPieces: there are more than 5,000, and several devices.
     """
+    if len(shares) == 1:
+        return np.zeros(len(weights), dtype=np.int64)
     if len(weights) > _MOST_PIECES:
         raise TooManyPieces
     used = sorted(range(len(shares)), key=lambda device: (-shares[device], device))

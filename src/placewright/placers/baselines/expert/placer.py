@@ -299,14 +299,6 @@ _FAMILIES: Mapping[str, Callable[[ForwardGraph, Sequence[float]], list[int] | No
 FAMILIES = tuple(_FAMILIES)
 
 
-def _slots_of(name: str, view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
-    """Slots by a family's rule; None if the graph is of another, or has too many pieces."""
-    try:
-        return _FAMILIES[name](view, shares)
-    except TooManyPieces:
-        return None
-
-
 @dataclass(frozen=True)
 class Expert(ForEveryProblem):
     """Places a file's split, or follows the rule of the graph's family.
@@ -417,7 +409,8 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
     device, since experts leave it out.
 
     Raises:
-        InputError: `rule` names a family that the graph is not of.
+        InputError: `rule` names a family that the graph is not of, or that cuts too many pieces;
+            ``"auto"`` takes whole layers then.
     """
     if rule == "layers":
         return by_layers(problem)
@@ -425,7 +418,15 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
     devices = _fast_devices(problem)
     shares = _speeds(problem, devices)
     for name in FAMILIES if rule == "auto" else (rule,):
-        slots = _slots_of(name, view, shares)
+        try:
+            slots = _FAMILIES[name](view, shares)
+        except TooManyPieces:
+            if rule == "auto":
+                break
+            raise InputError(
+                f"the expert's rule '{rule}' cuts at most 5,000 pieces; rule=layers takes any "
+                "number"
+            ) from None
         if slots is not None:
             device_of = np.array(devices)[with_backward(view, slots)]
             return _legal(problem, _by_class(problem, device_of))
@@ -438,9 +439,11 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
 
 
 def family_of(graph: ComputationGraph) -> str:
-    """The family whose rule places the graph: one of `FAMILIES`, or ``"layers"``."""
-    view = ForwardGraph(graph)
-    return next((name for name in FAMILIES if _slots_of(name, view, [1.0]) is not None), "layers")
+    """The family that a graph is of: one of `FAMILIES`, or ``"layers"``."""
+    view = ForwardGraph(graph)  # a single device needs no cut, so that no chain is too long
+    return next(
+        (name for name, rule in _FAMILIES.items() if rule(view, [1.0]) is not None), "layers"
+    )
 
 
 def _speeds(problem: Problem, devices: list[int]) -> list[float]:
