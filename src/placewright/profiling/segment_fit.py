@@ -296,4 +296,5 @@ def non_negative_fit(matrix: FloatArray, target: FloatArray) -> FloatArray:
         root = np.sqrt(weights)
         solution, _ = nnls(scaled * root[:, None], target * root)
         weights = 1.0 / np.maximum(np.abs(scaled @ solution - target), _SMALLEST_RESIDUAL)
-    return np.asarray(solution / length, dtype=np.float64)
+    # SciPy's method may end just below 0.
+    return np.asarray(np.maximum(solution / length, 0.0), dtype=np.float64)

@@ -258,7 +258,7 @@ def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
     """The reason why this machine cannot check a stored problem; None if it can, or none could.
 
     Raises:
-        InputError: the request asks for such a check.
+        InputError: the request asks for such a check, or for a runtime without these devices.
     """
     source = problem.source
     is_stored = model.read.problem is not None and problem.costs.source == "measured"
@@ -269,10 +269,17 @@ def why_away(problem: Problem, model: ModelOfRequest) -> str | None:
     try:
         find(source.path)
         fault = changed_device(problem, None)  # by the runtime that measured
-        if model.request.runtime is not None:
-            fault = fault or changed_device(problem, model.request.runtime)
     except InputError as error:
         fault = str(error)
+    runtime = model.request.runtime
+    if fault is None and runtime is not None:
+        try:
+            check_devices(problem, runtime)
+        except InputError:
+            raise InputError(
+                f"'{runtime}' cannot check what '{default_runtime(problem)}' measured: leave out "
+                f"argument `runtime`, or place '{source.path}' with it"
+            ) from None
     if fault is not None and model.request.check:
         raise InputError(f"there can be no check on the hardware: {fault}")
     return fault and f"it needs the model and the devices that were measured: {fault}"
