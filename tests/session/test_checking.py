@@ -466,7 +466,7 @@ def test_the_devices_of_the_runtime_that_is_asked_for_are_looked_at_before_the_s
 
     assert away() is None
     assert away(runtime="openvino") is None
-    with pytest.raises(InputError, match="^'onnxruntime' cannot check what 'openvino' measured"):
+    with pytest.raises(InputError, match=r"^'onnxruntime' cannot check what 'openvino' measured"):
         away(runtime="onnxruntime")
 
 
