@@ -221,7 +221,7 @@ def test_a_net_of_very_many_blocks_is_cut_by_layers() -> None:
     for number in range(5001):
         last = net.convolution(str(number), last, (1, 4, 8, 8))
     graph = net.build(last)
-    assert family_of(graph) == "layers"
+    assert family_of(graph) == "convolutional"
     counts = np.bincount(placed(graph, 3)).tolist()
     assert max(counts) - min(counts) <= 1
 
