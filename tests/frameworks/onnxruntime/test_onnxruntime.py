@@ -393,6 +393,19 @@ def test_each_unit_of_a_quantized_model_computes_in_integers(tmp_path: Path) -> 
     assert computed == [["QuantizeLinear"], ["QLinearConv"], ["QLinearConv"], ["DequantizeLinear"]]
 
 
+def add_quantized(
+    path: Path, number: int, size: int, blocks: int, rng: np.random.Generator
+) -> None:
+    """Add a square weight "q" of small integers to a file, and "z", its zero points by blocks."""
+    model = onnx.load(str(path))
+    model.opset_import[0].version, model.ir_version = 21, 10
+    model.graph.initializer.extend([
+        helper.make_tensor("q", number, (size, size), rng.integers(0, 16, size * size).tolist()),
+        helper.make_tensor("z", number, (size // blocks, size), [3] * (size * size // blocks)),
+    ])  # fmt: skip
+    onnx.save(model, str(path))
+
+
 @pytest.mark.parametrize("kind", ["INT8", "UINT4"])
 def test_a_cut_between_two_products_of_an_unpacked_weight_changes_nothing(
     kind: str, tmp_path: Path
@@ -412,13 +425,7 @@ def test_a_cut_between_two_products_of_an_unpacked_weight_changes_nothing(
         [("y", 1, [2, size])],
         {"s": rng.uniform(0.01, 0.03, (size // blocks, size)).astype(np.float32)},
     )
-    model = onnx.load(str(path))
-    model.opset_import[0].version, model.ir_version = 21, 10
-    model.graph.initializer.extend([
-        helper.make_tensor("q", number, (size, size), rng.integers(0, 16, size * size).tolist()),
-        helper.make_tensor("z", number, (size // blocks, size), [3] * (size * size // blocks)),
-    ])  # fmt: skip
-    onnx.save(model, str(path))
+    add_quantized(path, number, size, blocks, rng)
     whole = loaded(path)
     inputs = [rng.standard_normal((2, size)).astype(np.float32)]
     (expected,) = session_outputs(path, inputs)
@@ -489,14 +496,7 @@ def test_a_node_that_nothing_needs_is_no_reader_of_an_unpacked_weight(
         [("y", 1, [2, size]), ("t", 1, [size, size])][: 2 if is_output else 1],
         {"s": rng.uniform(0.01, 0.03, (size // blocks, size)).astype(np.float32)},
     )
-    model = onnx.load(str(path))
-    model.opset_import[0].version, model.ir_version = 21, 10
-    number = TensorProto.INT8
-    model.graph.initializer.extend([
-        helper.make_tensor("q", number, (size, size), rng.integers(0, 16, size * size).tolist()),
-        helper.make_tensor("z", number, (size // blocks, size), [3] * (size * size // blocks)),
-    ])  # fmt: skip
-    onnx.save(model, str(path))
+    add_quantized(path, TensorProto.INT8, size, blocks, rng)
     whole = loaded(path)
     assert whole.graph.op_kinds == ("MatMul",)
     assert whole.graph.weight_dtypes == (("i8", "f32", "i8") if is_output else ("u8",))
