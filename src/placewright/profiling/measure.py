@@ -108,7 +108,7 @@ def median_error(samples: Sequence[float]) -> float:
     return median_uncertainty(samples) / _NOTCH
 
 
-_VERSION = "in-situ/8"  # part of the keys; change it with the way of measuring
+_VERSION = "in-situ/9"  # part of the keys; change it with the way of measuring
 _ROUNDS_BEFORE_AHEAD = 3  # of each device, from which the rest is predicted
 
 

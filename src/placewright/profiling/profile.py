@@ -30,6 +30,7 @@ from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units, light_ops_joined
 
 _GROUPS_VERSION = 2  # increase it if runtimes group in another way
+_WORKING = "working/2"  # likewise, if runtimes measure working space in another way
 _KEY = "last measured 2"  # of the store
 
 
@@ -125,7 +126,7 @@ def _working_bytes(
         return None
     most = np.zeros(model.graph.n_ops)
     for device in {d.fingerprint: d for d in cluster.devices}.values():
-        key = f"working|{context}|{device.fingerprint}"
+        key = f"{_WORKING}|{context}|{device.fingerprint}"
         if (known := store.fact(key)) is None:
             known = json.dumps(model.op_working_bytes(device).tolist())
             store.put_fact(key, known)

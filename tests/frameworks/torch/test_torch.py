@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -293,3 +294,26 @@ def test_floats_that_are_all_zero_are_no_flags() -> None:
     flags = loaded(inference_program(torch.nn.Linear(8, 4, bias=False), [mask]))
     (drawn,) = flags.random_inputs(np.random.default_rng(0))
     assert set(drawn.ravel().tolist()) <= {0.0, 1.0}
+
+
+class ScoresOfClasses(torch.nn.Module):
+    """Its last operator has a negative argument, and its result leaves."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(x @ x.T, -1)
+
+
+@pytest.mark.parametrize(
+    "made", [step_program, lambda: inference_program(ScoresOfClasses(), [torch.zeros(8, 4)])]
+)
+def test_the_profile_calls_every_operator(made: Any) -> None:
+    """Also those whose results no other takes: outputs, and new values of parameters."""
+    model = loaded(made())
+    measure = model.profiler(cores(model)[0])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as record:
+        measure()
+    called = Counter(event.name for event in record.events())
+    targets = Counter(str(node.target) for node in model.nodes.node_of_op)
+    for target, number in targets.items():
+        namespace, name, _ = target.split(".")
+        assert called[f"{namespace}::{name.removesuffix('_')}"] >= number, target

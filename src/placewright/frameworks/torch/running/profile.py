@@ -55,10 +55,12 @@ class OpTimer:
         self._names: list[tuple[str, ...]] = []
         self._boxes: list[Any] = []
         last = np.full(graph.n_tensors, -1, dtype=np.int64)
+        taken = graph.tensor_is_output.copy()  # TorchScript drops a call whose results none takes
+        taken[list(nodes.updates.values())] = True
         for at, op in enumerate(self._order):
             last[graph.op_inputs.row(op)] = at
             row = graph.op_outputs.row(op).tolist()
-            outputs = tuple(t for t in row if len(graph.tensor_consumers.row(t)))
+            outputs = tuple(t for t in row if taken[t] or len(graph.tensor_consumers.row(t)))
             inputs = tuple(dict.fromkeys(graph.op_inputs.row(op).tolist()))
             segment = OpSegment(0, (op,), inputs, outputs)
             part = segment_module(nodes, segment, device, StateWrites())
@@ -99,7 +101,7 @@ class OpTimer:
 
             def call(at: int = at) -> None:
                 results = self._functions[at].run(self._entering(values, at), self._boxes[at])
-                values.update(zip(self._segments[at].outputs, results, strict=True))
+                self._keep(values, at, results)
 
             yield op, call
 
@@ -112,7 +114,7 @@ class OpTimer:
             results = self._functions[at].run(entering, self._boxes[at])
             taken = time.perf_counter() - start
             seconds[op] = max(0.0, taken - empty)
-            values.update(zip(self._segments[at].outputs, results, strict=True))
+            self._keep(values, at, results)
             del results
         return seconds
 
@@ -134,7 +136,7 @@ class OpTimer:
                 end.record(lane.compute)
                 events.append((begin, end))
                 begin = end
-                values.update(zip(self._segments[at].outputs, results, strict=True))
+                self._keep(values, at, results)
                 del results
             begin.synchronize()
         for op, (begin, end) in zip(self._order, events, strict=True):
@@ -145,6 +147,14 @@ class OpTimer:
         """Inputs of an op; those that no later op reads are removed from `values`."""
         inputs = self._segments[at].inputs
         return [values.pop(t) if self._last_use[t] == at else values[t] for t in inputs]
+
+    def _keep(
+        self, values: dict[int, torch.Tensor], at: int, results: Sequence[torch.Tensor]
+    ) -> None:
+        """Add the results of an op that a later op reads to `values`."""
+        for tensor, result in zip(self._segments[at].outputs, results, strict=True):
+            if self._last_use[tensor] >= 0:
+                values[tensor] = result
 
 
 def _empty_call_seconds() -> float:
