@@ -23,7 +23,10 @@ from torch.optim.lr_scheduler import LambdaLR, StepLR
 
 import placewright as pw
 from placewright.errors import FieldError, FileFormatError, InputError, RuntimeFailure
+from placewright.frameworks.torch.running.functions import Draws
 from placewright.frameworks.torch.running.instances import TorchInstance
+from placewright.frameworks.torch.running.step_state import TorchStepState
+from placewright.frameworks.torch.training.step import read_training
 from placewright.session.loaded.plans import LoadedPlan
 from placewright.session.loaded.steps import LoadedStep
 
@@ -570,3 +573,19 @@ def test_a_schedule_may_save_the_step(tmp_path: Path) -> None:
     with loaded(Gpt, optimizer="sgd", learning_rate=rate) as step:
         losses_of(step, Gpt, 2)
     assert saved == [0, 1]
+
+
+def test_a_restore_reaches_the_devices_that_an_interrupted_one_did_not() -> None:
+    """A frozen parameter is read on two devices, of which one has the new value already."""
+    module, batch = Frozen(1), (torch.ones(8, 6), torch.arange(8) % 4)
+    program = read_training(module, batch).program
+    (name,) = [n for n, p in program.step.paths.items() if p == ("model.backbone.0.weight",)]
+    initial = program.state[name]
+    devices = torch.device("cpu"), torch.device("cpu", 0)
+    copies = {device: {id(initial): initial.clone()} for device in devices}
+    state = TorchStepState(program, program.state, copies, Draws(seed=1), {})
+    values = state.state_dict()
+    new = values["model.backbone.0.weight"] = torch.full_like(initial, 2.0)
+    copies[devices[0]][id(initial)].copy_(new)
+    state.load_state_dict(values)
+    assert all(torch.equal(held[id(initial)], new) for held in copies.values())

@@ -208,7 +208,9 @@ class TorchStepState:
     def _set(self, name: str, value: torch.Tensor) -> None:
         """Give a tensor of state a value, and leave the user's module as it is."""
         changes = name in self._updates
-        if not changes and torch.equal(self._value(name).cpu(), value):
+        held = [tensor for _, tensor in self._tensors(name)] or [self._value(name)]
+        # On all devices: an attempt that was interrupted may have reached some of them.
+        if not changes and all(torch.equal(tensor.cpu(), value) for tensor in held):
             return
         if not changes:
             self._replaced[name] = value.clone()
