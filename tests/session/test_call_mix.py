@@ -14,7 +14,7 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.source import Call, ModelSource, calls_option
 from placewright.errors import InputError
-from placewright.session.call_mix import checked_calls
+from placewright.session.call_mix import checked_calls, unproven_of_calls
 from placewright.session.models import ModelOfRequest
 from placewright.session.request import Request
 
@@ -50,3 +50,24 @@ def test_a_plan_says_if_its_calls_take_longer_than_the_mean_call(
     checked = checked_calls(plan, parts, model, compares=False)
     clause = "the calls' own values: their mean is 4"
     assert any(clause in text for text in checked.left_out) == says
+
+
+@pytest.mark.parametrize("limit", [np.inf, 8.0])
+def test_a_plan_of_calls_that_is_cut_short_claims_no_bound(limit: float) -> None:
+    """The bound is that of the mean call, and each call has to keep the limits."""
+    problem = two_ops(2.0, 2.0)
+    limited = tuple(replace(device, memory_bytes=limit) for device in problem.cluster.devices)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=limited))
+    plan = pw.place(problem, budget=pw.Budget(evaluations=20))
+    assert plan.lower_bound > 0
+    assert unproven_of_calls(plan, []) is plan
+    builder = GraphBuilder()
+    for name in ("left", "right"):
+        builder.add_op(name, "Op", weights=[builder.add_weight(16)])
+    part = replace(problem, graph=builder.build())
+    unproven = unproven_of_calls(plan, [problem, part])
+    if limit < np.inf:
+        assert unproven is None
+    else:
+        assert unproven is not None
+        assert (unproven.lower_bound, unproven.status) == (0.0, "feasible")

@@ -260,3 +260,22 @@ def test_a_budget_without_end_goes_on_in_its_file(problem: Problem, tmp_path: Pa
     for seeds in (1, 2):
         table = comparison.compare(problem, ["heft"], seeds, budget, results_path=path)
     assert len(table.runs) == 2
+
+
+def test_runs_of_other_settings_are_not_mixed(problem: Problem, tmp_path: Path) -> None:
+    """A default has changed since, or a policy was trained again under the same name."""
+    path, budget = tmp_path / "c.json", Budget(evaluations=20)
+    comparison.compare(problem, ["cooling"], 1, budget, results_path=path)
+    written = json.loads(path.read_text())
+    written["settings"]["cooling"]["batch"] += 1
+    path.write_text(json.dumps(written))
+    comparison.compare(problem, ["random"], 1, budget, results_path=path)
+    with pytest.raises(InputError, match="runs of 'cooling' with other settings"):
+        comparison.compare(problem, ["random", "cooling"], 2, budget, results_path=path)
+    policy, name = tmp_path / "p.safetensors", f"zero-shot:policy={tmp_path}/p.safetensors"
+    found = []
+    for content in (b"one", b"two"):
+        policy.write_bytes(content)
+        found.append(comparison.settings_by_placer([name])[name])
+    assert found[0]["policy"] == found[1]["policy"]
+    assert found[0] != found[1]

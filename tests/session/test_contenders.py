@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import networkx
 import numpy as np
 import onnx
 import pytest
@@ -28,6 +29,7 @@ from placewright.core.solution import Budget
 from placewright.execution.direct import DirectRunner
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
+from placewright.session.devices import discover
 from placewright.report.verdict import alternatives_of, verdict_of
 from placewright.session import checking, contenders, running
 from placewright.session.checking import check_on_hardware, recommended_stream
@@ -36,6 +38,7 @@ from placewright.session.contenders import (
     request_contenders,
     stream_contenders,
     whole_model_streams,
+    whole_processor,
     why_default_is_not_comparable,
 )
 from placewright.session.models import loaded_model
@@ -290,3 +293,18 @@ def test_copies_run_in_the_fastest_mode_of_each_processor() -> None:
     assert fastest_modes(members, (one, other), seconds) == (one, other)
     assert fastest_modes(members, (other, half), seconds) == ()
     assert fastest_modes((other, half), (other, half), seconds) == ()
+
+
+@needs_two_cores
+@pytest.mark.parametrize("options", [{}, {"compile": "inductor"}])
+def test_all_cores_compile_if_the_devices_of_the_plan_do(options: Mapping[str, str]) -> None:
+    """Else a split of compiled segments is compared with operators called one by one."""
+    cluster = discover("cpu:0,cpu:1", runtime="torch")
+    devices = tuple(replace(d, options={**d.options, **options}) for d in cluster.devices)
+    chain = networkx.DiGraph([("a", "b", {"bytes": 8})])
+    problem = Problem.from_costs(chain, [[1.0, 2.0], [2.0, 1.0]], (0.0, 1e9))
+    problem = replace(problem, cluster=replace(cluster, devices=devices))
+    plan = find_plan(problem, placer="heft", budget=Budget(evaluations=9), runtime="torch")
+    whole = whole_processor(plan)
+    assert whole is not None
+    assert whole.options.get("compile") == options.get("compile")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import networkx
@@ -35,6 +35,9 @@ class Faulty:
         if self.fault == "outside":
             evaluator.evaluate(np.full(problem.n_units, 9))
             return evaluator.solution()
+        if self.fault == "value":
+            evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
+            return replace(evaluator.solution(), value=0.5)
         return None
 
 
@@ -45,6 +48,7 @@ class Faulty:
         ("key", InputError, r"placer 'faulty' raised KeyError.*\(test_own_placers.py, line \d+\)"),
         ("outside", InfeasibleError, "breaks a constraint; op 'a' is on device 9"),
         ("nothing", InputError, "placer 'faulty' returned NoneType"),
+        ("value", InputError, "returned the value 0.5, and its placement has 3; return eval"),
     ],
 )
 def test_a_fault_is_named(fault: str, error: type[Exception], message: str) -> None:

@@ -11,10 +11,13 @@ import pytest
 from cli.runner import placewright
 
 import placewright as pw
+from placewright.core.execution_models import MaxLoad
+from placewright.core.solution import Budget
 from placewright.core.source import Call
-from placewright.errors import FieldError
+from placewright.errors import FieldError, InputError
 from placewright.execution.processor import processor_text
 from placewright.session.parsing import each_size, parse_tokens
+from placewright.session.request import request_of
 
 
 @pytest.mark.parametrize("field", ["budget", "total", "profiling", "latency_limit"])
@@ -124,3 +127,17 @@ def test_numbers_of_thousands_of_digits_are_refused() -> None:
             pw.Request("m.onnx", **said)  # type: ignore[arg-type]
     with pytest.raises(FieldError, match=r"expects NAME=64\|128 or NAME=64\.\.512"):
         each_size([f"x=1..{digits}"])
+
+
+def test_a_field_of_a_later_call_takes_the_place_of_the_earlier_one() -> None:
+    """Also if an object of the earlier request had set it."""
+    first = pw.Request(
+        "m.onnx", budget=Budget(60.0, 100), execution_model=MaxLoad(1), devices="cpu"
+    )
+    again = request_of(first, {"budget": Budget(evaluations=5000), "execution_model": MaxLoad(4)})
+    assert (again.budget, again.evaluations, again.samples_in_flight) == (None, 5000, 4)
+    assert again.devices == "cpu"
+    assert request_of(first, {"seed": 3}).evaluations == 100
+    assert request_of(again, {"cluster": "c.yaml"}).devices is None
+    with pytest.raises(InputError, match="takes no 'sead'; did you mean seed"):
+        request_of(first, {"sead": 3})

@@ -11,7 +11,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import logging
+import math
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
@@ -21,7 +23,13 @@ import numpy as np
 from placewright.core.charges import CHARGED
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError, UnknownNameError
+from placewright.errors import (
+    BudgetSpent,
+    InputError,
+    MissingExtraError,
+    PlacewrightError,
+    UnknownNameError,
+)
 from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
@@ -310,3 +318,40 @@ def outside_class(path: str) -> type[Any]:
         what = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
         raise InputError(f"'{path}' is no placer: {what}; the site's page 'Add a placer' shows one")
     return loaded
+
+
+def solution_by(placer: Placer, problem: Problem, evaluator: Evaluator, seed: int) -> Solution:
+    """Run a placer; of one from outside the package, check what it returns.
+
+    Raises:
+        InputError: such a placer raised an error, which is named with its file and line, or it
+            returned something else than a solution, or another value than that of its placement.
+    """
+    is_ours = type(placer).__module__.partition(".")[0] == "placewright"
+    try:
+        solution = placer.place(problem, evaluator, np.random.default_rng(seed))
+    except (PlacewrightError, BudgetSpent, MemoryError):
+        raise
+    except Exception as error:
+        if is_ours:
+            raise
+        steps = traceback.extract_tb(error.__traceback__)
+        package = str(Path(__file__).parents[1])
+        at = next((s for s in reversed(steps) if not s.filename.startswith(package)), steps[-1])
+        raise InputError(
+            f"placer '{placer.name}' raised {type(error).__name__}: {error} "
+            f"({Path(at.filename).name}, line {at.lineno})"
+        ) from error
+    if not isinstance(solution, Solution):
+        raise InputError(
+            f"placer '{placer.name}' returned {type(solution).__name__}; `place` returns a "
+            "Solution, such as evaluator.solution()"
+        )
+    if solution.placement is not None and not (is_ours or evaluator.is_measured):
+        value = evaluator.simulator.value(solution.placement)
+        if not math.isclose(value, solution.value, rel_tol=1e-9):
+            raise InputError(
+                f"placer '{placer.name}' returned the value {solution.value:.9g}, and its "
+                f"placement has {value:.9g}; return evaluator.solution()"
+            )
+    return solution

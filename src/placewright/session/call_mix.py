@@ -318,6 +318,21 @@ def checked_calls(
     return replace(checked, left_out=(*checked.left_out, clause, *random_lines(list(random))))
 
 
+def unproven_of_calls(plan: Plan, parts: Sequence[Problem]) -> Plan | None:
+    """The plan of a search that was cut short, without the bound of the mean call.
+
+    Returns:
+        None if a call breaks a limit; a plan without calls as it is.
+    """
+    if not parts:
+        return plan
+    ordered = _ordered(plan.placement, Simulator(plan.problem))
+    owns = [_part_of(plan.problem, part) for part in parts]
+    if any(Simulator(own).violation(ordered) is not None for own in owns):
+        return None
+    return replace(plan, status="feasible", lower_bound=0.0, bound_method="")
+
+
 def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float]) -> Plan:
     """The plan with the bound and status of the calls themselves; the log gives their values.
 

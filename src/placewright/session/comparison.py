@@ -5,6 +5,7 @@ Also the Pareto front of latency and energy: placements that no other one beats 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import statistics
@@ -33,13 +34,14 @@ from placewright.placers.registry import (
     is_path,
     make_placer,
     resolved_settings,
+    solution_by,
     tell_of_mended,
     why_not,
 )
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.report.time_left import KERNELS, Report, no_report, rough_duration
 from placewright.session.request import EVALUATORS, Request
-from placewright.session.search import search, solution_by
+from placewright.session.search import search
 from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -102,6 +104,20 @@ class ComparisonFile:
         self._settings |= settings
         return _content(path, document)
 
+    def require_settings(self, names: Iterable[str]) -> None:
+        """Refuse placers whose runs in the file had other settings, or another policy.
+
+        Raises:
+            InputError: a default, or the file of a policy, has changed.
+        """
+        known = [name for name in names if name in self._settings]
+        for name, now in settings_by_placer(known).items():
+            if self._settings[name] != finite(now):
+                raise InputError(
+                    f"'{self._path}' holds runs of '{name}' with other settings or another "
+                    "policy; give another file"
+                )
+
     def add(self, run: Run) -> None:
         """Add a run and write all runs, also those that another process has written since.
 
@@ -142,8 +158,16 @@ class ComparisonFile:
 
 
 def settings_by_placer(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """All hyperparameters of placers that are given as ``NAME:key=value:...``, by that text."""
-    return {name: resolved_settings(named_placer(name, {})) for name in dict.fromkeys(names)}
+    """All hyperparameters of placers that are given as ``NAME:key=value:...``, by that text.
+
+    A policy also has a hash of its file, which may get another content.
+    """
+    found = {name: resolved_settings(named_placer(name, {})) for name in dict.fromkeys(names)}
+    for values in found.values():
+        path = Path(values.get("policy") or "")
+        if path.is_file():
+            values["policy_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -234,6 +258,7 @@ def compare(
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     evaluator = EVALUATORS[0 if measure is None else 1]
     store = ComparisonFile(results_path, problem, budget, evaluator)
+    store.require_settings(placers)
     names = tuple(dict.fromkeys(placers))
     # All placers with one seed, then with the next: soon there is a pace of each.
     missing = [(n, seed) for seed in range(seeds) for n in names if (n, seed) not in store.runs]

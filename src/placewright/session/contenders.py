@@ -408,7 +408,8 @@ def _processor_streams(
         return (), ()
     way = MODE if isinstance(model, HasThroughputMode) else CORES
     discovered = runtime_named(plan.runtime).discover()
-    all_cores = tuple(device for device in discovered if device.name.startswith("cpu:"))
+    cores_here = [device for device in discovered if device.name.startswith("cpu:")]
+    all_cores = tuple(_with_options_of(plan, device) for device in cores_here)
     if way == CORES and (cores or len(all_cores) < 2):
         return (), ()
     n_cores = len(cores) or max(1, len(all_cores))  # each computes a sample at a time
@@ -509,7 +510,7 @@ def _even_split(problem: Problem) -> Placement | None:
 
 
 def whole_processor(plan: Plan) -> Device | None:
-    """The runtime's default: the CPU with all threads, in the precision of the first device.
+    """The runtime's default: the CPU with all threads, with the options of the first device.
 
     None if the plan has that device already, or uses no core of it.
     """
@@ -518,12 +519,15 @@ def whole_processor(plan: Plan) -> Device | None:
         return None
     discovered = runtime_named(plan.runtime).discover()
     whole = next((device for device in discovered if device.name == "cpu"), None)
-    if whole is None:
-        return None
-    first = plan.problem.cluster.devices[0].options
-    known = framework_named(plan.runtime).precision_options
-    precision = {option: first[option] for option in known if option in first}
-    return replace(whole, options={**whole.options, **precision})
+    return None if whole is None else _with_options_of(plan, whole)
+
+
+def _with_options_of(plan: Plan, device: Device) -> Device:
+    """A device with the precision and the compiler of the plan's first device."""
+    first, framework = plan.problem.cluster.devices[0].options, framework_named(plan.runtime)
+    known = (*framework.precision_options, *framework.compile_options)
+    taken = {option: first[option] for option in known if option in first}
+    return replace(device, options={**device.options, **taken})
 
 
 def why_default_is_not_comparable(

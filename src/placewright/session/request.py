@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -454,13 +454,24 @@ def _execution_model(raw: Any) -> Any:
 
 
 def request_of(model: Any, said: Mapping[str, Any]) -> Request:
-    """Make a request from arguments by name.
+    """Make a request from a model, or from another request, and arguments by name.
+
+    An object that sets several fields takes the place of all that the other request has of them.
 
     Raises:
         InputError: there is no such field; the message names near ones.
     """
     refuse_unknown("a request", said, [item.name for item in fields(Request)])
-    return Request(model, **said)
+    if not isinstance(model, Request):
+        return Request(model, **said)
+    taken: list[str] = []
+    if hasattr(said.get("budget"), "evaluations"):
+        taken += ["evaluations", "core_seconds"]
+    if hasattr(said.get("execution_model"), "samples_in_flight"):
+        taken += ["samples_in_flight"]
+    if "devices" in said or "cluster" in said:
+        taken += ["devices", "cluster"]
+    return replace(model, **{**dict.fromkeys(taken), **said}) if said else model
 
 
 def refuse_unknown(what: str, said: Mapping[str, Any], known: Sequence[str]) -> None:

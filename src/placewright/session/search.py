@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
-import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import cast
-
-import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.core.charges import CHARGED
@@ -25,13 +21,11 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import (
-    BudgetSpent,
     FieldError,
     InfeasibleError,
     InputError,
     Interrupted,
     OutOfTime,
-    PlacewrightError,
 )
 from placewright.frameworks.runtimes import default_runtime
 from placewright.placers.advice import advice, streaming_placement, weights_only
@@ -44,6 +38,7 @@ from placewright.placers.registry import (
     family_of,
     make_placer,
     resolved_settings,
+    solution_by,
     tell_of_mended,
     why_not,
 )
@@ -58,7 +53,7 @@ from placewright.report.time_left import (
     Steps,
     rough_duration,
 )
-from placewright.session.call_mix import checked_calls
+from placewright.session.call_mix import checked_calls, unproven_of_calls
 from placewright.session.checking import Check, check_on_hardware, probe_on_hardware
 from placewright.session.hosts import SpreadAuto, workers_of
 from placewright.session.language.answer import memory_advice
@@ -141,34 +136,6 @@ def search(
     except KeyboardInterrupt:
         solution = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
         raise Interrupted(solution) from None
-
-
-def solution_by(placer: Placer, problem: Problem, evaluator: Evaluator, seed: int) -> Solution:
-    """Run a placer; an error of a placer from outside the package names its file and line.
-
-    Raises:
-        InputError: such a placer raised an error, or returned something else than a solution.
-    """
-    try:
-        solution = placer.place(problem, evaluator, np.random.default_rng(seed))
-    except (PlacewrightError, BudgetSpent, MemoryError):
-        raise
-    except Exception as error:
-        if type(placer).__module__.partition(".")[0] == "placewright":
-            raise
-        steps = traceback.extract_tb(error.__traceback__)
-        package = str(Path(__file__).parents[1])
-        at = next((s for s in reversed(steps) if not s.filename.startswith(package)), steps[-1])
-        raise InputError(
-            f"placer '{placer.name}' raised {type(error).__name__}: {error} "
-            f"({Path(at.filename).name}, line {at.lineno})"
-        ) from error
-    if not isinstance(solution, Solution):
-        raise InputError(
-            f"placer '{placer.name}' returned {type(solution).__name__}; `place` returns a "
-            "Solution, such as evaluator.solution()"
-        )
-    return solution
 
 
 def _whole(solution: Solution) -> Solution:
@@ -532,7 +499,7 @@ def _search_within(
         except Interrupted as error:
             if error.plan is not None:
                 plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
-                error.plan = unchecked(plan, request)
+                error.plan = unproven_of_calls(unchecked(plan, request), measured.parts)
             raise
     if plan.problem.execution_model != problem.execution_model:
         left_out.append(WEIGHTS_ONLY)

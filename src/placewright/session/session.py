@@ -8,7 +8,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -54,7 +53,7 @@ class Session:
     Args:
         request: a `Request`, or a model; a plan gives the session of its problem.
         report: receives the progress: the fraction that is done, and the step.
-        said: further fields of a request, if `request` is a model.
+        said: fields of a request, by name; of a `Request`, those that change.
 
     Attributes:
         table: the contenders that `place` measured on the hardware; None if it measured none.
@@ -64,11 +63,7 @@ class Session:
     """
 
     def __init__(self, request: Any, report: Report = no_report, **said: Any) -> None:
-        if isinstance(request, Request):
-            wanted = replace(request, **said) if said else request
-        else:
-            wanted = request_of(request, said)
-        self._model = ModelOfRequest(wanted)
+        self._model = ModelOfRequest(request_of(request, said))
         self._report = report
         self._measured: Measured | None = None
         self.table: ContenderTable | None = None
