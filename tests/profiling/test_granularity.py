@@ -11,6 +11,7 @@ from support.ordinary_nets import NETS, problem_of_net
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD
 from placewright.core.problem import Problem
+from placewright.core.source import ModelSource
 from placewright.errors import FieldError
 from placewright.profiling.units import modules_kept_whole, with_granularity
 
@@ -76,3 +77,25 @@ def test_what_has_no_modules_is_refused() -> None:
     trained = replace(fine, graph=replace(fine.graph, op_phases=phases))
     with pytest.raises(FieldError, match="no part of it moves as a whole; take op"):
         with_granularity(trained, "layer")
+
+
+def test_modules_that_share_a_weight_stay_on_one_device() -> None:
+    """Accelerate keeps a tied parameter once; what lies between them moves by itself."""
+    builder = GraphBuilder()
+    weight, read = builder.add_weight(1600), builder.add_input(400)
+    for module in ("embedding", "middle", "last", "head"):
+        weights = [weight] if module in ("embedding", "head") else [builder.add_weight(400)]
+        op = builder.add_op(module, "MatMul", inputs=[read], module=module, weights=weights)
+        read = builder.add_tensor(op, 400, is_output=module == "head")
+    fine = Problem.from_costs(builder.build(), np.ones((4, 2)), (0.0, 1e9))
+    names = ("embedding", "middle", "last", "head")
+    source = ModelSource("m.pt2", "0", "torch", state=tuple(f"{name}.weight" for name in names))
+    fine = replace(fine, source=source)
+    coarse = with_granularity(fine, "module")
+    assert coarse.n_units == 4
+    classes = coarse.colocation.group_of.tolist()
+    assert classes[0] == classes[3]
+    assert len(set(classes)) == 3
+    assert with_granularity(fine, "layer").colocation.n_groups == 4
+    given = replace(source, state=("middle.weight", "last.weight", "scale"))  # as a mask is
+    assert with_granularity(replace(fine, source=given), "module").colocation.n_groups == 4

@@ -24,7 +24,7 @@ from placewright.core.source import ModelSource, Signature
 from placewright.errors import InexpressibleError
 from placewright.session.export import export, numbering
 from placewright.session.models import load_model
-from placewright.writers.device_map import device_map, main_device, why_refused
+from placewright.writers.device_map import device_map, layer_map, main_device, why_refused
 
 CUDA = [Device("cuda:0", "gpu"), Device("cuda:1", "gpu"), Device("cpu")]
 
@@ -368,7 +368,7 @@ def test_accelerate_runs_layers_of_a_configuration(kind: str, tmp_path: Path) ->
     plan = plan_of_layers(tmp_path / "m", kind, 1, layers)
     export(plan, "device-map", tmp_path / "map.json")
     found = json.loads((tmp_path / "map.json").read_text())
-    assert found["model.embed_tokens"] == "cpu"
+    assert found["model.embed_tokens"] == ("cuda:1" if kind == "tied" else "cpu")
     assert found["lm_head"] == found["model.norm"] == "cuda:1"
     cards = [found[f"model.layers.{number}"] for number in range(count)]
     assert cards == [["cuda:0", "cuda:1", "cpu"][at] for at in layers]
@@ -384,7 +384,7 @@ def test_accelerate_runs_layers_of_a_configuration(kind: str, tmp_path: Path) ->
     )
     on_disk = {name for name, each in placed.named_parameters() if each.device.type == "meta"}
     assert on_disk
-    assert not any(name.startswith("model.embed_tokens.") for name in on_disk - {"lm_head.weight"})
+    assert any(name.startswith("model.embed_tokens.") for name in on_disk) == (kind == "tied")
     with torch.no_grad():
         assert torch.equal(placed(input_ids=tokens, use_cache=False).logits, expected)
 
@@ -472,3 +472,32 @@ def test_a_parameter_of_a_module_around_the_layers_has_an_entry_of_its_own(tmp_p
     assert not {"model", "model.layers"} & set(found)
     assert found["model.scale"] == found["model.layers.gain"] == "cpu"
     assert found["model.layers.0"] == "cuda:0"
+
+
+def test_an_embedding_for_each_layer_stays_with_the_lookup(tmp_path: Path) -> None:
+    """Some models make it behind their layers, and the head's card has no room for it."""
+    plan = plan_of_layers(tmp_path / "m", "tied", 1, [0] * SMALL["tied"]["num_hidden_layers"])
+    source = plan.problem.source
+    assert source is not None
+    state = (*source.state, "model.embed_tokens_per_layer.weight", "model.projection.weight")
+    other = replace(plan.problem, source=replace(source, state=state))
+    found = layer_map(replace(plan, problem=other))
+    assert found["model.embed_tokens_per_layer"] == "cpu"
+    assert found["model.projection"] == found["model.embed_tokens"] == "cuda:1"
+
+
+def test_modules_that_share_a_parameter_are_on_one_device() -> None:
+    """Accelerate ties them to one tensor, which the other module's device cannot read."""
+    builder = GraphBuilder()
+    weight, read = builder.add_weight(1600), builder.add_input(400)
+    for module in ("first", "middle", "last"):
+        weights = [] if module == "middle" else [weight]
+        op = builder.add_op(module, "MatMul", inputs=[read], module=module, weights=weights)
+        read = builder.add_tensor(op, 400, is_output=module == "last")
+    graph = builder.build()
+    source = ModelSource("m.pt2", "0", "torch", state=("first.weight", "last.weight"))
+    with pytest.raises(InexpressibleError, match="'first' on cuda:0 and 'last' on cuda:1 share"):
+        device_map(plan_with(graph, CUDA, lambda op: int(op == 2), source))
+    assert device_map(plan_with(graph, CUDA, lambda op: int(op == 1), source))["last"] == "cuda:0"
+    given = replace(source, state=("first.weight", "last.scale.weight"))  # as a mask is
+    device_map(plan_with(graph, CUDA, lambda op: int(op == 2), given))

@@ -11,6 +11,7 @@ constructive placers the bytes of labelled units. A new term is an entry of `kep
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -295,3 +296,28 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
         weight_dtypes=(*(graph.weight_dtypes or ("",) * n_weights), *added),
     )
     return Quotient(changed, frozen_ints(staying))
+
+
+def tied_ops(graph: ComputationGraph, state: Sequence[str]) -> list[list[int]]:
+    """Ops that read one parameter of several modules, such as an embedding and its head.
+
+    A module has as many parameters and buffers of its own as paths in `state` lie directly in it.
+    One whose ops read more is given some of them, such as a mask or a table of positions, and
+    counts for none.
+
+    Args:
+        state: paths of the model's parameters and buffers.
+
+    Returns:
+        For each such parameter its readers, in ascending order.
+    """
+    n_own = Counter(path.rpartition(".")[0] for path in state)
+    read: dict[str, set[int]] = {}
+    for op, module in enumerate(graph.op_modules):
+        read.setdefault(module, set()).update(graph.op_weights.row(op).tolist())
+    readers: dict[int, list[int]] = {}
+    for op, module in enumerate(graph.op_modules):
+        if len(read[module]) <= n_own[module]:
+            for weight in graph.op_weights.row(op).tolist():
+                readers.setdefault(weight, []).append(op)
+    return [ops for ops in readers.values() if len({graph.op_modules[op] for op in ops}) > 1]

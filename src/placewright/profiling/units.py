@@ -13,15 +13,17 @@ op. What it lets a unit hold is bounded:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray, frozen_ints
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import DisjointSets, Grouping
 from placewright.core.problem import Problem
+from placewright.core.residency import tied_ops
 from placewright.errors import FieldError
 
 LARGE_WEIGHT_BYTES = 2.0**20
@@ -350,7 +352,8 @@ def with_granularity(problem: Problem, granularity: str) -> Problem:
     Args:
         problem: with its own units.
         granularity: ``"op"`` keeps them, ``"layer"`` joins those of a numbered layer, ``"module"``
-            those of a module (see `modules_kept_whole`).
+            those of a module (see `modules_kept_whole`). Modules of a tied parameter then stay on
+            one device.
 
     Raises:
         FieldError: the ops have no module paths, or the problem is a training step.
@@ -373,6 +376,9 @@ def with_granularity(problem: Problem, granularity: str) -> Problem:
     labels = layer_labels(graph) if granularity == "layer" else modules_kept_whole(graph)
     joined = common_units(graph, [problem.units, Grouping.from_labels(labels)])
     first = problem.units.members.indices[problem.units.members.indptr[:-1]]
+    if granularity == "module":
+        state = () if problem.source is None else problem.source.state
+        problem = replace(problem, graph=_tied_together(graph, state))
     return problem.coarsened(Grouping.from_labels(joined.group_of[first]))
 
 
@@ -399,6 +405,19 @@ def modules_kept_whole(graph: ComputationGraph) -> IntArray:
     labels = [f"#{op}" for op in range(graph.n_ops)]
     _open("", graph.topological_order.tolist(), graph, labels)
     return _numbered(labels)
+
+
+def _tied_together(graph: ComputationGraph, state: Sequence[str]) -> ComputationGraph:
+    """Colocate ops of a tied parameter: a library that moves modules keeps it on one device."""
+    own = graph.op_colocation
+    classes = [np.flatnonzero(own == number).tolist() for number in np.unique(own[own >= 0])]
+    sets = DisjointSets(graph.n_ops)
+    for ops in (*classes, *tied_ops(graph, state)):
+        for op in ops:
+            sets.join(ops[0], op)
+    roots = np.array([sets.root(op) for op in range(graph.n_ops)], dtype=np.int64)
+    is_alone = np.bincount(roots, minlength=graph.n_ops)[roots] == 1
+    return replace(graph, op_colocation=frozen_ints(np.where(is_alone, -1, roots)))
 
 
 def _open(path: str, ops: list[int], graph: ComputationGraph, labels: list[str]) -> None:

@@ -7,6 +7,7 @@ on the device that the plan gives them. The model's own inputs lie on the main d
 results of ops that need nothing else.
 
 Accelerate refuses a map without a device for every parameter and buffer, even if no op reads them.
+Of parameters that are tied it keeps one tensor, on one device.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from placewright.core.cluster import STREAMED_BY, Device
+from placewright.core.graph import ComputationGraph
 from placewright.core.plan import Plan
+from placewright.core.residency import tied_ops
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
 from placewright.writers.card_numbers import card_numbers, require_distinct
@@ -31,6 +34,7 @@ from placewright.writers.llama_cpp import NAME
 _TORCH_DEVICE = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|mlu)(:\d+)?)")
 _NAMED = re.compile(r"(?:CUDA|ROCm)(\d+)")  # option of a device: PyTorch calls both ``cuda``
 _NUMBERED = re.compile(r"[^\d.]+(?:\.[^\d.]+)*\.(\d+)(?=\.)")  # path of a layer
+_OF_EMBEDDING = re.compile(r"(^|\.)embed_tokens_per_layer\.")  # made behind the layers
 _SCALAR_BYTES = 8  # of a tensor without dimensions at most; a larger one's shape is unknown
 
 
@@ -61,7 +65,16 @@ def device_map(plan: Plan) -> dict[str, str]:
             "this plan's ops have no module paths, which a device_map needs; place a .pt2 file "
             "or a zoo model"
         )
-    return _Writing(plan, devices).written(() if source is None else source.state)
+    state = () if source is None else source.state
+    for ops in tied_ops(problem.graph, state):
+        places = {devices[op]: modules[op] for op in ops}
+        if len(places) > 1:
+            texts = [f"'{module}' on {device}" for device, module in places.items()]
+            raise InexpressibleError(
+                f"modules {' and '.join(texts)} share a parameter, which Accelerate keeps on one "
+                "device; pin them to one device with argument `pins`"
+            )
+    return _Writing(plan, devices).written(state)
 
 
 def require_modules(source: ModelSource | None) -> None:
@@ -119,7 +132,8 @@ def main_device(mapped: Mapping[str, str]) -> str:
 def layer_map(plan: Plan) -> dict[str, str]:
     """The map of a language model's plan, whose layers stay whole; cards are ``cuda:0`` and so on.
 
-    Modules before the layers lie with the embedding, and those behind them with the head.
+    Modules before the layers lie with the embedding, and those behind them with the head. An
+    embedding that is also the head lies there: the plan has room for it on the head's device.
 
     Args:
         plan: of a configuration of `transformers`.
@@ -155,6 +169,10 @@ def layer_map(plan: Plan) -> dict[str, str]:
                 "to one device with argument `pins`"
             )
     mapped: dict[str, str] = {}
+    places = {path: next(iter(used)) for path, used in of_module.items()}
+    looked_up = places["embedding"]
+    if _is_tied(graph):
+        places["embedding"] = places["head"]
     own, layers = "embedding", _list_of_layers(source.state, of_module)
     for path in source.state:
         numbered = _NUMBERED.match(path)
@@ -168,8 +186,16 @@ def layer_map(plan: Plan) -> dict[str, str]:
         # An entry of the model itself, or of a module around the layers, would hold for them, too.
         if not module or f"{layers}.".startswith(f"{module}."):
             module = path
-        mapped.setdefault(module, next(iter(of_module[own])))
+        mapped.setdefault(module, looked_up if _OF_EMBEDDING.search(path) else places[own])
     return mapped
+
+
+def _is_tied(graph: ComputationGraph) -> bool:
+    """True if the head multiplies by the weights of the embedding."""
+    embedding, head = (
+        set(graph.op_weights.row(graph.op_index[name]).tolist()) for name in ("embedding", "head")
+    )
+    return bool(embedding & head)
 
 
 def _list_of_layers(paths: Sequence[str], modules: Mapping[str, object]) -> str:
