@@ -29,7 +29,6 @@ from placewright.core.solution import Budget
 from placewright.execution.direct import DirectRunner
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
-from placewright.session.devices import discover
 from placewright.report.verdict import alternatives_of, verdict_of
 from placewright.session import checking, contenders, running
 from placewright.session.checking import check_on_hardware, recommended_stream
@@ -41,6 +40,7 @@ from placewright.session.contenders import (
     whole_processor,
     why_default_is_not_comparable,
 )
+from placewright.session.devices import discover
 from placewright.session.models import loaded_model
 from placewright.session.running import execute
 from placewright.session.search import find_plan

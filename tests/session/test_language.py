@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cli.runner import InProcess
 from support.gguf_files import MADE, write_gguf
+from support.small_configs import SMALL as CONFIGS
 from support.small_problems import problem
 
 import placewright as pw
@@ -609,3 +610,19 @@ def test_commands_place_simulate_and_explain(tmp_path: Path, cli: InProcess) -> 
 def test_an_option_alone_makes_no_problem_of_tokens() -> None:
     source = ModelSource("m.onnx", "0" * 64, "onnx", options={"cluster": "x"})
     assert not is_of_tokens(replace(problem([[1.0, 2.0]] * 4), source=source))
+
+
+def test_a_tied_embedding_takes_its_bytes_once_in_a_memory(tmp_path: Path) -> None:
+    """The largest context is at least that of a plan that fits."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["tied"]))
+    path = f"hf:{tmp_path}"
+    whole = problem_of(path, devices=CARD, context=1024)
+    reserve = 24 * GIB - float(whole.cluster.memory_bytes[0])
+    embedding = float(whole.kept.unit_bytes[whole.graph.op_index["embedding"]])
+    limit = reserve + float(whole.kept.total) + embedding / 4
+    problem = problem_of(path, devices=CARD, memory={CARD: f"{limit:.0f}B"}, context=1024)
+    model = load_model(path)
+    assert model.works is not None
+    found = largest_context(model.works, tokens_of(problem), physical_cluster(problem), 1024)
+    assert found >= 1024
+    assert memory_advice(problem) is None

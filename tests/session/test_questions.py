@@ -354,3 +354,12 @@ def test_wrong_questions_are_refused_before_any_plan(model: str) -> None:
         asked.require(sweeps={"context": [256]}, rate=-1.0)
     with pytest.raises(FieldError, match="takes 1 to 20 values, got 21"):
         asked.require(sweeps={"context": [256], "prompt": list(range(1, 22))})
+
+
+def test_cards_that_only_their_place_tells_apart_count_each(model: str) -> None:
+    """Layers lie in runs, and the first card copies weights of the host."""
+    cards = "rtx-3060,rtx-4090,rtx-3060,cpu"
+    rows = Questions(request_of(model, {"devices": cards}), placed).without_each()
+    assert len(rows) == 3
+    alike = Questions(request_of(model, {"devices": "rtx-3060,rtx-3060,cpu"}), placed)
+    assert len(alike.without_each()) == 1

@@ -14,6 +14,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
+from placewright.core.residency import Kept
 from placewright.errors import InputError, PlacewrightError
 from placewright.execution.framework import ReadOptions
 from placewright.execution.token_work import (
@@ -216,6 +217,8 @@ def token_answer(plan: Plan, *, contexts: bool = True, orders: bool = False) -> 
         answer = replace(answer, faster_order=faster_order(plan, work))
     if contexts:
         largest = largest_context(works, request, cluster, trained, memory_pins(problem))
+        if Simulator(problem).violation(plan.placement) is None:  # packing is no search
+            largest = max(largest, request.context)
         answer = replace(answer, largest_context=largest, is_limited=largest != trained)
     return answer
 
@@ -348,23 +351,30 @@ def _packs(work: RequestedWork, cluster: Cluster, pins: Mapping[int, str]) -> bo
     """True if a simple packing fits: largest modules first, where most or least memory is free."""
     problem = token_problem(work, cluster)
     columns = [at for at, device in enumerate(problem.cluster.devices) if not is_streamed(device)]
-    allowed, sizes = problem.allowed[:, columns], problem.kept.unit_bytes
+    allowed = problem.allowed[:, columns]
     for op, holder in pins.items():
         allowed[op] &= np.array([problem.cluster.device_names[at] == holder for at in columns])
     limits = problem.cluster.memory_bytes[columns]
-    return any(_packs_by(choice, sizes, limits, allowed) for choice in (np.argmax, np.argmin))
+    return any(
+        _packs_by(choice, problem.kept, limits, allowed) for choice in (np.argmax, np.argmin)
+    )
 
 
 def _packs_by(
     choice: Callable[[FloatArray], np.intp],
-    sizes: FloatArray,
+    kept: Kept,
     limits: FloatArray,
     allowed: BoolArray,
 ) -> bool:
     free = limits.copy()
-    for unit in np.argsort(-sizes, kind="stable").tolist():
-        roomy = np.flatnonzero(allowed[unit] & (free >= sizes[unit]))
+    held: list[set[int]] = [set() for _ in limits]  # a tied embedding counts once in a memory
+    for unit in np.argsort(-kept.unit_bytes, kind="stable").tolist():
+        entries = set(kept.of_units.row(unit).tolist())
+        needs = np.array([kept.sizes[list(entries - there)].sum() for there in held])
+        roomy = np.flatnonzero(allowed[unit] & (free >= needs))
         if not len(roomy):
             return False
-        free[roomy[choice(free[roomy])]] -= sizes[unit]
+        at = roomy[choice(free[roomy])]
+        free[at] -= needs[at]
+        held[at] |= entries
     return True

@@ -155,12 +155,14 @@ def _layout(plan: Plan, buffers: tuple[str, ...]) -> EngineLayout:
     cards = [buffer for buffer in buffers if buffer != HOST]
     is_on_cards = options.gpu_layers > len(first_of_layers(plan.problem.graph)) + options.predicting
     moves = bool(options.overrides) or options.cpu_experts > 0
-    streams = options.is_streaming and any(STREAMED_BY in device.options for device in devices)
+    by = next((each.options[STREAMED_BY] for each in devices if STREAMED_BY in each.options), None)
+    copiers = [at for device, at in zip(devices, buffers, strict=True) if device.name == by]
+    is_copying = options.is_streaming and bool(copiers) and not copiers[0].startswith("RPC")
     return EngineLayout(
         [buffers[int(at)] for at in plan.placement.device_of],
         cards,
         HOST,
-        cards[0] if streams else None,
+        copiers[0] if is_copying else None,
         is_pipelined=len(cards) > 1 and is_on_cards and not moves,
         is_on_cards=is_on_cards,
     )

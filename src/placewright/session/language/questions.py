@@ -123,10 +123,12 @@ class Questions:
         found = []
         seen: list[object] = []
         for device in self._cards:
-            if (traits := self._traits(device)) in seen:
+            kept = [other for other in self._cards if other.name != device.name]
+            # In their order: layers lie in runs, and the first card copies weights of the host.
+            traits = self._traits(device), [self._traits(other) for other in kept]
+            if traits in seen:
                 continue
             seen.append(traits)
-            kept = [other for other in self._cards if other.name != device.name]
             if kept or self._host:
                 found.append(self._of_cards(f"without {device.name}", kept))
         return found
