@@ -342,3 +342,11 @@ def test_rounds_of_another_process_do_not_replace_those_measured_here(tmp_path: 
     problem = profile(model.graph, SOURCE, CLUSTER, runtime, model=model, measuring=measuring)
     expected = np.array([SECONDS["fast"], SECONDS["fast"], SECONDS["slow"]]).T
     np.testing.assert_array_equal(problem.costs.seconds, expected)
+
+
+def test_a_model_whose_kernels_no_timer_sees_has_equal_shares(tmp_path: Path) -> None:
+    """All below the unit of the timers; units of 0 s would make every split free."""
+    model = SyntheticModel(chain(3), {name: [0.0, 0.0, 0.0] for name in SECONDS})
+    problem = profiled(model, tmp_path / "store")
+    assert (problem.costs.seconds == problem.costs.seconds[0, 0]).all()
+    assert problem.costs.seconds.min() > 0

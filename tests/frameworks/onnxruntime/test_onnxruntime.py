@@ -567,6 +567,22 @@ def test_seconds_are_where_the_work_is(tmp_path: Path) -> None:
     assert product > total > 0
 
 
+def test_kernels_of_constants_have_names_of_their_own(tmp_path: Path) -> None:
+    """The profiler would name them itself, and their seconds would belong to no operator."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"]),
+        helper.make_node("MatMul", ["x", "d"], ["a"]),
+        helper.make_node("DequantizeLinear", ["v", "s", "z"], ["e"]),
+        helper.make_node("MatMul", ["a", "e"], ["y"]),
+    ]
+    ones, kind, shape = np.ones((64, 64), np.int8), TensorProto.FLOAT, [64, 64]
+    constants = {"w": ones, "v": ones, "s": np.array(0.1, np.float32), "z": np.array(0, np.int8)}
+    path = saved(tmp_path / "w.onnx", nodes, [("x", kind, shape)], [("y", kind, shape)], constants)
+    names = [node.name for node in loaded(path).parts.nodes]
+    assert len(set(names)) == len(nodes)
+    assert "" not in names
+
+
 def test_large_weights_are_shared_between_sessions(tmp_path: Path) -> None:
     model = loaded(make_constant_chain(tmp_path / "m.onnx"))
     order = model.graph.topological_order.tolist()

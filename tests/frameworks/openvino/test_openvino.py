@@ -23,6 +23,7 @@ from placewright.execution.runtime import OpSegment, segments_of_ops
 from placewright.frameworks.openvino import devices
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.openvino.runtime import OpenVinoModel, OpenVinoRuntime
+from placewright.frameworks.openvino.segments import RunningMeans
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.units import common_units
 
@@ -241,6 +242,19 @@ def test_kernel_times_are_positive_where_the_work_is(model: OpenVinoModel) -> No
     assert seconds.shape == (model.graph.n_ops,)
     assert np.isfinite(seconds).all()
     assert (seconds >= 0).all()
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_the_cold_first_run_is_in_no_later_seconds(before: int) -> None:
+    """The processor's timers give the mean of all runs since the model was compiled."""
+    means, total = RunningMeans(), np.array([90.0, 9.0]) * before
+    means.runs = before
+    found = []
+    for run in ([100.0, 10.0], [10.0, 10.0], [12.0, 0.0]):
+        total = total + run
+        found.append(means.warm(total / (means.runs + 1)))
+    np.testing.assert_allclose(found[0], [100.0 - 5 * before, 10.0 - 0.5 * before])
+    np.testing.assert_allclose(found[1:], [[10.0, 10.0], [11.0, 5.0]])
 
 
 def test_equal_ops_have_equal_labels(model: OpenVinoModel) -> None:

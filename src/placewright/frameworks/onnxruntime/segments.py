@@ -109,6 +109,8 @@ class OnnxParts:
             for value in node.output
             if value and value not in self.initializers
         }
+        for at, node in enumerate(self.nodes):
+            node.name = f"constant<{at}>"  # the profiler would name one without a name itself
         for op, at in enumerate(self.node_of_op):
             self.nodes[at].name = node_name(op)
         readers = self._readers(self.node_of_op)

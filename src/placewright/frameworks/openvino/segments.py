@@ -234,6 +234,34 @@ def with_inner_outputs(model: Any) -> Any:
 
 
 _OP = re.compile(r"op(\d+)")
+_HALF_MICROSECOND = 0.5e-6  # timers round down to microseconds
+
+
+class RunningMeans:
+    """Means of the runs since a model was compiled, as the processor's timers give them.
+
+    The first run is cold: it allocates memory, and would count in every later mean.
+
+    Attributes:
+        runs: so far.
+    """
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self._cold: tuple[int, FloatArray] | None = None  # number of the first runs, their seconds
+
+    def warm(self, seconds: FloatArray) -> FloatArray:
+        """The mean seconds of all runs but the first; those of the first if it is the only one.
+
+        Args:
+            seconds: their mean with another run, which is counted here.
+        """
+        self.runs += 1
+        if self._cold is None:
+            self._cold = self.runs, self.runs * seconds
+            return seconds
+        n_cold, cold = self._cold
+        return np.maximum(self.runs * seconds - cold, 0.0) / (self.runs - n_cold)
 
 
 class KernelMap:
@@ -273,7 +301,8 @@ class KernelMap:
         for entry in profile:
             op = self.op_of.get(entry.node_name, -1)
             if op >= 0:
-                seconds[op] += entry.real_time.total_seconds()
+                taken = entry.real_time.total_seconds()
+                seconds[op] += taken + _HALF_MICROSECOND if taken > 0 else 0.0
         return seconds
 
     def _grouping(self, kernels: list[list[int]]) -> Grouping:
