@@ -512,3 +512,17 @@ def test_a_model_that_counts_its_own_positions_is_refused() -> None:
     model = BartForCausalLM(config).eval()
     with pytest.raises(InputError, match=r"BartForCausalLM takes no position_ids.*embed_positions"):
         cached_decoder(model, context=8)
+
+
+def test_experts_that_call_a_kernel_of_their_own_are_named_with_the_setting() -> None:
+    transformers = pytest.importorskip("transformers")
+    fields = {
+        "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 32, "num_local_experts": 4,
+    }  # fmt: skip
+    config = transformers.MixtralConfig(**fields, experts_implementation="grouped_mm")
+    with pytest.raises(InputError, match="set experts_implementation='batched_mm' in its config"):
+        cached_decoder(transformers.MixtralForCausalLM(config).eval(), context=16)
+    config = transformers.MixtralConfig(**fields, experts_implementation="batched_mm")
+    module, example, _ = cached_decoder(transformers.MixtralForCausalLM(config).eval(), context=16)
+    assert module(*example)["scores"].shape == (1, 1, 50)
