@@ -205,10 +205,10 @@ def _require_callable(decoder: CachedDecoder, example: tuple[Any, ...]) -> None:
         except Exception as error:  # the model runs its own code
             experts = getattr(decoder.model.config, "_experts_implementation", None)
             advice = "; set experts_implementation='batched_mm' in its configuration"
+            reason = export_reason(error).rstrip(".") + (advice if experts == "grouped_mm" else "")
             raise InputError(
                 f"{type(decoder.model).__name__} does not run with keys and values of shape "
-                f"{list(example[2][0].shape)} and a mask over positions: {export_reason(error).rstrip('.')}"
-                + (advice if experts == "grouped_mm" else "")
+                f"{list(example[2][0].shape)} and a mask over positions: {reason}"
             ) from error
 
 
