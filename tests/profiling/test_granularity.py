@@ -82,7 +82,7 @@ def test_what_has_no_modules_is_refused() -> None:
 def test_modules_that_share_a_weight_stay_on_one_device() -> None:
     """Accelerate keeps a tied parameter once; what lies between them moves by itself."""
     builder = GraphBuilder()
-    weight, read = builder.add_weight(1600), builder.add_input(400)
+    weight, read = builder.add_weight(1 << 20), builder.add_input(400)
     for module in ("embedding", "middle", "last", "head"):
         weights = [weight] if module in ("embedding", "head") else [builder.add_weight(400)]
         op = builder.add_op(module, "MatMul", inputs=[read], module=module, weights=weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -272,10 +273,16 @@ def test_runs_of_other_settings_are_not_mixed(problem: Problem, tmp_path: Path) 
     comparison.compare(problem, ["random"], 1, budget, results_path=path)
     with pytest.raises(InputError, match="runs of 'cooling' with other settings"):
         comparison.compare(problem, ["random", "cooling"], 2, budget, results_path=path)
+    (run, *_) = comparison.ComparisonFile(path, problem, budget, EVALUATORS[0]).runs.values()
     policy, name = tmp_path / "p.safetensors", f"zero-shot:policy={tmp_path}/p.safetensors"
-    found = []
-    for content in (b"one", b"two"):
-        policy.write_bytes(content)
-        found.append(comparison.settings_by_placer([name])[name])
-    assert found[0]["policy"] == found[1]["policy"]
-    assert found[0] != found[1]
+    policy.write_bytes(b"one")
+    other = tmp_path / "d.json"
+    file = comparison.ComparisonFile(other, problem, budget, EVALUATORS[0])
+    file.add(replace(run, placer=name))
+    comparison.ComparisonFile(other, problem, budget, EVALUATORS[0]).require_settings([name])
+    policy.write_bytes(b"two")
+    again = comparison.ComparisonFile(other, problem, budget, EVALUATORS[0])
+    with pytest.raises(InputError, match="or another policy; give another file"):
+        again.require_settings([name])
+    with pytest.raises(InputError, match="or another policy; give another file"):
+        file.add(replace(run, placer=name, seed=1))

@@ -139,5 +139,7 @@ def test_a_field_of_a_later_call_takes_the_place_of_the_earlier_one() -> None:
     assert again.devices == "cpu"
     assert request_of(first, {"seed": 3}).evaluations == 100
     assert request_of(again, {"cluster": "c.yaml"}).devices is None
+    assert request_of(first, {"cluster": None}).devices == "cpu"
+    assert request_of(first, {"execution_model": "max-load"}).samples_in_flight is None
     with pytest.raises(InputError, match="takes no 'sead'; did you mean seed"):
         request_of(first, {"sead": 3})

@@ -489,7 +489,7 @@ def test_an_embedding_for_each_layer_stays_with_the_lookup(tmp_path: Path) -> No
 def test_modules_that_share_a_parameter_are_on_one_device() -> None:
     """Accelerate ties them to one tensor, which the other module's device cannot read."""
     builder = GraphBuilder()
-    weight, read = builder.add_weight(1600), builder.add_input(400)
+    weight, read = builder.add_weight(1 << 20), builder.add_input(400)
     for module in ("first", "middle", "last"):
         weights = [] if module == "middle" else [weight]
         op = builder.add_op(module, "MatMul", inputs=[read], module=module, weights=weights)

@@ -33,6 +33,10 @@ from placewright.core.grouping import Grouping, Quotient
 from placewright.core.source import ModelSource
 from placewright.errors import CostError, InputError, UnknownNameError
 
+_MERGED_BYTES = 8192.0  # of constants that exporters merge: at most 1024 elements
+_WITH_PARAMETERS = ("addmm", "bmm", "embedding", "embedding_bag", "gather", "gemm", "linear",
+                    "matmul", "mm")  # fmt: skip
+
 
 @dataclass(frozen=True, eq=False)
 class Kept:
@@ -301,9 +305,10 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
 def tied_ops(graph: ComputationGraph, state: Sequence[str]) -> list[list[int]]:
     """Ops that read one parameter of several modules, such as an embedding and its head.
 
-    A module has as many parameters and buffers of its own as paths in `state` lie directly in it.
-    One whose ops read more is given some of them, such as a mask or a table of positions, and
-    counts for none.
+    Products and lookups count. A module has as many parameters and buffers of its own as paths in
+    `state` lie directly in it. One whose ops read more is given some of them, such as a table of
+    relative positions, and counts for none. Small constants do not count either, since exporters of
+    ONNX store equal ones once.
 
     Args:
         state: paths of the model's parameters and buffers.
@@ -317,7 +322,11 @@ def tied_ops(graph: ComputationGraph, state: Sequence[str]) -> list[list[int]]:
         read.setdefault(module, set()).update(graph.op_weights.row(op).tolist())
     readers: dict[int, list[int]] = {}
     for op, module in enumerate(graph.op_modules):
-        if len(read[module]) <= n_own[module]:
-            for weight in graph.op_weights.row(op).tolist():
+        kind = graph.op_kinds[op].lower()
+        computes = kind in _WITH_PARAMETERS or kind.startswith("conv")
+        if not computes or len(read[module]) > n_own[module]:
+            continue
+        for weight in graph.op_weights.row(op).tolist():
+            if graph.weight_bytes[weight] > _MERGED_BYTES:
                 readers.setdefault(weight, []).append(op)
     return [ops for ops in readers.values() if len({graph.op_modules[op] for op in ops}) > 1]

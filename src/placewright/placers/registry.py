@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
 import numpy as np
 
 from placewright.core.charges import CHARGED
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import (
@@ -342,10 +343,10 @@ def solution_by(placer: Placer, problem: Problem, evaluator: Evaluator, seed: in
             f"placer '{placer.name}' raised {type(error).__name__}: {error} "
             f"({Path(at.filename).name}, line {at.lineno})"
         ) from error
-    if not isinstance(solution, Solution):
+    if not isinstance(solution, Solution) or not isinstance(solution.placement, Placement | None):
         raise InputError(
             f"placer '{placer.name}' returned {type(solution).__name__}; `place` returns a "
-            "Solution, such as evaluator.solution()"
+            "Solution with a Placement, such as evaluator.solution()"
         )
     if solution.placement is not None and not (is_ours or evaluator.is_measured):
         value = evaluator.simulator.value(solution.placement)

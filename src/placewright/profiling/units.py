@@ -409,10 +409,12 @@ def modules_kept_whole(graph: ComputationGraph) -> IntArray:
 
 def _tied_together(graph: ComputationGraph, state: Sequence[str]) -> ComputationGraph:
     """Colocate ops of a tied parameter: a library that moves modules keeps it on one device."""
-    own = graph.op_colocation
+    tied, own = tied_ops(graph, state), graph.op_colocation
+    if not tied:
+        return graph
     classes = [np.flatnonzero(own == number).tolist() for number in np.unique(own[own >= 0])]
     sets = DisjointSets(graph.n_ops)
-    for ops in (*classes, *tied_ops(graph, state)):
+    for ops in (*classes, *tied):
         for op in ops:
             sets.join(ops[0], op)
     roots = np.array([sets.root(op) for op in range(graph.n_ops)], dtype=np.int64)

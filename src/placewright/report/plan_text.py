@@ -228,7 +228,7 @@ def default_text(
     Args:
         runtime: its name if a command must name it; "" if it is the default one.
         call: expression that makes the model with the default in Python; None without one.
-        has_command: False if a command would choose another precision than the plan's.
+        has_command: False if a command would choose other options than the plan's.
         state: output -> input of the next call, as they were given when the model was read.
     """
     problem, source = plan.problem, plan.problem.source

@@ -271,7 +271,7 @@ def _part_of(mean: Problem, part: Problem) -> Problem:
     )
     return replace(
         mean,
-        graph=part.graph,
+        graph=replace(part.graph, op_colocation=mean.graph.op_colocation),
         source=part.source,
         cluster=replace(mean.cluster, devices=devices, links=part.cluster.links),
         costs=CostTable(frozen_floats(seconds), part.costs.source),
@@ -330,7 +330,9 @@ def unproven_of_calls(plan: Plan, parts: Sequence[Problem]) -> Plan | None:
     owns = [_part_of(plan.problem, part) for part in parts]
     if any(Simulator(own).violation(ordered) is not None for own in owns):
         return None
-    return replace(plan, status="feasible", lower_bound=0.0, bound_method="")
+    history = tuple(replace(point, lower_bound=None) for point in plan.placer.history)
+    placer = replace(plan.placer, history=history)
+    return replace(plan, placer=placer, status="feasible", lower_bound=0.0, bound_method="")
 
 
 def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float]) -> Plan:
@@ -407,6 +409,8 @@ def models_of_calls(plan: Plan) -> list[tuple[Plan, LoadedModel]]:
         graph, found = framework.again(asked, finder(framework))
         if found.signature is not None:  # reading again forgets which values are fixed
             found = replace(found, signature=with_values(found.signature, values))
+        if graph.n_ops == problem.graph.n_ops:  # granularity may have added classes
+            graph = replace(graph, op_colocation=problem.graph.op_colocation)
         _require_same_ops(problem.graph, graph, call)
         plan_of_call = replace(plan, problem=replace(problem, graph=graph, source=found))
         made.append((plan_of_call, runtime.load_beside(found, graph, first)))

@@ -11,6 +11,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.tasks import Done, Shared, Task
+
+_POLICY_HASH = "policy_sha256"
 
 
 class ComparisonFile:
@@ -110,9 +113,12 @@ class ComparisonFile:
         Raises:
             InputError: a default, or the file of a policy, has changed.
         """
-        known = [name for name in names if name in self._settings]
-        for name, now in settings_by_placer(known).items():
-            if self._settings[name] != finite(now):
+        for name in dict.fromkeys(names):
+            stored = self._settings.get(name)
+            now = {} if stored is None else finite(_settings_now(name))
+            if stored is not None and _POLICY_HASH not in stored:  # of files of earlier versions
+                now.pop(_POLICY_HASH, None)
+            if stored not in (None, now):
                 raise InputError(
                     f"'{self._path}' holds runs of '{name}' with other settings or another "
                     "policy; give another file"
@@ -122,7 +128,8 @@ class ComparisonFile:
         """Add a run and write all runs, also those that another process has written since.
 
         Raises:
-            InputError: another process has written results of something else to the file.
+            InputError: another process has written results of something else to the file, or runs
+                of the placer with other settings.
         """
         self.runs[run.placer, run.seed] = run
         if self._path is None:
@@ -130,6 +137,7 @@ class ComparisonFile:
         with locked_folder_of(self._path):
             if self._path.is_file():
                 stored, bound = self._stored(self._path)
+                self.require_settings([run.placer])
                 self.runs = {**self.runs, **stored, (run.placer, run.seed): run}
                 self.bound = self.bound or bound
             table = self.table(tuple(self.runs.values()))
@@ -147,9 +155,7 @@ class ComparisonFile:
             runs,
             min(run.value for run in self.runs.values()),
             {
-                name: self._settings[name]
-                if name in self._settings
-                else settings_by_placer([name])[name]
+                name: self._settings[name] if name in self._settings else _settings_now(name)
                 for name in dict.fromkeys(run.placer for run in runs)
             },
             bound,
@@ -158,16 +164,18 @@ class ComparisonFile:
 
 
 def settings_by_placer(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """All hyperparameters of placers that are given as ``NAME:key=value:...``, by that text.
+    """All hyperparameters of placers that are given as ``NAME:key=value:...``, by that text."""
+    return {name: resolved_settings(named_placer(name, {})) for name in dict.fromkeys(names)}
 
-    A policy also has a hash of its file, which may get another content.
-    """
-    found = {name: resolved_settings(named_placer(name, {})) for name in dict.fromkeys(names)}
-    for values in found.values():
-        path = Path(values.get("policy") or "")
-        if path.is_file():
-            values["policy_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return found
+
+def _settings_now(name: str) -> dict[str, Any]:
+    """Hyperparameters of a placer; a policy also has a hash of its file, which may change."""
+    values = settings_by_placer([name])[name]
+    policy = values.get("policy")
+    if isinstance(policy, str) and policy:
+        with suppress(OSError):
+            values[_POLICY_HASH] = hashlib.sha256(Path(policy).read_bytes()).hexdigest()[:16]
+    return values
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -250,7 +258,8 @@ def compare(
     Raises:
         UnknownNameError: there is no such placer.
         InputError: no placer or seed is asked for, a placer does not support the problem, or the
-            results file belongs to another problem, budget or evaluator.
+            results file belongs to another problem, budget or evaluator, or has runs with other
+            settings.
     """
     for name, placer in made_placers(placers, seeds).items():
         reason = why_not(placer, problem)

@@ -510,7 +510,7 @@ def _even_split(problem: Problem) -> Placement | None:
 
 
 def whole_processor(plan: Plan) -> Device | None:
-    """The runtime's default: the CPU with all threads, with the options of the first device.
+    """The runtime's default: the CPU with all threads, with the options of the first core.
 
     None if the plan has that device already, or uses no core of it.
     """
@@ -523,10 +523,11 @@ def whole_processor(plan: Plan) -> Device | None:
 
 
 def _with_options_of(plan: Plan, device: Device) -> Device:
-    """A device with the precision and the compiler of the plan's first device."""
-    first, framework = plan.problem.cluster.devices[0].options, framework_named(plan.runtime)
+    """A processor with the precision and the compiler of the first one of the plan."""
+    framework, devices = framework_named(plan.runtime), plan.problem.cluster.devices
+    first = next((each for each in devices if each.kind == "cpu"), devices[0])
     known = (*framework.precision_options, *framework.compile_options)
-    taken = {option: first[option] for option in known if option in first}
+    taken = {option: first.options[option] for option in known if option in first.options}
     return replace(device, options={**device.options, **taken})
 
 

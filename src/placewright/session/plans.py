@@ -281,7 +281,7 @@ def _default_lines(plan: Plan) -> list[str]:
         if whole is not None:
             chosen = runtime_named(plan.runtime)
             call = chosen.unsplit_call(source.path, whole)
-            is_found = whole in chosen.discover()  # else the plan has another precision
+            is_found = whole in chosen.discover()  # else the plan has other options
     state = {} if source is None else asked_of(source.options)
     return default_text(plan, runtime, call, has_command=is_found, state=state)
 

@@ -467,9 +467,10 @@ def request_of(model: Any, said: Mapping[str, Any]) -> Request:
     taken: list[str] = []
     if hasattr(said.get("budget"), "evaluations"):
         taken += ["evaluations", "core_seconds"]
-    if hasattr(said.get("execution_model"), "samples_in_flight"):
+    models = [said["execution_model"], model.execution_model] if "execution_model" in said else []
+    if any(hasattr(each, "samples_in_flight") for each in models):
         taken += ["samples_in_flight"]
-    if "devices" in said or "cluster" in said:
+    if said.get("devices") is not None or said.get("cluster") is not None:
         taken += ["devices", "cluster"]
     return replace(model, **{**dict.fromkeys(taken), **said}) if said else model
 

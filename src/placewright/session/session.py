@@ -351,7 +351,8 @@ def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
     """
     if isinstance(model, Model) and model.problem is not None:
         cluster = None  # the model's own
-    session = Session(model, cluster=cluster, **said)
+    given = said if cluster is None else {**said, "cluster": cluster}
+    session = Session(model, **given)
     if session.request.ray is not None:
         from placewright.session.hosts import profile_on_hosts
 

@@ -49,7 +49,8 @@ def device_map(plan: Plan) -> dict[str, str]:
 
     Raises:
         InexpressibleError: the plan splits a module that must stay whole, uses two devices with
-            one name in PyTorch, or its ops have no module paths.
+            one name in PyTorch, has modules of one parameter on two devices, or its ops have no
+            module paths.
     """
     problem, source = plan.problem, plan.problem.source
     require_modules(source)
@@ -72,7 +73,8 @@ def device_map(plan: Plan) -> dict[str, str]:
             texts = [f"'{module}' on {device}" for device, module in places.items()]
             raise InexpressibleError(
                 f"modules {' and '.join(texts)} share a parameter, which Accelerate keeps on one "
-                "device; pin them to one device with argument `pins`"
+                "device; pin them to one device with argument `pins`, or place with argument "
+                "`granularity` module"
             )
     return _Writing(plan, devices).written(state)
 
@@ -132,8 +134,8 @@ def main_device(mapped: Mapping[str, str]) -> str:
 def layer_map(plan: Plan) -> dict[str, str]:
     """The map of a language model's plan, whose layers stay whole; cards are ``cuda:0`` and so on.
 
-    Modules before the layers lie with the embedding, and those behind them with the head. An
-    embedding that is also the head lies there: the plan has room for it on the head's device.
+    Modules before the layers lie with the embedding, and those behind them with the head. If
+    the embedding is also the head, all these lie there: the plan has room for it on that device.
 
     Args:
         plan: of a configuration of `transformers`.

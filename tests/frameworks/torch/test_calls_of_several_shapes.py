@@ -379,3 +379,38 @@ def test_a_runtime_that_loads_one_shape_refuses_several() -> None:
     plan = replace(placed_example(own_decoder)[1], runtime="onnxruntime")
     with pytest.raises(InputError, match="loads one shape of a model; place these calls for torch"):
         models_of_calls(plan)
+
+
+class TiedModel(nn.Module):
+    """An embedding that is also the head, with a parameter of more than a thousand elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.words = nn.Embedding(64, 64)
+        self.middle = nn.Linear(64, 64)
+        self.head = nn.Linear(64, 64, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, token: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.middle(self.words(token))))
+
+
+def test_calls_of_a_model_whose_tied_modules_stay_together() -> None:
+    """Module granularity adds a class to the graph, which the model that is read again lacks."""
+    module, prompt = TiedModel().eval(), torch.arange(16)[None]
+    plan = pw.place(
+        module,
+        example_inputs=(prompt,),
+        calls=[(1, {}), (9, {"token": (1, 1)})],
+        devices="cpu:0,cpu:1",
+        granularity="module",
+        check=False,
+        **QUICK,
+    )
+    modules = plan.problem.graph.op_modules
+    at = dict(zip(modules, plan.problem.device_of_ops(plan.placement.device_of), strict=True))
+    assert at["words"] == at["head"]
+    with pw.load(plan) as step, torch.no_grad():
+        for token in (prompt, prompt[:, :1]):
+            torch.testing.assert_close(torch.as_tensor(step(token)), module(token))

@@ -374,6 +374,7 @@ def _packs_by(
         roomy = np.flatnonzero(allowed[unit] & (free >= needs))
         if not len(roomy):
             return False
+        roomy = roomy[needs[roomy] == needs[roomy].min()]
         at = roomy[choice(free[roomy])]
         free[at] -= needs[at]
         held[at] |= entries

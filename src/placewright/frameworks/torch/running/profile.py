@@ -95,7 +95,7 @@ class OpTimer:
         """Yield each op in the order of a run, with a function that runs it.
 
         Args:
-            values: of the graph's inputs, from `entered`; outputs of the ops are added.
+            values: of the graph's inputs, from `entered`; outputs that a later op reads are added.
         """
         for at, op in enumerate(self._order):
 

@@ -139,7 +139,8 @@ class TorchRuntime:
     def unsplit_call(self, path: str, device: Device) -> str:
         """Python that loads the exported program as a module on a device, one line."""
         name = str(torch_devices.native_device(device))
-        return f"torch.export.load({path!r}).module().to({name!r})"
+        module = f"torch.export.load({path!r}).module().to({name!r})"
+        return f"torch.compile({module})" if "compile" in device.options else module
 
     def completed(self, device: Device) -> Device:
         """Return a device with its fingerprint and, by its name, the options that it leaves open.
