@@ -26,6 +26,7 @@ from placewright.placers.bases import pass_interrupt_on
 from placewright.placers.registry import (
     placer_class,
     placers_that_learn,
+    solution_by,
 )
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned_statistics import (
@@ -225,7 +226,7 @@ def one_run(
     evaluator = Evaluator(problem, Budget(evaluations=evaluations))
     start = time.process_time()
     placer = named_placer(name, {})
-    solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(seed)))
+    solution = pass_interrupt_on(solution_by(placer, problem, evaluator, seed))
     seconds = time.process_time() - start
     return LearnedRun(
         problem=problem_name,

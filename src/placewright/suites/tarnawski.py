@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 
-import numpy as np
-
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -36,6 +34,7 @@ from placewright.placers.registry import (
     importable_placers,
     make_placer,
     placer_class,
+    solution_by,
 )
 from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
@@ -273,7 +272,7 @@ def _row(workload: str, placer: Placer, problem: Problem, seconds: float) -> Ben
     start = time.perf_counter()
     evaluator = Evaluator(problem, Budget(seconds=seconds))
     try:
-        solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(0)))
+        solution = pass_interrupt_on(solution_by(placer, problem, evaluator, 0))
         value = solution.value if math.isfinite(solution.value) else None
         bound, status, message = solution.lower_bound, str(solution.status), solution.message
     except (InputError, AnswerError) as error:

@@ -38,6 +38,7 @@ from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
 from placewright.io.content import one_line
 from placewright.placers.bases import pass_interrupt_on
+from placewright.placers.registry import solution_by
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import zoo_cases
@@ -230,8 +231,7 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
         placer = named_placer(row.placer, {})
         evaluator = Evaluator(problem, Budget(seconds=row.budget))
         began = time.process_time()
-        rng = np.random.default_rng(row.seed)
-        solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
+        solution = pass_interrupt_on(solution_by(placer, problem, evaluator, row.seed))
     except PlacewrightError as error:
         return replace(row, status="error", message=str(error))
     except Exception as error:  # of a placer from outside, or of its library
