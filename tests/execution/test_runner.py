@@ -140,6 +140,30 @@ def test_an_input_that_cannot_be_sent_fails_its_request_only() -> None:
         assert [float(v) for v in runner.run([np.float64(1)]).outputs] == expected(graph, 1.0)
 
 
+def test_a_segment_begins_when_its_inputs_have_arrived() -> None:
+    """An accelerator before it has only queued its work, which is no time of the segment."""
+
+    arrived_at: list[float] = []
+
+    class Queueing(Adding):
+        def has_own_memory(self, device: Device) -> bool:
+            return True
+
+        def move(self, tensor: Any, source: Device | None, destination: Device | None) -> Any:
+            return tensor
+
+        def arrived(self, tensor: Any) -> None:
+            time.sleep(0.001)
+            arrived_at.append(time.perf_counter())
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Queueing(graph)
+    with ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES) as runner:
+        done = runner.run([np.float64(1)])
+    for (begin, _), arrived in zip(done.spans, arrived_at, strict=True):
+        assert done.start + begin >= arrived
+
+
 def test_many_threads_call_one_runner() -> None:
     """As many requests are under way as may be in flight, and every caller gets its own answer."""
     graph = layered([(0, 1), (0, 2), (1, 3), (2, 3)], 4)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from execution.adding import Adding, layered
 from support.segment_rows import segments
+from support.small_problems import graph_of, problem_of
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
@@ -19,8 +20,8 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.execution.runtime import whole_segment
-from placewright.profiling.calibration import DEFAULT_DISPATCH, TrialPlan, calibration
+from placewright.execution.runtime import segments_of_ops, whole_segment
+from placewright.profiling.calibration import DEFAULT_DISPATCH, TrialPlan, _waits, calibration
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     Evidence,
@@ -194,6 +195,17 @@ def test_an_accelerator_without_room_leaves_no_costs_out(has_machine: bool) -> N
     assert cluster.prediction_error is not None
     if not has_machine:
         assert cluster.devices[1].dispatch_seconds == DEFAULT_DISPATCH
+
+
+def test_a_wait_is_without_the_seconds_of_its_bytes() -> None:
+    """Their link has a bandwidth, and they would count twice."""
+    links = [Link("d0", "d1", 0.0, 1e9), Link("d1", "d0", 0.0, 1e9)]
+    graph = graph_of(2, [(0, [1])], size=1e6)
+    problem = problem_of(graph, [[1.0, 1.0], [1.0, 1.0]], links)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    (wait,) = _waits(problem, parts, np.array([(0.0, 1.0), (1.0025, 2.0)]))
+    assert (wait.source, wait.destination) == (0, 1)
+    assert wait.seconds == pytest.approx(1.5e-3)
 
 
 def test_costs_are_never_negative() -> None:

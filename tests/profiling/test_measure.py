@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from profiling.synthetic import SOURCE, SyntheticModel, SyntheticRuntime, chain
 
+from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
@@ -344,9 +345,14 @@ def test_rounds_of_another_process_do_not_replace_those_measured_here(tmp_path: 
     np.testing.assert_array_equal(problem.costs.seconds, expected)
 
 
-def test_a_model_whose_kernels_no_timer_sees_has_equal_shares(tmp_path: Path) -> None:
-    """All below the unit of the timers; units of 0 s would make every split free."""
-    model = SyntheticModel(chain(3), {name: [0.0, 0.0, 0.0] for name in SECONDS})
-    problem = profiled(model, tmp_path / "store")
-    assert (problem.costs.seconds == problem.costs.seconds[0, 0]).all()
-    assert problem.costs.seconds.min() > 0
+def test_kernels_that_no_timer_sees_have_shares_by_their_work(tmp_path: Path) -> None:
+    """Units of 0 s would make every split free, and equal ones a product as cheap as a sum."""
+    builder = GraphBuilder()
+    tensor = builder.add_input(4000)
+    for kind, flops in (("MatMul", 1e9), ("Add", 1e3)):
+        op = builder.add_op(kind, kind, inputs=[tensor], flops=flops)
+        tensor = builder.add_tensor(op, 4000, is_output=kind == "Add")
+    model = SyntheticModel(builder.build(), {name: [0.0, 0.0] for name in SECONDS})
+    seconds = profiled(model, tmp_path / "store").costs.seconds
+    assert seconds.min() > 0
+    assert (seconds[0] > 50 * seconds[1]).all()

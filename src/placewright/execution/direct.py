@@ -190,9 +190,9 @@ class Copy:
         self._tensors.send_inputs(request)
         for index, turn in enumerate(self._turns):
             with turn:
-                begin = time.perf_counter() - request.start
-                self._tensors.run_segment(request, index)
-                request.spans[index] = (begin, time.perf_counter() - request.start)
+                begin = self._tensors.run_segment(request, index)
+                ends = (begin - request.start, time.perf_counter() - request.start)
+                request.spans[index] = ends
             request.left -= 1
         self._tensors.settle(request)
         if request.error is not None:

@@ -355,8 +355,12 @@ class RequestTensors:
             done.error.__cause__ = cause
         done.arrival = time.perf_counter() - done.start
 
-    def run_segment(self, request: RequestProgress, index: int) -> None:
-        """Run a segment and send its outputs on; tensors without further readers are dropped."""
+    def run_segment(self, request: RequestProgress, index: int) -> float:
+        """Run a segment and send its outputs on; tensors without further readers are dropped.
+
+        Returns:
+            ``time.perf_counter`` when it began to compute, with all its inputs there.
+        """
         slot, segment, route = request.slot, self.segments[index], self.routes.segments[index]
         held = slot.tensors
         memory = route.memory
@@ -365,7 +369,11 @@ class RequestTensors:
             held.pop((tensor, memory)) if last else held[tensor, memory]
             for tensor, last in zip(segment.inputs, route.takes, strict=True)
         ]
-        values = self._instance(request, index, segment).run(entering)
+        instance = self._instance(request, index, segment)
+        if self._moves and not isinstance(instance, RunsAsynchronously):
+            self._wait_for(entering)
+        begin = time.perf_counter()
+        values = instance.run(entering)
         for tensor, value, stays, memories in zip(
             segment.outputs, values, route.stays, route.goes_to, strict=True
         ):
@@ -375,6 +383,13 @@ class RequestTensors:
                 held[tensor, other] = self._moved(request, value, segment.device, other)
             if slot.boundary is not None:
                 slot.boundary[tensor] = value
+        return begin
+
+    def _wait_for(self, tensors: Sequence[NativeTensor]) -> None:
+        """Wait until tensors are in the host's memory: an accelerator queues what makes them."""
+        assert self.mover is not None
+        for tensor in tensors:
+            self.mover.arrived(tensor)
 
     def _instance(
         self, request: RequestProgress, index: int, segment: OpSegment

@@ -411,10 +411,9 @@ class ConcurrentRunner(TimesRequests):
     def _execute(self, request: RequestProgress, index: int) -> None:
         """Run a segment, and queue the request at the devices that wait for it."""
         segment = self.segments[index]
-        begin = time.perf_counter()
         request.running[index] = None
         try:
-            self._tensors.run_segment(request, index)
+            begin = self._tensors.run_segment(request, index)
         except BaseException as cause:  # a worker must never end silently
             name = self._tensors.describe(index, request.number)
             error = failure_from(cause, f"{name} failed: {cause}")

@@ -34,6 +34,7 @@ from placewright.execution.runtime import (
     moved_from_host,
 )
 from placewright.profiling.hardware import LONG_SECONDS, NEVER, Deadline, last_of_turn
+from placewright.profiling.roofline import typical_seconds
 from placewright.profiling.store import CostStore
 
 _PRECISION = 0.01
@@ -108,7 +109,7 @@ def median_error(samples: Sequence[float]) -> float:
     return median_uncertainty(samples) / _NOTCH
 
 
-_VERSION = "in-situ/10"  # part of the keys; change it with the way of measuring
+_VERSION = "in-situ/11"  # part of the keys; change it with the way of measuring
 _ROUNDS_BEFORE_AHEAD = 3  # of each device, from which the rest is predicted
 
 
@@ -321,8 +322,8 @@ def _session(
     def one_round() -> FloatArray:
         kernels = np.zeros(units.n_groups)
         np.add.at(kernels, units.group_of, profile())
-        if not kernels.any():  # each took less than the timer's unit
-            kernels[:] = 1.0
+        if not kernels.any():  # each took less than the timer's unit, or the library has no timer
+            np.add.at(kernels, units.group_of, typical_seconds(model.graph, device))
         return np.asarray(kernels * _scale(plain, float(kernels.sum())))
 
     samples = {key: list(partial.get(key, ())) for key in keys}

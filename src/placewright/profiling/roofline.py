@@ -24,7 +24,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
-from placewright.core.data_sheet import PRECISION
+from placewright.core.data_sheet import PRECISION, DataSheet
 from placewright.core.execution_models import ExecutionModel, default_model
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
@@ -36,6 +36,13 @@ _DTYPES = {"tf32": "f32"}  # of data that a precision computes with, if it has a
 WIDTHS = {"f64": 8.0, "f32": 4.0, "tf32": 4.0, "bf16": 2.0, "f16": 2.0, "i8": 1.0}
 _OWN = ("i8", "f16", "bf16", "f32")  # of data, in ascending order of what an op needs
 _RANK = {"i4": 0, "u4": 0, "i8": 0, "u8": 0, "f16": 1, "bf16": 2, "f32": 3, "f64": 3, "": 3}
+# Rates of a mid-range device of each kind, of which only the ratio counts
+_TYPICAL = {
+    "cpu": DataSheet({"f32": 1e12}, 5e10),
+    "gpu": DataSheet({"f32": 2e13}, 5e11),
+    "npu": DataSheet({"f32": 5e12}, 1e11),
+    "accelerator": DataSheet({"f32": 2e13}, 5e11),
+}
 _NEUTRAL = -1  # indices and truth values decide nothing
 
 
@@ -339,6 +346,18 @@ def roofline_costs(
     sheets = _Ops(graph)
     columns = [_seconds_on(sheets, device, fitted) for device in cluster.devices]
     return CostTable(frozen_floats(np.stack(columns, axis=1)), source="roofline")
+
+
+def typical_seconds(graph: ComputationGraph, device: Device) -> FloatArray:
+    """Seconds of each op on a common device of a kind, shape (n_ops,), for shares without timers.
+
+    Args:
+        device: of kind ``cpu``, ``gpu`` or ``npu``; another kind counts as ``accelerator``.
+    """
+    kind = device.kind if device.kind in _TYPICAL else "accelerator"
+    common = replace(device, kind=kind, data_sheet=_TYPICAL[kind], fingerprint="", options={})
+    seconds = _seconds_on(_Ops(graph), common, fitted=False)
+    return seconds if seconds.any() else np.ones(graph.n_ops)
 
 
 def sheet_lines(

@@ -498,7 +498,9 @@ def test_wrong_arguments_of_a_cached_decoder_are_told() -> None:
 def test_attention_that_takes_no_such_cache_is_refused() -> None:
     """The positions of BLOOM are in its mask, which it computes itself."""
     config = BloomConfig(vocab_size=9, hidden_size=32, n_layer=1, n_head=2)
-    with pytest.raises(InputError, match=r"BloomForCausalLM does not run with keys and values of"):
+    with pytest.raises(
+        InputError, match=r"BloomForCausalLM does not run with keys and values of 8"
+    ):
         cached_decoder(BloomForCausalLM(config).eval(), context=8)
 
 
@@ -526,3 +528,33 @@ def test_experts_that_call_a_kernel_of_their_own_are_named_with_the_setting() ->
     config = transformers.MixtralConfig(**fields, experts_implementation="batched_mm")
     module, example, _ = cached_decoder(transformers.MixtralForCausalLM(config).eval(), context=16)
     assert module(*example)["scores"].shape == (1, 1, 50)
+
+
+@pytest.mark.parametrize("kind", ["falcon", "gpt_bigcode", "deepseek_v3"])
+def test_keys_and_values_have_the_shapes_that_attention_gives(kind: str) -> None:
+    """Falcon and BigCode share one head under names of their own; DeepSeek's widths differ."""
+    transformers = pytest.importorskip("transformers")
+    fields = {"vocab_size": 20, "hidden_size": 32, "num_hidden_layers": 2, "pad_token_id": None}
+    fields |= {
+        "falcon": {"num_attention_heads": 4, "multi_query": True},
+        "gpt_bigcode": {"n_head": 4, "n_inner": 64, "n_positions": 16},
+        "deepseek_v3": {
+            "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 64,
+            "moe_intermediate_size": 32, "q_lora_rank": 16, "kv_lora_rank": 16,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+            "first_k_dense_replace": 2,
+        },
+    }[kind]  # fmt: skip
+    config = transformers.AutoConfig.for_model(kind, **fields)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    module, (_, _, *caches), _ = cached_decoder(model, context=16)
+    tokens = torch.tensor([[5, 7, 3, 2]])
+    found = []
+    with torch.no_grad():
+        for place in range(4):
+            answer = module(tokens[:, place : place + 1], torch.tensor([place]), *caches)
+            found.append(answer["scores"][0, 0])
+            caches = [answer["new_keys"], answer["new_values"]]
+        expected = model(tokens, use_cache=False).logits[0]
+    torch.testing.assert_close(torch.stack(found), expected, atol=1e-5, rtol=1e-5)

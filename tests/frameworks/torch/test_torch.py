@@ -116,6 +116,30 @@ def test_products_in_less_precision_have_costs_of_their_own() -> None:
     assert [device.fingerprint for device in cores(model)] == whole
 
 
+@pytest.mark.parametrize("kind", ["conv", "matmul"])
+def test_the_newer_settings_of_precision_have_costs_of_their_own(kind: str) -> None:
+    """The older interface raises RuntimeError as soon as the newer one has set products."""
+    model = loaded(branches())
+    usual = {device.fingerprint for device in cores(model)}
+    part = getattr(torch.backends.mkldnn, kind)
+    before = part.fp32_precision
+    part.fp32_precision = "bf16"
+    try:
+        less = {device.fingerprint for device in cores(model)}
+    finally:
+        part.fp32_precision = before
+    assert not usual & less
+    assert {device.fingerprint for device in cores(model)} == usual
+
+
+def test_kernels_without_onednn_have_costs_of_their_own() -> None:
+    """Convolutions may take several times as long; people switch it off to avoid a fault of it."""
+    model = loaded(branches())
+    usual = {device.fingerprint for device in cores(model)}
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not usual & {device.fingerprint for device in cores(model)}
+
+
 def test_convolutions_in_whole_precision_have_costs_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

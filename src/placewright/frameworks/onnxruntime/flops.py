@@ -14,7 +14,7 @@ from placewright.frameworks import flops
 
 Shape = tuple[int, ...]
 _DOMAINS = ("", "ai.onnx", "com.microsoft")  # whose operators are counted by their names
-_MOST_ITERATIONS = 2**31  # a loop that only its condition ends has 2**63 - 1
+_MOST_ITERATIONS = 2**31 - 1  # a loop that only its condition ends has this or 2**63 - 1
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,13 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import DisjointSets, Grouping
+from placewright.errors import RuntimeFailure
 
 _OP = re.compile(r"op<(\d+)>")
 _SUFFIX = re.compile(r"(_nchwc|_nhwc)?(_token_\d+)?$")
 _EVENT = "_kernel_time"
+_QUEUES = ("CUDAExecutionProvider", "ROCMExecutionProvider")
+MOST_EVENTS = 1_000_000  # of a profile; ONNX Runtime drops all later ones without an error
 _HALF_MICROSECOND = 0.5e-6  # timers round down to microseconds
 
 
@@ -140,13 +143,40 @@ class KernelMap:
 def kernel_microseconds(profile: Path, runs: int) -> dict[str, float]:
     """Kernel name -> median microseconds over the last `runs` runs in a profile.
 
+    The times of nodes on a CUDA or ROCm device are those of queueing their kernels. Builds with
+    the profiler of the device list its kernels, each with the name of its node's event. Without
+    them the seconds of all nodes are unknown.
+
     Args:
         profile: what ``InferenceSession.end_profiling`` wrote.
         runs: number of the last runs that count; the profile holds at least so many.
+
+    Returns:
+        nothing if the seconds are unknown.
+
+    Raises:
+        RuntimeFailure: the profile is full, so that nodes are missing.
     """
+    events = json.loads(profile.read_text(encoding="utf-8"))
+    if len(events) >= MOST_EVENTS:
+        raise RuntimeFailure(
+            f"ONNX Runtime's profiler keeps {MOST_EVENTS:,} events, and {runs} runs of this model, "
+            "with its loops, have more; seconds of its operators cannot be measured"
+        )
     rows: dict[str, list[float]] = {}
-    for event in json.loads(profile.read_text(encoding="utf-8")):
-        name = str(event.get("name", ""))
+    is_queued, has_kernels = False, False
+    for event in events:
+        name, of = str(event.get("name", "")), event.get("args", {})
         if event.get("cat") == "Node" and name.endswith(_EVENT):
-            rows.setdefault(name.removesuffix(_EVENT), []).append(float(event["dur"]))
+            waits = of.get("provider") in _QUEUES
+            is_queued |= waits
+            row = rows.setdefault(name.removesuffix(_EVENT), [])
+            row.append(0.0 if waits else float(event["dur"]))
+        elif event.get("cat") == "Kernel":
+            node = rows.get(str(of.get("parent_name", "")).removesuffix(_EVENT))
+            if node:
+                has_kernels = True
+                node[-1] += float(event["dur"])
+    if is_queued and not has_kernels:
+        return {}
     return {name: float(np.median(row[-runs:])) for name, row in rows.items()}

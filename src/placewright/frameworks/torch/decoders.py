@@ -32,6 +32,7 @@ class CachedDecoder(nn.Module):
         super().__init__()
         self.model = model
         self.context = context
+        self.layers: list[int] = []  # those with a cache, in the order of ``keys`` and ``values``
         # Other attention than PyTorch's own adds the mask to its scores.
         self._adds_mask = getattr(model.config, "_attn_implementation", "sdpa") != "sdpa"
 
@@ -44,51 +45,44 @@ class CachedDecoder(nn.Module):
         reach: torch.Tensor | None = None,
     ) -> dict[str, Any]:
         """One call of the model; returns ``scores``, ``new_keys`` and ``new_values``."""
-        read = None if reach is None else reach.shape[0]
-        cache = _Given(self.context, keys, values, position, read)
+        cache = _Given(self.context, None if reach is None else reach.shape[0])
+        cache.position = position
+        cache.caches = dict(zip(self.layers, zip(keys, values, strict=True), strict=True))
+        scores = self.scores(token, position, reach, cache)
+        new_keys, new_values = zip(*(cache.caches[layer] for layer in self.layers), strict=True)
+        return {"scores": scores, "new_keys": list(new_keys), "new_values": list(new_values)}
+
+    def scores(
+        self,
+        token: torch.Tensor,
+        position: torch.Tensor,
+        reach: torch.Tensor | None,
+        cache: _Cache,
+    ) -> Any:
+        """Call the model with a cache, whose places behind the position are masked."""
         places = torch.arange(self.context) if reach is None else reach
         seen = places[None, None, None, :] <= position[None, None, :, None]
         mask = seen
         if self._adds_mask:
             least = torch.finfo(self.model.dtype).min
             mask = torch.where(seen, 0.0, least).to(self.model.dtype)
-        scores = self.model(
+        return self.model(
             input_ids=token,
             position_ids=position[None, :],
             attention_mask=mask,
             past_key_values=cache,
             use_cache=True,
         ).logits
-        return {"scores": scores, "new_keys": cache.new_keys, "new_values": cache.new_values}
 
 
-class _Given:
-    """Key/value cache with the interface that attention layers of `transformers` expect."""
+class _Cache:
+    """Keys and values by layer, with the interface that attention of `transformers` expects."""
 
     is_compileable = True
 
-    def __init__(
-        self,
-        context: int,
-        keys: list[torch.Tensor],
-        values: list[torch.Tensor],
-        position: torch.Tensor,
-        read: int | None,
-    ) -> None:
-        self.context, self.position, self.read = context, position, read
-        self.new_keys, self.new_values = list(keys), list(values)
-
-    def update(
-        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values of the new tokens; return those of the positions to read."""
-        for held, new in ((self.new_keys, key), (self.new_values, value)):
-            held[layer] = held[layer].index_copy(2, self.position, new)
-        both = self.new_keys[layer], self.new_values[layer]
-        if self.read is None:
-            return both
-        key, value = (held.narrow(2, 0, self.read) for held in both)
-        return key, value
+    def __init__(self, context: int, read: int | None) -> None:
+        self.context, self.read = context, read
+        self.caches: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def get_seq_length(self, layer: int = 0) -> int:
         """Length of the cache; positions and mask come from the caller."""
@@ -97,6 +91,41 @@ class _Given:
     def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
         """Length and offset of what is read of the cache."""
         return self.read or self.context, 0
+
+
+class _Given(_Cache):
+    """A cache that holds given keys and values, and writes those of new tokens at a position."""
+
+    position: torch.Tensor
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write keys and values of the new tokens; return those of the positions to read."""
+        keys, values = self.caches[layer]
+        keys = keys.index_copy(2, self.position, key)
+        values = values.index_copy(2, self.position, value)
+        self.caches[layer] = (keys, values)
+        if self.read is None:
+            return keys, values
+        return keys.narrow(2, 0, self.read), values.narrow(2, 0, self.read)
+
+
+class _Empty(_Cache):
+    """A cache that keeps the first keys and values of each layer, and returns zeros for them."""
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keep both; the zeros have as many positions as are read."""
+        self.caches[layer] = (key, value)
+        read = self.read or self.context
+        return _zeros_like(key, read), _zeros_like(value, read)
+
+
+def _zeros_like(tensor: torch.Tensor, positions: int) -> torch.Tensor:
+    batch, heads, _, width = tensor.shape
+    return torch.zeros(batch, heads, positions, width, dtype=tensor.dtype)
 
 
 def cached_decoder(
@@ -108,49 +137,38 @@ def cached_decoder(
     shape (1, tokens) and ``position`` of shape (tokens,).
 
     Args:
-        model: of `transformers`, in evaluation mode; keys and values of all layers have one shape.
+        model: of `transformers`, in evaluation mode.
         context: largest number of tokens, prompt included.
         read: positions that attention reads in this call. The module then has the input ``reach``,
             ``torch.arange(read)``, and ``calls`` with other shapes of it read less.
 
     Raises:
-        InputError: ``tokens`` or ``read`` is no part of the context, or the model has no key and
-            value heads in its configuration, learned positions for less than the context, positions
-            that it counts itself, or layers whose window is shorter than the context, or its
-            attention takes no such cache or mask.
+        InputError: ``tokens`` or ``read`` is no part of the context, or the model has learned
+            positions for less than the context, positions that it counts itself, or layers whose
+            window is shorter than the context, or its attention takes no such cache or mask.
         MissingExtraError: transformers is not installed.
     """
     optional_library("transformers", "zoo", "a cache of a language model")
     _require_language_model(model, tokens=tokens, read=read, context=context)
     config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or getattr(
-        config, "num_attention_heads", None
-    )
     reads = context if read is None else read
-    if heads is None or not 1 <= tokens <= reads <= context:
+    if not 1 <= tokens <= reads <= context:
         raise InputError(
-            f"{type(model).__name__} needs num_attention_heads in its configuration, and "
-            f"1 <= tokens <= read <= context; got tokens {tokens}, read {reads}, context {context}"
+            f"a cache needs 1 <= tokens <= read <= context; got tokens {tokens}, read {reads}, "
+            f"context {context}"
         )
     if 0 < (window := _window(config)) < context:
         raise InputError(
             f"layers of {type(model).__name__} look back {window} tokens, and the cache has no "
             f"masks for windows; give a context of at most {window}, got {context}"
         )
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    caches = [
-        [
-            torch.zeros(1, heads, context, width, dtype=model.dtype)
-            for _ in range(config.num_hidden_layers)
-        ]
-        for _ in range(2)
-    ]
-    example = (torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens), *caches)
-    if read is not None:
-        example = (*example, torch.arange(read))
     decoder = CachedDecoder(model, context)
-    _require_callable(decoder, example)
-    return decoder, example, dict(STATE)
+    inputs = (torch.zeros(1, tokens, dtype=torch.long), torch.arange(tokens))
+    reach = () if read is None else (torch.arange(read),)
+    caches = _caches_of_layers(decoder, *inputs, *reach)
+    decoder.layers = sorted(caches)
+    keys, values = ([caches[layer][which] for layer in decoder.layers] for which in range(2))
+    return decoder, (*inputs, keys, values, *reach), dict(STATE)
 
 
 def _require_language_model(model: Any, **numbers: Any) -> None:
@@ -193,23 +211,38 @@ def _takes_position_ids(module: Any) -> bool:
     return "position_ids" in inspect.signature(module.forward).parameters
 
 
-def _require_callable(decoder: CachedDecoder, example: tuple[Any, ...]) -> None:
-    """Call the decoder on tensors without values, since models differ in what they expect.
+def _caches_of_layers(
+    decoder: CachedDecoder,
+    token: torch.Tensor,
+    position: torch.Tensor,
+    reach: torch.Tensor | None = None,
+) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """Make empty keys and values by layer, in the shapes that attention gives in one call.
+
+    The call computes no values: configurations name heads and their widths in many ways.
 
     Raises:
-        InputError: the call fails.
+        InputError: the call fails, or no layer keeps keys and values.
     """
+    cache = _Empty(decoder.context, None if reach is None else reach.shape[0])
+    name = type(decoder.model).__name__
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         try:
-            decoder(*example)
+            decoder.scores(token, position, reach, cache)
         except Exception as error:  # the model runs its own code
             experts = getattr(decoder.model.config, "_experts_implementation", None)
             advice = "; set experts_implementation='batched_mm' in its configuration"
             reason = export_reason(error).rstrip(".") + (advice if experts == "grouped_mm" else "")
             raise InputError(
-                f"{type(decoder.model).__name__} does not run with keys and values of shape "
-                f"{list(example[2][0].shape)} and a mask over positions: {reason}"
+                f"{name} does not run with keys and values of {decoder.context} positions and a "
+                f"mask over them: {reason}"
             ) from error
+    if not cache.caches:
+        raise InputError(f"{name} keeps no keys and values, so that it needs no cache of them")
+    return {
+        layer: (_zeros_like(key, decoder.context), _zeros_like(value, decoder.context))
+        for layer, (key, value) in cache.caches.items()
+    }
 
 
 def _window(config: Any) -> int:

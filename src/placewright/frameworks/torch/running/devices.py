@@ -33,6 +33,7 @@ def discovered() -> tuple[Device, ...]:
 
 
 _DIGITS = 9  # most of a number of threads
+_WHOLE = ("none", "ieee")  # PyTorch's names of f32 without a lower precision inside
 
 
 def completed(device: Device) -> Device:
@@ -141,20 +142,42 @@ def _with_fingerprint(device: Device) -> Device:
         text = f"{processor}; {torch.backends.cpu.get_cpu_capability()}"
     else:
         text = _accelerator_text(native)
-    if native.type == "cuda" and (convolutions := _convolution_precision()) != "tf32":
-        text = f"{text}; convolutions in {convolutions}"
-    precision = torch.get_float32_matmul_precision()
-    if precision != "highest":  # products take other seconds then
-        text = f"{text}; products in {precision} precision"
+    text = "; ".join([text, *_unusual_settings(native.type)])
     return replace(device, fingerprint=f"{text} {settings}")
 
 
-def _convolution_precision() -> str:
-    """Precision in which CUDA devices compute convolutions of f32; by default ``"tf32"``."""
+def _unusual_settings(kind: str) -> list[str]:
+    """Settings of the process other than PyTorch's defaults, by which ops take other seconds."""
+    convolutions, products = _convolution_precision(kind), _product_precision(kind)
+    texts = []
+    if kind == "cpu" and not torch._C._get_mkldnn_enabled():
+        texts.append("without oneDNN")
+    if convolutions != ("tf32" if kind == "cuda" else "f32"):
+        texts.append(f"convolutions in {convolutions}")
+    if products != "highest":
+        texts.append(f"products in {products} precision")
+    return texts
+
+
+def _convolution_precision(kind: str) -> str:
+    """Precision of convolutions of f32; by default ``"tf32"`` on CUDA devices, else ``"f32"``."""
+    if kind == "cuda":
+        try:
+            return "tf32" if torch.backends.cudnn.allow_tf32 else "f32"
+        except RuntimeError:  # PyTorch refuses to tell if its newer interface has set it
+            return torch._C._get_fp32_precision_getter("cuda", "conv")
+    precision = torch._C._get_fp32_precision_getter("mkldnn", "conv") if kind == "cpu" else "none"
+    return "f32" if precision in _WHOLE else precision
+
+
+def _product_precision(kind: str) -> str:
+    """Precision of matrix products of f32; by default ``"highest"``."""
     try:
-        return "tf32" if torch.backends.cudnn.allow_tf32 else "f32"
-    except RuntimeError:  # PyTorch refuses to tell if its newer interface has set it
-        return torch._C._get_fp32_precision_getter("cuda", "conv")
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # its newer interface has set it, perhaps for other devices
+        backend = {"cpu": "mkldnn", "cuda": "cuda"}.get(kind)
+        precision = torch._C._get_fp32_precision_getter(backend, "matmul") if backend else "none"
+        return "highest" if precision in _WHOLE else precision
 
 
 def _accelerator_text(device: torch.device) -> str:
