@@ -65,9 +65,10 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong.
+    """Run the command line and exit with a code.
 
-    A bug of ours exits with 70, a signal with 128 and its number.
+    0 is success; 1 a valid input with a negative answer, such as no placement, other outputs or too
+    little time; 2 a wrong input; 70 a bug of Placewright; 128 plus its number a signal.
     """
     try:
         code = _run()
@@ -109,10 +110,12 @@ def all_commands() -> typer.Typer:
 
 
 def with_bare_options(arguments: Sequence[str]) -> list[str]:
-    """Complete options whose value was left out: ``--ray`` becomes ``--ray=auto``.
+    """A copy of the arguments in which options that stand without a value have a default one.
 
-    Typer has no options whose value may be left out. The word behind such an option is its value
-    if it looks like a value.
+    ``--ray`` becomes ``--ray=auto`` unless ``auto``, ``local`` or an address follows;
+    ``--catalogue`` becomes ``--catalogue=*`` unless a word that does not begin with ``-`` follows;
+    ``--ops`` becomes ``--ops=*`` if an option, a model of the zoo, an existing path or nothing
+    follows. Typer has no options with an optional value.
     """
     bare = {option_of(name): how.bare for name, how in words().items() if how.bare}
     bare |= {_OPS: "*", _CATALOGUE: "*"}
@@ -156,7 +159,11 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def _code_of(error: Exception) -> int:
-    """Report an error, usually as one line, and return its exit code."""
+    """Write one line about an error, and return its exit code; see `main`.
+
+    A command without arguments prints its help instead, and a closed pipe prints nothing. If
+    PLACEWRIGHT_TRACEBACK is set, a bug is raised again.
+    """
     if isinstance(error, TyperException):
         if type(error).__name__ == "NoArgsIsHelpError":  # Typer does not export this class
             sys.stdout.write(f"{error.format_message().rstrip()}\n")

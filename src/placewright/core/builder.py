@@ -50,7 +50,13 @@ class GraphBuilder:
         colocation: int = -1,
         weights: Iterable[int] = (),
     ) -> int:
-        """Add an op that consumes tensors `inputs` and keeps `weights` resident; its index."""
+        """Add an op, and return its index.
+
+        Args:
+            inputs: indices of the tensors that it reads.
+            flops, phase, module, colocation: entries of `ComputationGraph`.
+            weights: indices of the weights that lie on its device.
+        """
         inputs, op = list(inputs), len(self._names)
         if unknown := [t for t in inputs if not 0 <= t < len(self._consumers)]:
             raise GraphError(f"op '{name}' reads tensor {unknown[0]}, which is unknown")
@@ -77,7 +83,7 @@ class GraphBuilder:
         dtype: str = "",
         is_output: bool = False,
     ) -> int:
-        """Add a graph input of `size_bytes`; its tensor index."""
+        """Add a graph input of `size_bytes`, and return its tensor index."""
         return self._add_tensor(-1, size_bytes, shape, dtype, is_output)
 
     def add_tensor(
@@ -89,11 +95,11 @@ class GraphBuilder:
         dtype: str = "",
         is_output: bool = False,
     ) -> int:
-        """Add an output tensor of op `producer`; its tensor index."""
+        """Add an output tensor of op `producer`, and return its tensor index."""
         return self._add_tensor(producer, size_bytes, shape, dtype, is_output)
 
     def add_weight(self, size_bytes: float, *, dtype: str = "") -> int:
-        """Add a weight of `size_bytes` that ops may share; its index."""
+        """Add a weight of `size_bytes` that ops may share, and return its weight index."""
         self._weight_bytes.append(float(size_bytes))
         self._weight_dtypes.append(dtype)
         return len(self._weight_bytes) - 1
@@ -123,10 +129,11 @@ class GraphBuilder:
         self._is_output[tensor] = True
 
     def build(self, *, as_read: bool = False) -> ComputationGraph:
-        """Check and freeze.
+        """Check the graph, and return it as an immutable one.
 
         Args:
-            as_read: keep the order in which readers were connected, too.
+            as_read: also store the order in which each tensor's consumers were connected, as
+                `ComputationGraph.consumers_as_read`.
 
         Raises:
             GraphError: the ops and tensors are not a valid computation graph.

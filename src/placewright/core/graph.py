@@ -25,7 +25,8 @@ _COMPUTE_BOUND = 20.0
 class ComputationGraph:
     """A directed acyclic graph of operators. Build one with `GraphBuilder`.
 
-    Ops, tensors and weights are integers; an edge is a pair (tensor, consumer).
+    Ops, tensors and weights are integers. An edge is a pair of a tensor that an op produces and a
+    consumer.
 
     Attributes:
         op_names: unique names, length n_ops.
@@ -44,7 +45,8 @@ class ComputationGraph:
         tensor_dtypes: for example ``"f32"``, length n_tensors; "" where unknown.
         consumers_as_read: the rows of `tensor_consumers` in the order of the file, where a method
             depends on it; None where that is the ascending order or unknown.
-        weight_dtypes: for example ``"f16"``, length n_weights, "" where unknown; () if all are.
+        weight_dtypes: for example ``"f16"``, length n_weights, "" where unknown; an empty tuple if
+            all are unknown.
 
     Raises:
         GraphError: a duplicate name, an index out of range, a negative or NaN size, a cycle.
@@ -89,7 +91,7 @@ class ComputationGraph:
 
     @property
     def n_edges(self) -> int:
-        """Number of (tensor, consumer) pairs whose tensor an op produces."""
+        """Number of edges: (tensor, consumer) pairs without those of graph inputs."""
         produced = self.tensor_producers[self.tensor_consumers.row_of_each()] >= 0
         return int(np.count_nonzero(produced))
 
@@ -120,7 +122,7 @@ class ComputationGraph:
 
     @cached_property
     def topological_order(self) -> IntArray:
-        """All ops, producers first, smallest index first among those that are free."""
+        """All ops, producers first; of the ops that could come next, the smallest index."""
         return _topological_order(self.successors)
 
     @cached_property
@@ -204,19 +206,29 @@ def consumers_as_read(rows: Sequence[Sequence[int]]) -> Csr | None:
 
 
 def is_compute_bound(flops: FloatArray, size: FloatArray) -> BoolArray:
-    """True where the producer did so much arithmetic per byte that its kernel chose the layout."""
+    """True for tensors whose producer does at least 20 floating-point operations per byte.
+
+    The framework stores such a tensor in a memory layout that suits its producer.
+
+    Args:
+        flops: floating-point operations of each tensor's producer, an op or a unit.
+        size: bytes of each tensor.
+    """
     return np.asarray((flops >= _COMPUTE_BOUND * size) & (flops > 0), dtype=np.bool_)
 
 
 def compute_bound_tensors(graph: ComputationGraph) -> BoolArray:
-    """Tensors whose producer is compute-bound, shape (n_tensors,); graph inputs are not."""
+    """True for tensors of a compute-bound producer, see `is_compute_bound`; shape (n_tensors,).
+
+    Graph inputs have no producer: False.
+    """
     producers = graph.tensor_producers
     flops = np.where(producers >= 0, graph.op_flops[producers], 0.0)
     return is_compute_bound(flops, graph.tensor_bytes)
 
 
 def _topological_order(successors: Csr) -> IntArray:
-    """All nodes, predecessors first, smallest index first among the free ones.
+    """All nodes, predecessors first; of the nodes that could come next, the smallest index.
 
     Shorter than ``successors.n_rows`` exactly when the graph has a cycle.
     """

@@ -1,4 +1,4 @@
-"""Results of a comparison of placers, and the table of a plan beside simpler ways to run it."""
+"""Results of a comparison of placers, and the table of a plan's measured contenders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One placer over all seeds; values in the problem's time unit."""
+    """One placer over all seeds; values are in `ComparisonTable.unit`."""
 
     placer: str  # registry name, with the settings that differ from the defaults
     # median, low, high: of the values of all seeds
@@ -135,7 +135,7 @@ class ComparisonTable:
         return [self._number(row.median), self._number(row.low), _share(spread)]
 
     def settings_lines(self) -> list[str]:
-        """One line for each placer that has hyperparameters."""
+        """One line with names and values for each placer that has hyperparameters."""
         return [
             f"settings of {name}: {' '.join(f'{key}={value}' for key, value in values.items())}"
             for name, values in self.settings.items()
@@ -144,7 +144,10 @@ class ComparisonTable:
 
     @property
     def headline(self) -> str:
-        """The placer with the smallest median and the next one, with their evaluations."""
+        """The placers with the smallest and the next median, as text.
+
+        Each has its median, the median number of all its evaluations, and its core-seconds.
+        """
         names = [row.placer for row in self.rows]
         if names and not math.isfinite(self.rows[0].median):
             if self.has_placement:
@@ -180,7 +183,7 @@ class ComparisonTable:
         }
 
     def text_of(self, value: float) -> str:
-        """A value in the unit that all values of the table share."""
+        """A value, given in `unit`, as text in the unit that all values of the table share."""
         return f"{self._number(value)} {self._shown_unit[0]}" if math.isfinite(value) else "-"
 
     def _number(self, value: float) -> str:
@@ -191,7 +194,10 @@ class ComparisonTable:
 
     @property
     def _shown_unit(self) -> tuple[str, float]:
-        """The unit in which the best value needs few digits, and its size in `unit`."""
+        """Name of the unit in which the best value needs few digits, and one such unit in `unit`.
+
+        For example ``("ms", 0.001)`` if `unit` is ``"s"``.
+        """
         if self.unit != "s":
             return self.unit, 1.0
         sizes = (("us", 1e-6), ("ms", 1e-3), ("s", 1.0))
@@ -225,7 +231,7 @@ class ComparisonTable:
 
 
 def _seconds(seconds: float) -> str:
-    """Seconds with two digits at least, and no zero for few of them."""
+    """Seconds as text: two significant digits below 1, so never a mere 0; tenths below 100."""
     if 0 < seconds < 1:
         return f"{seconds:.2g}"
     return f"{seconds:.1f}" if seconds < 100 else f"{seconds:.0f}"
@@ -265,12 +271,13 @@ def request_table(
     """The table of contenders that ran single requests.
 
     Args:
-        measured: contender -> median and distance between the quartiles, in seconds.
+        measured: contender -> median and interquartile range, in seconds.
         predicted: contender -> seconds by the simulator.
         searched: the contender that the search returned.
         left_out: contender -> why it is not comparable.
         outputs: relative error of the plan's outputs, the tolerance, and the number of values that
-            other optimization levels leave open.
+            were not compared, because runs of the unsplit model, at several optimization levels,
+            give different integers, NaN or infinities for them.
         lines: the verdict, and how to run what it recommends.
         random: names of outputs that differ between runs of the unsplit model itself.
     """
@@ -309,10 +316,14 @@ def request_table(
 
 
 def _share_reached(plan: Plan, alone: Mapping[str, float], seconds: float) -> str:
-    """The part of the gain that the lower bound allows; "" for a plan without a gain.
+    """Text: the share of the possible gain over the best single device that a split has reached.
 
-    The bound is predicted, so that it means nothing beside seconds of a machine that has changed,
-    or that are fewer.
+    The possible gain ends at the lower bound. The text is "" if the plan is no split, is not faster
+    than the best single device, or is faster than the bound, which is a prediction.
+
+    Args:
+        alone: name -> measured seconds of each single device.
+        seconds: measured seconds of the searched contender.
     """
     best = min(alone.values(), default=0.0)
     is_split = len(np.unique(plan.placement.device_of)) > 1
@@ -323,7 +334,7 @@ def _share_reached(plan: Plan, alone: Mapping[str, float], seconds: float) -> st
 
 
 def _position(name: str) -> int:
-    """The runtime's default stands behind single devices, before splits."""
+    """Sort key of a contender: single devices, the framework's default, even split, plan."""
     return {ALL_CORES: 1, EVEN_SPLIT: 2, PLAN: 3}.get(name, 0)
 
 

@@ -1,8 +1,4 @@
-"""The check on the hardware: contenders measured in turns, judged, and recorded in the plan.
-
-Single requests and streams of samples are measured differently; the verdict and the recorded plan
-come from the same functions.
-"""
+"""The check on the hardware: contenders measured in turns, judged, and recorded in the plan."""
 
 from __future__ import annotations
 
@@ -102,21 +98,20 @@ def check_on_hardware(
     check: Check | None = None,
     deadline: Deadline = NEVER,
 ) -> tuple[Plan, ContenderTable]:
-    """Run a plan beside its contenders, and keep the recommended placement.
+    """Measure a plan and its contenders in turns, and keep the recommended placement.
 
     Args:
-        check: its settings; None takes the usual ones.
+        check: None is `Check()`.
         deadline: of everything.
 
     Returns:
-        The plan with the recommended placement and its measurement (with the best placement if no
-        placement expresses the recommended contender), and a table with the verdict.
+        The plan with its measurement and the recommended contender's placement (if it has none,
+        that of the contender which `_written` names), and a table with the verdict.
 
     Raises:
-        InfeasibleError: no number of samples in flight keeps the latency limit, or fits into
-            memory.
+        InfeasibleError: no number of samples in flight keeps the latency limit and fits memory.
         MismatchError: outputs differ from the unsplit model's.
-        OutOfTime: the deadline passed before enough was measured; it has the plan until then.
+        OutOfTime: too little was measured at the deadline; its `plan` is that of a stream so far.
         StalePlanError: the devices have changed.
     """
     check_devices(plan.problem, plan.runtime)
@@ -138,16 +133,17 @@ def probe_on_hardware(
     probed, nor is one that no single device can replace.
 
     Args:
-        load: loads the plan's model by the name of its runtime.
+        load: name of a framework -> the plan's model, loaded by it.
         deadline: of everything.
-        limit: seconds that 95 % of the samples of a stream may take; single devices that exceed it
-            are not measured.
+        limit: seconds that 95 % of the samples of a stream may take; single devices that the
+            simulator expects to exceed it are not measured.
 
     Returns:
-        The plan, with its measurement if it was probed, and a clause about what was left out.
+        The plan, with its measurement if it was probed, and a phrase for a message: what was not
+        measured or compared.
 
     Raises:
-        InputError: a model of streams keeps state.
+        InputError: a plan for streams has a model that keeps state.
         OutOfTime: the deadline passed before enough was measured.
         StalePlanError: the devices have changed.
     """
@@ -181,14 +177,14 @@ def probe_on_hardware(
 
 
 def _few(contenders: Contenders[Any]) -> Contenders[Any]:
-    """Keep the split, and the single devices that may be as fast as the best of them."""
+    """Keep the split, and single devices predicted to take <= `_NEAR` times the least seconds."""
     alone = {m.name: m.predicted or math.inf for m in contenders.members if m.is_single}
     near = _NEAR * min(alone.values(), default=math.inf)
     return contenders.only([PLAN, *(name for name, value in alone.items() if value <= near)])
 
 
 def _within(contenders: Contenders[Any], problem: Problem, limit: float | None) -> Contenders[Any]:
-    """Keep the plan, and the single devices that keep a limit on the latency of samples."""
+    """Keep the plan, and single devices predicted to keep a latency of `limit` s; None is inf."""
     simulator, kept = Simulator(problem), [PLAN]
     for member in contenders.members:
         with suppress(InfeasibleError):
@@ -201,7 +197,7 @@ def _within(contenders: Contenders[Any], problem: Problem, limit: float | None) 
 def _probed_periods(
     contenders: Contenders[SampleServer], model: LoadedModel, report: Report, deadline: Deadline
 ) -> dict[str, list[float]]:
-    """Seconds per sample in each round of a probe."""
+    """Contender -> seconds per sample in each round of a probe."""
     inputs = different_samples(model, SAMPLES)
     with ExitStack() as stack:
         servers = {member.name: member.open(stack, None) for member in contenders.members}
@@ -215,7 +211,10 @@ def _probed_periods(
 def _written(
     contenders: Contenders[Any], verdict: Verdict, seconds: Mapping[str, Sequence[float]]
 ) -> str:
-    """Name of the contender whose placement the plan gets: the recommended one, if it has any."""
+    """Name of the contender whose placement the plan gets: the recommended one, if it has any.
+
+    Else a stream keeps the searched one; for requests, those with a placement are judged again.
+    """
     if contenders[verdict.recommendation].placement is not None:
         return verdict.recommendation
     if contenders.played is not None:  # a stream runs the recommended contender by its name
@@ -225,7 +224,7 @@ def _written(
 
 
 def _recorded(plan: Plan, contenders: Contenders[Any], verdict: Verdict, written: str) -> Plan:
-    """The plan with the placement of a contender, and all measured seconds."""
+    """The plan with the placement of contender `written`, and the verdict's median seconds."""
     mine = verdict.contenders[written]
     others = {
         SEARCHED if name == PLAN else name: timing.median
@@ -245,7 +244,7 @@ def _recorded(plan: Plan, contenders: Contenders[Any], verdict: Verdict, written
 def _checked_requests(
     plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
 ) -> tuple[Plan, ContenderTable]:
-    """Measure single requests; outputs of a contender are compared when it is to be written."""
+    """Measure single requests; leave out recommended contenders whose outputs differ."""
     problem = plan.problem
     deadline.require("outputs were compared")
     report(0.0, "comparing outputs")
@@ -292,7 +291,7 @@ def _request_seconds(
     deadline: Deadline,
     affordable: float = _MEASURING_SECONDS,
 ) -> dict[str, list[float]]:
-    """Seconds of each round of each contender; single devices run the unsplit model."""
+    """Contender -> seconds of each of up to `rounds` rounds, about `affordable` seconds in all."""
     runners: dict[str, CallRunner] = {}
     with ExitStack() as stack:
         with taking_turns(model):
@@ -324,7 +323,7 @@ def _why_differs(error: float, tolerance: float) -> str:
 def _checked_streams(
     plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
 ) -> tuple[Plan, ContenderTable]:
-    """Measure streams of samples; outputs of each contender are compared before."""
+    """Measure streams of samples, after each contender's outputs were compared."""
     with limited(plan):
         if check.improves and not deadline.is_over:
             report(0.0, "measuring candidates")
@@ -375,7 +374,7 @@ def recommended_stream(plan: Plan, result: StreamResult) -> tuple[Plan, Contende
 
 @dataclass(frozen=True)
 class StreamLength:
-    """Length of a measured stream.
+    """Samples or seconds of a measured stream, and rounds of all contenders.
 
     Raises:
         InputError: it is too short to have a rate.
@@ -408,13 +407,13 @@ def execute_stream(
     report: Report = no_report,
     deadline: Deadline = NEVER,
 ) -> StreamResult:
-    """Stream samples through a plan, check all outputs, and measure its rate beside contenders.
+    """Stream samples through a plan, check all outputs, and measure the rates of all contenders.
 
     Args:
-        plan: that can be streamed, see `session.streams.require_streamable`.
-        model: the plan's, loaded by its runtime.
-        length: None is the usual one.
-        in_flight: samples under way at most; None takes the plan's number, or as many as pay.
+        plan, model: a plan that `session.streams.require_streamable` accepts, and its model.
+        length: None is `StreamLength()`.
+        in_flight: largest number of samples in flight; None takes the plan's, or, if it has none,
+            as many as shorten the predicted seconds per sample and fit into memory.
         latency_limit: seconds that 95 % of a contender's samples may take.
         deadline: nothing new starts after it.
 
@@ -423,9 +422,9 @@ def execute_stream(
         StalePlanError: the devices have changed.
         InfeasibleError: so many samples do not fit into a device's memory.
         RuntimeFailure: a sample failed; the message names it and its segment.
-        MismatchError: the plan's outputs differ from the unsplit model's, and the deadline is
-            limited.
-        OutOfTime: the deadline passed before all contenders had run, and often enough.
+        MismatchError: the plan's outputs differ from the unsplit model's; without a limited
+            deadline the result has the error instead.
+        OutOfTime: the deadline passed before all contenders had the rounds that a verdict needs.
     """
     require_no_state(model)
     length = length or StreamLength()
@@ -474,12 +473,12 @@ def execute_stream(
 
 
 def _some_of(inputs: Sequence[Sample], burst: int) -> list[Sample]:
-    """Samples of a simpler contender: enough that each of its copies is likely to get some."""
+    """Samples of a short comparison: two for each of `burst` parallel requests, at least three."""
     return list(itertools.islice(itertools.cycle(inputs), max(_COMPARED, 2 * burst)))
 
 
 class _Comparing:
-    """Compares outputs of streams with those of the library's unsplit run, sample by sample."""
+    """Compares each sample's outputs with those of the unsplit model, run by its framework."""
 
     def __init__(self, model: LoadedModel, plan: Plan) -> None:
         self._model, self._devices = model, plan.problem.cluster.devices
@@ -488,18 +487,18 @@ class _Comparing:
         self._checks: dict[tuple[str, ...], OutputCheck] = {}  # by the devices of their levels
         self.tolerance = model.tolerance(self._devices)
         self._known: dict[int, list[HostArray]] = {}
-        self._open: set[int] = set()  # outputs that a contender left open in every sample
+        self._open: set[int] = set()  # outputs that some contender compared in no sample
 
     @property
     def random(self) -> tuple[str, ...]:
-        """Names of the outputs that are random, or that a contender left open in every sample."""
+        """Names of outputs that could not be compared: runs of the unsplit model itself differ."""
         random = self._open.union(*(check.random for check in self._checks.values()))
         return tuple(dict.fromkeys(name for at, name in enumerate(self._names) if at in random))
 
     def worst(
         self, server: SampleServer, samples: Iterable[Sample], placement: Placement | None = None
     ) -> tuple[int, int, float]:
-        """Number of samples that passed, index of the worst, and its relative error.
+        """Number of executed samples, index of the one with the largest error, and this error.
 
         Args:
             placement: of the contender; None may use every device.
@@ -527,7 +526,7 @@ class _Comparing:
         return count, worst, largest
 
     def _check(self, placement: Placement | None) -> OutputCheck:
-        """The check by the devices of a contender, which keeps the levels that it has loaded."""
+        """The check for a placement's devices, kept so that its unsplit models are loaded once."""
         used = self._devices
         if placement is not None:
             used = tuple(devices_used(self._devices, placement.device_of))
@@ -540,7 +539,7 @@ class _Comparing:
 def repeated(
     samples: Sequence[Sample], seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Sample]:
-    """Repeat samples until so many seconds have passed; each comes once at least."""
+    """Repeat samples until so many seconds have passed; each comes at least once."""
     end = clock() + seconds
     for count, sample in enumerate(itertools.cycle(samples)):
         if clock() >= end and count >= len(samples):
@@ -549,7 +548,7 @@ def repeated(
 
 
 class StreamRounds:
-    """Rounds of all contenders in turn, each as long as their time allows."""
+    """Rounds of streams of all contenders; `seconds` for all rounds limit the samples of each."""
 
     def __init__(
         self,
@@ -577,7 +576,7 @@ class StreamRounds:
         self._inputs = inputs[:length]
 
     def more(self, before: Mapping[str, Sequence[StreamRound]]) -> dict[str, list[StreamRound]]:
-        """Measure further rounds, and append them to those that were measured before.
+        """Measure `rounds` more; a new dictionary of those in `before`, followed by these.
 
         Raises:
             OutOfTime: the deadline passed before there were enough rounds for a verdict.

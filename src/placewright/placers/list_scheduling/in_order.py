@@ -47,7 +47,7 @@ _SLICE_SECONDS = 0.02  # between two checks of the budget
 
 
 class Planned(NamedTuple):
-    """Device, start and end of each unit that is planned; kernels fill it."""
+    """A growing schedule: device, start and end of each unit; compiled functions write into it."""
 
     device_of: IntArray  # (n_units,): -1 before the unit is planned
     start: FloatArray  # (n_units,) seconds
@@ -68,7 +68,7 @@ class Preferences:
 
 
 def new_plan(n_units: int) -> Planned:
-    """An empty plan."""
+    """A schedule in which no unit is planned yet."""
     return Planned(np.full(n_units, -1, dtype=np.int64), np.zeros(n_units), np.zeros(n_units))
 
 
@@ -82,11 +82,14 @@ def planned_in_order(
 ) -> Planned:
     """Plan all units in a topological order.
 
+    A unit that fits into no device's memory goes to the allowed device with most free memory.
+
     Args:
         order: producers before consumers, shape (n_units,).
-        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
+        limits: most resident bytes of each device, then of each memory pool; default
+            `Cluster.memory_limits`.
         is_over: called between slices; True ends the work.
-        tables: the problem with modified times; default its own.
+        tables: the problem's arrays with modified times; default `schedule_tables`.
 
     Raises:
         BudgetSpent: it was over before all units were planned.
@@ -113,7 +116,7 @@ def planned_in_order(
 def propose_in_order(
     evaluator: Evaluator, order: IntArray, preferences: Preferences | None = None
 ) -> Callable[[FloatArray], Proposal]:
-    """Make a function of memory limits that plans with them, for `evaluate_within_limits`."""
+    """Return a function from memory limits to a proposal, for `evaluate_within_limits`."""
     problem = evaluator.problem
 
     def propose(limits: FloatArray) -> Proposal:
@@ -148,10 +151,10 @@ def plan_some(
         tables, memory, intervals, plan: the problem and the state.
         order: (n_units,).
         after, wanted: as `Preferences` has them.
-        first, stop: places in `order`.
+        first, stop: positions in `order`.
 
     Returns:
-        The first place of `order` that is not planned.
+        The first position in `order` that is not planned.
     """
     n_devices = tables.seconds.shape[1]
     arrival, usable = np.empty(n_devices), np.empty(n_devices, np.bool_)
@@ -186,7 +189,13 @@ def _best_device(
     after: FloatArray,
     unit: int,
 ) -> int:
-    """The device on which the unit ends first, `after` included; of equal devices the first."""
+    """The usable device with the least end of the unit plus `after`; of equal ones the first.
+
+    Args:
+        arrival: seconds at which all inputs of the unit are on each device, (n_devices,).
+        usable: True for devices that may take the unit, (n_devices,).
+        after: as `Preferences` has it.
+    """
     chosen, best = -1, np.inf
     for device in range(len(arrival)):
         if not usable[device]:
@@ -207,9 +216,13 @@ def _best_device(
 def _best_stream(
     tables: ScheduleTables, intervals: Intervals, unit: int, device: int, ready: float
 ) -> tuple[int, float]:
-    """Place in `streams` of the stream on which the unit starts first, and its start in seconds.
+    """The stream of a device on which the unit starts first, and its start in seconds.
 
-    If the unit holds all of them, that is the first place, and the earliest start on all at once.
+    The stream is a position in ``tables.streams``. If a unit occupies all streams of the device, it
+    is the position of the first one, with the earliest time at which all of them are idle.
+
+    Args:
+        ready: seconds at which all inputs of the unit are on the device.
     """
     first, stop = tables.stream_ptr[device], tables.stream_ptr[device + 1]
     seconds, chosen, best = tables.seconds[unit, device], -1, np.inf
@@ -324,7 +337,7 @@ def first_start(intervals: Intervals, stream: int, ready: float, seconds: float)
 
 @inlined
 def _first_block(intervals: Intervals, stream: int, ready: float) -> int:
-    """Place of the first block with an end >= ready, or of the last block."""
+    """Position, in the stream's list, of the first block that ends >= `ready`, or of the last."""
     low, high = 0, intervals.n_blocks[stream] - 1
     while low < high:
         middle = (low + high) // 2
@@ -375,7 +388,7 @@ def _is_after(intervals: Intervals, block: int, place: int, start: float, end: f
 
 @inlined
 def _block_of(intervals: Intervals, stream: int, start: float) -> int:
-    """Place of the last block whose first interval starts no later, or of the first block."""
+    """Position, in the stream's list, of the last block that begins <= `start`, or of the first."""
     low, high = 0, intervals.n_blocks[stream] - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -388,7 +401,14 @@ def _block_of(intervals: Intervals, stream: int, start: float) -> int:
 
 @inlined
 def _with_room(intervals: Intervals, stream: int, at: int, start: float, end: float) -> int:
-    """Make space beside or in a full block; return the block that takes the interval."""
+    """Make space for an interval whose block is full; return the number of the block for it.
+
+    An interval behind all others gets a new block; otherwise half of the full block moves to a new
+    block behind it.
+
+    Args:
+        at: position of the full block among the stream's blocks.
+    """
     block = intervals.order[stream, at]
     is_last = at == intervals.n_blocks[stream] - 1
     if is_last and not _is_after(intervals, block, BLOCK - 1, start, end):
@@ -407,7 +427,7 @@ def _with_room(intervals: Intervals, stream: int, at: int, start: float, end: fl
 
 @inlined
 def _new_block(intervals: Intervals, stream: int, at: int) -> int:
-    """Insert an empty block at a place among those of the stream; return its number."""
+    """Insert an empty block at position `at` among the stream's blocks; return its number."""
     block = intervals.used[0]
     intervals.used[0] = block + 1
     n = intervals.n_blocks[stream]
@@ -430,11 +450,11 @@ def _measure_gap(intervals: Intervals, block: int) -> None:
 def in_slices(
     advance: Callable[[int, int], int], n_steps: int, is_over: Callable[[], bool]
 ) -> None:
-    """Run a kernel in slices of some milliseconds, so that Ctrl-C and the budget end it.
+    """Run a compiled loop in slices of about 20 ms, so that Ctrl-C and the budget can end it.
 
     Args:
-        advance: does the steps from the first to before the second number; returns the first step
-            that is not done, which may be requested again.
+        advance: (first, stop) -> does steps first to stop - 1, and returns the first step that is
+            not done; the next call begins with it.
         is_over: called after each slice.
 
     Raises:

@@ -2,8 +2,9 @@
 
 F. Pellegrini, J. Roman, "Scotch: A Software Package for Static Mapping by Dual Recursive
 Bipartitioning of Process and Architecture Graphs", HPCN Europe 1996; a baseline of Mirhoseini et
-al. 2017, who give it op costs, device speeds and tensor sizes, as here. The machine is complete:
-every pair of devices is equally far, and the evaluator decides between assignments of parts.
+al. 2017, who give it op costs, device speeds and tensor sizes. Here, edges weigh the mean seconds
+of their transfers. Scotch takes every pair of devices as equally far, and the evaluator decides
+between assignments of parts to devices.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Scotch(ForEveryProblem):
     """Minimum cut, balanced to device speed.
 
     Attributes:
-        assignments: parts-to-devices assignments tried at most, >= 1.
+        assignments: assignments of parts to devices that are evaluated at most, >= 1.
     """
 
     name: ClassVar[str] = "scotch"
@@ -46,7 +47,7 @@ class Scotch(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Map once, and evaluate assignments of the parts to devices."""
+        """Partition once, and evaluate assignments of the parts to devices."""
         return place_by_partition(
             problem, evaluator, rng, scotch_partition, assignments=self.assignments
         )
@@ -54,6 +55,9 @@ class Scotch(ForEveryProblem):
 
 def scotch_partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
     """Part of each vertex, shape (n_vertices,).
+
+    Args:
+        fractions: share of the vertex weights that each part should get; they add up to 1.
 
     Raises:
         MissingExtraError: `pyscotch`, which brings the library, is not installed.

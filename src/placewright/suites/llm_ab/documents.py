@@ -1,4 +1,7 @@
-"""The file of published comparisons, of which unread fields are passed over, and its models."""
+"""The format of a file of published comparisons, and the language models that it describes.
+
+Fields that nothing here uses are ignored.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class _Read(BaseModel):
 
 
 class Latent(_Read):
-    """Sizes of latent attention."""
+    """Sizes of multi-head latent attention."""
 
     q_lora_rank: PositiveInt
     kv_lora_rank: PositiveInt
@@ -43,7 +46,7 @@ class Latent(_Read):
 
 
 class Heads(_Read):
-    """Sizes of attention that some layers have instead."""
+    """Key/value heads of layers that attend to the whole context, if not those of `Shapes`."""
 
     kv_heads: PositiveInt
     head_dim: PositiveInt
@@ -58,7 +61,7 @@ class Linear(_Read):
 
 
 class Shapes(_Read):
-    """Sizes of a model and bits of its weights."""
+    """Sizes of a model, and bits per weight."""
 
     hidden: PositiveInt
     layers: int = Field(ge=1, le=1000)
@@ -91,7 +94,7 @@ class ModelFields(_Read):
 
 
 class DeviceFields(_Read):
-    """A device; rates in GB/s and Tflop/s, memory in GB."""
+    """A device; rates in 1e9 bytes/s and 1e12 operations/s, memory in 1e9 bytes."""
 
     id: str
     kind: str
@@ -103,7 +106,7 @@ class DeviceFields(_Read):
 
 
 class LinkFields(_Read):
-    """A way between two devices, in both directions."""
+    """A link between two devices: 1e9 bytes/s and microseconds, the same in both directions."""
 
     a: str
     b: str
@@ -113,7 +116,7 @@ class LinkFields(_Read):
 
 
 class PartFields(_Read):
-    """Modules that lie on a device, or a share of each of them."""
+    """Modules that lie on a device, whole or with a share of each, 0 to 1."""
 
     part: str
     layers: str | list[int] = "all"  # first and last one
@@ -130,18 +133,18 @@ class PartFields(_Read):
         return layers
 
 
-class StreamFields(_Read):
-    """Weights that one device keeps and another copies to compute."""
+class CopiedWeights(_Read):
+    """Two devices: `target` computes all that lies on `source`, and copies the weights for it."""
 
     source: str = Field(alias="from")
     target: str = Field(alias="to")
 
 
 class PlanFields(_Read):
-    """Places of an option's modules."""
+    """The devices of an option's modules."""
 
     parts: list[PartFields]
-    stream: StreamFields | None = None
+    stream: CopiedWeights | None = None
     concurrency: PositiveInt | None = None
     engine_flags: str | None = None
     replicas: PositiveInt | None = None
@@ -150,7 +153,7 @@ class PlanFields(_Read):
 
 
 class OptionFields(_Read):
-    """One side of a comparison; a text instead of a number says how it failed."""
+    """One option of a comparison; if `measured` is a text, the option failed in this way."""
 
     key: str
     measured: float | str
@@ -158,13 +161,13 @@ class OptionFields(_Read):
 
     @property
     def rate(self) -> float:
-        """The number that was measured; not a number if the option failed."""
+        """The number that was measured, in the unit of the comparison; NaN if the option failed."""
         found = self.measured
         return float(found) if not isinstance(found, str) and found > 0 else math.nan
 
 
 class Expected(_Read):
-    """Options that may be compared."""
+    """Keys of the options that may be compared, and of those that are one placement."""
 
     order: list[str] = []  # empty for all
     same_plan: list[list[str]] = []
@@ -190,7 +193,7 @@ class PublishedComparison(_Read):
 
     @property
     def is_prefill(self) -> bool:
-        """True if the prompt was timed."""
+        """True if prefill was timed, False for decode."""
         return self.phase.startswith("prefill")
 
 
@@ -218,7 +221,11 @@ def read_comparisons(path: Path) -> list[PublishedComparison]:
 
 
 def _cleaned(row: Any) -> Any:
-    """Prepare a row: a context of 0 tokens is None, and unusable rows lose links and devices."""
+    """Prepare a comparison as read: 0 tokens of context become None.
+
+    One whose ``usable`` is not true is never predicted, so that its links and devices are dropped
+    unchecked.
+    """
     if not isinstance(row, dict):
         return row
     changed = {"context_tokens": row.get("context_tokens") or None}
@@ -298,7 +305,7 @@ class _Maker:
         return matrices, Cache(2 * kv_heads * size, window, 4.0 * width)
 
     def _looks_at_all(self, number: int) -> bool:
-        """True if a layer attends to the whole context; those that do lie evenly."""
+        """True if a layer attends to the whole context; such layers are evenly spaced."""
         s = self._s
         if s.full_attention_every is not None:
             return (number + 1) % s.full_attention_every == 0

@@ -1,6 +1,7 @@
-"""A paper's suite: its problems, our runs, and the figures that the paper reports.
+"""A paper's suite: its problems, our runs, and the numbers that the paper reports.
 
-`run_suite` runs every stage on every problem, one row each, and continues a results file.
+`run_suite` runs every stage on its problems, adds a row per run to a results file, and skips runs
+that the file already has.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ BOUND_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Published:
-    """One figure of a paper."""
+    """One number that a paper reports."""
 
     problem: str  # name of our case for the paper's problem
     method: str  # name in the paper
@@ -67,7 +68,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Stage:
-    """Runs with one budget."""
+    """Placers that run with the same number of evaluations."""
 
     title: str  # heading of these runs
     placers: dict[str, str]  # ``NAME:key=value`` -> its counterpart in the paper
@@ -77,7 +78,13 @@ class Stage:
 
 
 def equal_budgets(learner: str, others: dict[str, str], evaluations: int, seeds: int) -> Stage:
-    """A learner with its four controls and other methods, all with the same evaluations."""
+    """A stage in which all placers have the same number of evaluations and of seeds.
+
+    They are the learner, its controls (`controls_of`), local search and `others`.
+
+    Args:
+        others: placer -> its counterpart in the paper, "" for none.
+    """
     controls = dict(zip(controls_of(learner), CONTROLS, strict=True))
     placers = {learner: "", **others, **controls, "local-search": "no learning"}
     return Stage("Equal budgets, all with our defaults", placers, evaluations, seeds)
@@ -103,7 +110,7 @@ class Headline:
 
     @property
     def placers(self) -> dict[str, str]:
-        """Placer of a run -> its part in the comparison."""
+        """Placer of a run -> words for its part in the comparison."""
         return {
             self.rules: "under its rules",
             self.mended: "ours, equal budget",
@@ -147,12 +154,12 @@ def run_suite(
 
     Args:
         results: the results file, written after every run.
-        seeds: largest number of runs of one placer; a stage may ask for fewer.
+        seeds: largest number of runs of one placer on one problem; a stage may ask for fewer.
         workers: run the tasks; None is this process.
         progress: called with the fraction done and the run that has ended.
 
     Returns:
-        The rows of this suite.
+        The rows of all these runs and bounds, including those that the file already had.
 
     Raises:
         FieldError: `seeds` is less than 1.
@@ -179,7 +186,7 @@ def run_suite(
 
 
 def bound_row(name: str, problem: Problem, results: Path) -> LearnedRun:
-    """The problem's lower bound as a row, from the file or new."""
+    """The problem's lower bound as a row: from the file, or computed and added to it."""
     key = content_sha256(problem)
     stored = read_runs(results)
     for row in stored:
@@ -241,7 +248,7 @@ def scaled_cases(cases: Sequence[Case], ratios: Sequence[float]) -> list[Case]:
 
 
 def _with_cpu_scaled(problem: Problem, ratio: float) -> Problem:
-    """Multiply all costs of the CPU by one factor, see `scaled_cases`."""
+    """Multiply all costs of the CPU by one factor, so that CPU over GPU seconds become `ratio`."""
     kinds = [device.kind for device in problem.cluster.devices]
     on_cpu, on_gpu = (
         Evaluator(problem).evaluate(np.full(problem.n_units, kinds.index(kind)))
@@ -277,7 +284,7 @@ def training_graph(name: str) -> ComputationGraph:
 
 
 def _batch_of(model: ZooModel, batch: int) -> ZooModel:
-    """Repeat the example image of a model to a batch."""
+    """A copy of a model whose example input has `batch` times its image."""
     (image,) = model.example_inputs
     return replace(model, example_inputs=(image.repeat(batch, 1, 1, 1),))
 

@@ -1,29 +1,30 @@
 """A human expert's placement: from a file, or by a rule for the graph's family.
 
 The file is a split as published with Tarnawski et al. 2020 (``{"fpgas": [{"nodes": [...]}, ...],
-"cpus": [...]}``, node ids as text are op names; ops that it leaves out follow their colocation
-class) or our own ``{"op name": "device name", ...}``.
+"cpus": [...]}``, node ids as text are op names; entry i of a list is the i-th device of that sort
+in the cluster; ops that it leaves out follow their colocation class) or our own
+``{"op name": "device name", ...}``.
 
 The rule is the practice for the graph's family, which is recognised by structure: operator kinds,
-shared weights, ops that all paths pass (see `families` and `recurrent`, with their sources). It
-does not need names of ops or modules. A graph of no family is cut into whole layers (equal module
-paths up to the first number), in order, as many to each device as keeps its share of the time
-level; graphs without module paths are cut by ops in topological order. Backward and update ops go
-with their forward ops. If the rule's placement breaks a memory limit, parts that do not fit move to
-devices where they do. A file's placement is never changed; if it does not fit, the message of the
-solution says so, as the published tables do ("OOM").
+shared weights, ops that all paths pass. It does not need names of ops or modules. The rule for
+recurrent models is below; `families` has the others, with their sources. A graph of no family is
+cut into whole layers (equal module paths up to the first number) in topological order: each device
+gets one run of layers, whose seconds are in proportion to the device's speed. Graphs without module
+paths are cut by ops in topological order. Backward and update ops go with their forward ops. If the
+rule's placement breaks a memory limit, parts that do not fit move to devices where they do. A
+file's placement is never changed; if it does not fit, the message of the solution says so, as the
+published tables do ("OOM").
 
-Recurrent models: one layer per device.
+A recurrent model has one layer per device: Sutskever et al., NeurIPS 2014, section 3.5 (each of the
+four LSTM layers of encoder and decoder on a GPU of its own, the other GPUs for the softmax); Wu et
+al. 2016, section 3.4; Mirhoseini et al., ICML 2017, section 4.1 (each LSTM layer on a device,
+embeddings with the first layer, attention and softmax with the last). Layer i of the encoder and
+layer i of the decoder share a device unless there are devices for all. A spare device takes the ops
+behind the last layer: the output projection and its softmax. With fewer devices than layers,
+neighbours share one, more of them on a faster device.
 
-Sutskever et al., NeurIPS 2014, section 3.5 (each of four LSTM layers on a GPU of its own, encoder
-and decoder alike, the other GPUs for the softmax); Wu et al. 2016, section 3.4; Mirhoseini et al.,
-ICML 2017, section 4.1 (each LSTM layer on a device, embeddings with the first layer, attention and
-softmax with the last). Layer i of the encoder and layer i of the decoder share a device unless
-there are devices for all; a spare device takes the softmax; with fewer devices than layers,
-neighbours share one, in proportion to its speed.
-
-A layer is a recurrent operator, or, unrolled, the products of one weight that depend on one another
-and lead to gates (LSTM, GRU). Both directions of a layer are one layer.
+A layer is one recurrent operator. In an unrolled graph it is the matrix products that share a
+weight or a gate (LSTM, GRU) and depend on one another. Both directions of a layer are one layer.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Layers:
 
     Attributes:
         number_of: op that makes a step (a product, a recurrent operator) -> its layer's number.
-        stack, level: of each layer; stacks (encoder, decoder) and levels count from 0.
+        stack, level: of each layer; stacks (encoder 0, decoder 1) and levels in a stack.
     """
 
     number_of: dict[int, int]
@@ -84,7 +85,11 @@ class Layers:
 
 
 def place_recurrent(view: ForwardGraph, shares: Sequence[float]) -> list[int] | None:
-    """Device of each forward op, -1 for the others; None without recurrence."""
+    """Device of each op of ``view.order``, -1 for other ops; None if nothing is recurrent.
+
+    Args:
+        shares: relative speed of each device; devices are positions in it.
+    """
     groups = _groups(view)
     if not groups:
         return None
@@ -103,10 +108,11 @@ def place_recurrent(view: ForwardGraph, shares: Sequence[float]) -> list[int] | 
 
 
 def _groups(view: ForwardGraph) -> dict[int, int]:
-    """Op that makes a step -> group that shares its weight or its gates, if recurrent.
+    """Op that makes a step -> number of its recurrent layer; empty if nothing is recurrent.
 
-    A recurrent group depends on itself, and two of its steps read the same weight: gated layers of
-    a feed-forward net, one after the other, have weights of their own.
+    A layer is one recurrent operator, or a group of `_gated_groups` in which one product depends on
+    another and two read the same weight. (In a feed-forward net, gated layers that follow each
+    other have different weights.)
     """
     fused = [op for op in view.order if view.kinds[op] in FUSED_RECURRENCE]
     gated = _gated_groups(view)
@@ -122,7 +128,10 @@ def _groups(view: ForwardGraph) -> dict[int, int]:
 
 
 def _gated_groups(view: ForwardGraph) -> dict[int, int]:
-    """Product that feeds a gate -> group that shares its largest weight or a gate."""
+    """Matrix product that feeds a gate, directly or through inner ops -> number of its group.
+
+    Products are in one group if they have the same largest weight (in bytes) or feed the same gate.
+    """
     n_ops, kinds = view.graph.n_ops, view.kinds
     sets = DisjointSets(n_ops + len(view.graph.weight_bytes))  # ops, then weights
     inner = [_is_inner(view, op) for op in range(n_ops)]
@@ -147,14 +156,17 @@ def _gated_groups(view: ForwardGraph) -> dict[int, int]:
 
 
 def _is_inner(view: ForwardGraph, op: int) -> bool:
-    """True for an op that may lie between a product and the gate that it feeds."""
+    """True for an op that may lie between a product and its gate, such as a bias or a split."""
     kind = view.kinds[op]
     ends = view.is_layer(op) or kind in GATES or kind == "tanh" or kind in LOOKUPS
     return not ends and kind not in SOFTMAXES and kind not in CONCATENATIONS
 
 
 def _ancestors(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
-    """Bits of the groups that each op depends on, without its own."""
+    """Bit mask, for each op, of the groups of the ops that it depends on, directly or not.
+
+    The bit of its own group is set only if it depends on another op of that group.
+    """
     above = [0] * view.graph.n_ops
     for op in view.order:
         for p in view.before[op]:
@@ -163,12 +175,12 @@ def _ancestors(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
 
 
 def _stacked(view: ForwardGraph, groups: dict[int, int]) -> Layers:
-    """Level of each layer within its stack.
+    """Stack and level of each layer, by what its first step depends on.
 
-    A stack starts with layers that depend on no other layer, or that read tokens (a look-up of an
-    input) which no layer below them reads. Those that read the same input start together. Any other
-    layer is one above those of its stack that it reads at its first step; its stack is the last
-    that it reads.
+    A layer is at level 0 if it reads no other layer, or if it reads tokens (a look-up of a graph
+    input) that no layer before it reads. Layers at level 0 that read the same graph inputs are in
+    one stack; one that reads no tokens begins a stack of its own. Any other layer is in the
+    highest-numbered stack that it reads, one level above the highest layer that it reads there.
     """
     n = 1 + max(groups.values())
     steps: list[list[int]] = [[] for _ in range(n)]
@@ -200,7 +212,7 @@ def _others(bits: int, group: int) -> list[int]:
 
 
 def _inputs_read(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
-    """Bits of the graph inputs whose look-ups reach an op without passing a layer."""
+    """Bit mask, for each op, of graph inputs whose look-up reaches it without passing a layer."""
     graph = view.graph
     tokens = [0] * graph.n_ops
     for tensor in (graph.tensor_producers < 0).nonzero()[0].tolist():
@@ -217,7 +229,7 @@ def _inputs_read(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
 
 
 def _nearest(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
-    """Bits of the groups whose output reaches an op without passing another group."""
+    """Bit mask, for each op, of groups whose output reaches it without passing another group."""
     near = [0] * view.graph.n_ops
     for op in view.order:
         for p in view.before[op]:
@@ -228,7 +240,16 @@ def _nearest(view: ForwardGraph, groups: dict[int, int]) -> list[int]:
 def _all_ops(
     view: ForwardGraph, number_of: dict[int, int], device_of: list[int], head: int
 ) -> list[int]:
-    """Device of every forward op, from those of the layers."""
+    """Device of each op of ``view.order``, -1 for other ops.
+
+    Ops before all layers go to the lowest-numbered device of their readers, and attention to the
+    highest-numbered device that has a layer.
+
+    Args:
+        number_of: op that makes a step -> its layer's number.
+        device_of: device of each layer.
+        head: device of the ops that come after all layers.
+    """
     layer = _cells(view, number_of)
     _pull(view, layer)
     below = [False] * view.graph.n_ops  # a layer lies before the op
@@ -256,7 +277,7 @@ def _all_ops(
 
 
 def _cells(view: ForwardGraph, number_of: dict[int, int]) -> list[int]:
-    """Layer of each op of a cell, -1 elsewhere: elementwise ops that follow a step."""
+    """Layer of each step, and of elementwise and moving ops that follow one; -1 for other ops."""
     layer = [-1] * view.graph.n_ops
     for op in view.order:
         kind = view.kinds[op]
@@ -268,7 +289,10 @@ def _cells(view: ForwardGraph, number_of: dict[int, int]) -> list[int]:
 
 
 def _pull(view: ForwardGraph, layer: list[int]) -> None:
-    """Add to a layer the ops that only move values into it."""
+    """Write into `layer`, for ops that only move values, the one layer that all their readers have.
+
+    `layer` has the layer of each op, -1 for none.
+    """
     for op in reversed(view.order):
         kind = view.kinds[op]
         moves = kind in CONCATENATIONS or (kind in MOVES and kind not in LOOKUPS)
@@ -278,7 +302,7 @@ def _pull(view: ForwardGraph, layer: list[int]) -> None:
 
 
 def _attending(view: ForwardGraph, layer: list[int]) -> list[bool]:
-    """True for ops outside of layers that are before or after a softmax."""
+    """True for softmaxes, and for ops before or after one on a path that passes no layer."""
     after, before = [False] * view.graph.n_ops, [False] * view.graph.n_ops
     for op in view.order:
         here = view.kinds[op] in SOFTMAXES or any(after[p] for p in view.before[op])
@@ -306,7 +330,7 @@ class Expert(ForEveryProblem):
     Attributes:
         file: path of the placement; empty uses the rule.
         rule: ``"auto"`` recognises the family; a name of `FAMILIES` insists on one, ``"layers"``
-            cuts whole layers by time.
+            gives each device a run of whole layers by its speed.
         within_memory: move parts that do not fit; false keeps the rule's placement, as published
             tables do.
     """
@@ -349,8 +373,9 @@ def from_file(path: str, problem: Problem) -> IntArray:
 
     Raises:
         InputError: the file cannot be read.
-        FileFormatError: it is no JSON object, places too little, or splits a unit.
-        UnknownNameError: it names an op or a device that the problem does not have.
+        FileFormatError: it is no JSON object, names an op that the graph does not have, puts ops of
+            one unit on different devices, or gives no op of a colocation class a device.
+        UnknownNameError: it names a device that the cluster does not have.
     """
     document = read_json_object(path)
     chosen = _split(path, document, problem) if "fpgas" in document else document
@@ -370,7 +395,10 @@ def from_file(path: str, problem: Problem) -> IntArray:
 
 
 def _split(path: str, document: Mapping[str, Any], problem: Problem) -> dict[str, str]:
-    """A published split as op name -> device name."""
+    """A published split as op name -> device name.
+
+    ``fpgas[i]`` is device i of those in the cluster that are no CPUs, ``cpus[i]`` is CPU i.
+    """
     chosen: dict[str, str] = {}
     for key, is_cpu in (("fpgas", False), ("cpus", True)):
         names = [
@@ -390,7 +418,7 @@ def _split(path: str, document: Mapping[str, Any], problem: Problem) -> dict[str
 
 
 def _with_classes(path: str, problem: Problem, device_of: IntArray) -> IntArray:
-    """Give units that the file leaves out the device of their colocation class."""
+    """A copy of `device_of` in which units with -1 have the device of their colocation class."""
     classes = problem.colocation
     of_class = np.full(classes.n_groups, -1, dtype=np.int64)
     placed = device_of >= 0
@@ -409,8 +437,8 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
     device, since experts leave it out.
 
     Raises:
-        InputError: `rule` names a family that the graph is not of, or that cuts too many pieces;
-            ``"auto"`` takes whole layers then.
+        InputError: `rule` names a family that the graph is not of, or whose rule would cut it into
+            more than 5,000 pieces. In both cases ``"auto"`` cuts whole layers instead.
     """
     if rule == "layers":
         return by_layers(problem)
@@ -447,14 +475,20 @@ def family_of(graph: ComputationGraph) -> str:
 
 
 def _speeds(problem: Problem, devices: list[int]) -> list[float]:
-    """Inverse of each device's seconds for the units that all can run; all 1 if there are none."""
+    """Relative speed of each device: 1 / its seconds for the units that all of `devices` can run.
+
+    All speeds are 1 if there are no such units.
+    """
     seconds = problem.costs.seconds[:, devices]
     total = seconds[np.isfinite(seconds).all(axis=1)].sum(axis=0)
     return [1.0] * len(devices) if (total <= 0).any() else (1.0 / total).tolist()
 
 
 def _by_class(problem: Problem, device_of_op: IntArray) -> IntArray:
-    """Each class on the device with most operations of its forward ops, shape (n_units,)."""
+    """Device of each unit, shape (n_units,): one per colocation class.
+
+    It is the device that has the most floating-point operations of the class' forward ops.
+    """
     graph, classes = problem.graph, problem.colocation
     class_of_op = classes.group_of[problem.units.group_of]
     votes = np.zeros((classes.n_groups, problem.n_devices))
@@ -464,9 +498,10 @@ def _by_class(problem: Problem, device_of_op: IntArray) -> IntArray:
 
 
 def by_layers(problem: Problem) -> IntArray:
-    """Whole layers in topological order, in runs by the speeds of devices; shape (n_units,).
+    """Device of each unit, shape (n_units,): each device gets a run of whole layers by its speed.
 
-    For graphs of no known family. The order of devices is that of `by_rule`.
+    Layers are in topological order, and devices in the order of `by_rule`. For graphs of no known
+    family.
     """
     layers = layers_of(problem)
     devices = _fast_devices(problem)
@@ -489,7 +524,10 @@ def by_layers(problem: Problem) -> IntArray:
 
 
 def layers_of(problem: Problem) -> Grouping:
-    """Units of one layer: equal module path up to its first number (`encoder.layer.3`)."""
+    """Grouping of units by layer: equal module path up to its first number (`encoder.layer.3`).
+
+    Layers with a colocation class in common are joined.
+    """
     classes = problem.colocation
     label = {f"#{c}": c for c in range(classes.n_groups)}
     names: list[int] = []
@@ -511,7 +549,7 @@ def _fast_devices(problem: Problem) -> list[int]:
 
 
 def _legal(problem: Problem, device_of: IntArray) -> IntArray:
-    """Move classes that are not allowed on their device to their fastest device."""
+    """Move each class that pins or support keep off its device to its fastest allowed device."""
     classes = problem.colocation
     seconds = np.zeros((classes.n_groups, problem.n_devices))
     np.add.at(seconds, classes.group_of, np.where(problem.allowed, problem.costs.seconds, np.inf))
@@ -522,12 +560,15 @@ def _legal(problem: Problem, device_of: IntArray) -> IntArray:
 
 
 def with_backward(view: ForwardGraph, slots: Sequence[int]) -> list[int]:
-    """Device of every op, from those of the forward ops that depend on an input.
+    """Device of every op, from those of the forward ops that depend on a graph input.
 
-    An op that depends on no input goes to the device of its first reader. A backward op comes from
-    the module of its forward op. If that module's products with weights (all its ops, if it has
-    none) lie on several devices, the last forward op whose output it reads decides, then the
-    backward op before it. An update follows the gradient that it applies.
+    Any other forward op goes to the lowest-numbered device of its readers. A backward or update op
+    goes to the device of its module's products with weights (of all forward ops, if there are none)
+    if that is one device; otherwise to that of the last forward op that it reads; if it reads none,
+    to that of the highest-numbered op that it reads.
+
+    Args:
+        slots: device of each op that depends on a graph input, -1 for the others.
     """
     graph = view.graph
     full = list(slots)
