@@ -1,4 +1,7 @@
-"""The commands of a plan, `report`, `explain`, `diff` and `export`, and the option `--report`."""
+"""The commands `report`, `explain`, `diff` and `export`, which read a plan.
+
+Also the option `--report` of other commands, which writes an HTML page of their answer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,11 @@ ReportFile = Annotated[
 
 
 def plan_options(searched: bool) -> tuple[str, ...]:
-    """Options of advised commands, which take the searched placement of a plan if we show it."""
+    """Options for the commands that we suggest: ``--searched``, or none.
+
+    Args:
+        searched: we show the placement that the search found, not the one that the plan recommends.
+    """
     return ("--searched",) if searched else ()
 
 
@@ -51,13 +58,13 @@ def write_plan_report(
     searched: bool = False,
     is_changed: bool = False,
 ) -> None:
-    """Write the page of a plan if there is a path.
+    """Write the HTML page of a plan; do nothing if `path` is None.
 
     Args:
-        title: name of the model or of the plan's file.
+        title: heading of the page: name of the model or of the plan's file.
         file: of the plan, for the commands on the page.
-        searched: the commands take the searched placement.
-        is_changed: ops were moved after the search.
+        searched: add ``--searched`` to these commands, as `plan_options` does.
+        is_changed: ops were moved after the search, so that the page suggests no command.
     """
     if path is None:
         return
@@ -74,13 +81,17 @@ def write_plan_report(
 
 
 def _shown(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of a page, which names options as the printed lines do."""
+    """Replace arguments in the sentences of a page by options: argument `x` becomes ``--x``."""
     named = ("plan", "other")  # the parts with sentences
     return {**document, **{part: document_with_options(document[part]) for part in named}}
 
 
 def write_tables_report(path: Path | None, title: str, shown: Sequence[str | ShownTable]) -> None:
-    """Write a page with the printed lines and tables if there is a path."""
+    """Write an HTML page with the printed lines and tables, in order; do nothing without a path.
+
+    Args:
+        title: heading of the page.
+    """
     if path is None:
         return
     from placewright.report.page import tables_page
@@ -89,7 +100,7 @@ def write_tables_report(path: Path | None, title: str, shown: Sequence[str | Sho
 
 
 def _named(item: str | ShownTable) -> str | ShownTable:
-    """A line or a table that names options."""
+    """Replace arguments in a line or a table by options: argument `x` becomes ``--x``."""
     if isinstance(item, str):
         return with_options(item)
     return replace(item, rows=tuple(tuple(map(with_options, row)) for row in item.rows))
@@ -118,7 +129,7 @@ def report(
 ) -> None:
     """Write one self-contained page about PLAN, or about two plans.
 
-    The page shows what was placed where, why, and what would change it.
+    The page shows the device of every op, why the plan takes its time, and the value after moves.
     """
     from placewright.io.written import write_text
     from placewright.report.page import page_text
@@ -192,7 +203,10 @@ _MOST_MOVED = 30  # rows of a table
 
 
 def _parts(target: Path) -> list[Path]:
-    """Files that an export may write beside its target, or replace in its folder."""
+    """Files that an export may write besides `target`; they must not be files that it reads.
+
+    For a file: its data file next to it. For a folder: the files in it with names of an export.
+    """
     from placewright.io.onnx_saved import data_file_of
     from placewright.io.written import written_place
     from placewright.writers.onnx_segments import is_own_name

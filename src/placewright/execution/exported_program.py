@@ -38,7 +38,7 @@ class Interface:
 
     @classmethod
     def of_text(cls, text: str) -> Interface | None:
-        """Read the result of `text`; None if a text has another form."""
+        """Parse a text that the method `text` has made; None if it has another form."""
         try:
             data = json.loads(text)
             rows = [data["inputs"], data["outputs"], data["state"]]
@@ -53,7 +53,11 @@ class Interface:
         return json.dumps({"inputs": self.inputs, "outputs": self.outputs, "state": self.state})
 
     def applied_to(self, source: ModelSource) -> ModelSource:
-        """Give a converted file the program's names, if it has as many inputs and outputs."""
+        """Give a converted file the program's names of inputs and outputs, and its state's paths.
+
+        If the numbers of inputs or outputs differ, the file's source is returned unchanged. If it
+        has no signature, it gets only the paths of the state.
+        """
         old = source.signature
         if old is None:
             return replace(source, state=self.state)
@@ -67,7 +71,7 @@ class Interface:
 
 
 def port_names(inputs: Sequence[str], n_outputs: int, state: Sequence[str]) -> Interface:
-    """Make the interface of a module with outputs ``output``, or ``output_0`` and so on."""
+    """Make an interface; one output is named ``output``, several ``output_0``, ``output_1``."""
     outputs = [f"output_{at}" for at in range(n_outputs)] if n_outputs != 1 else ["output"]
     return Interface(tuple(inputs), tuple(outputs), tuple(state))
 
@@ -81,24 +85,27 @@ class ProgramFile:
 
 
 class OwnClasses:
-    """Dataclasses in the result of a module that PyTorch does not know."""
+    """Restores the dataclasses of a module's result that `plain_results` made dictionaries."""
 
-    result: Any = None  # of the module, as it returned it, without its tensors
+    result: Any = None  # of the module's last call, with its own classes and None for each tensor
 
     def restored(self, plain: Any) -> Any:
-        """Put values of dictionaries back into the module's own classes."""
+        """Turn dictionaries in a result back into objects of the module's own classes.
+
+        Args:
+            plain: a result with dictionaries for these objects, and with the tensors.
+        """
         return _restored(self.result, plain)
 
 
 @contextmanager
 def plain_results(module: Any, own: OwnClasses | None = None) -> Iterator[None]:
-    """Let a module return dictionaries for dataclasses that PyTorch does not know.
+    """Within this context, a module returns dictionaries for dataclasses unknown to PyTorch.
 
     Hugging Face's models may return such classes. Fields that are None are left out.
 
     Args:
-        module: whose results change inside.
-        own: is told the module's own result.
+        own: receives the structure of the module's original result, without tensors.
     """
     told = own or OwnClasses()
 
@@ -150,7 +157,10 @@ def _plain(value: Any) -> Any:
 
 
 def tensor_inputs(program: ExportedProgram) -> list[str]:
-    """Placeholders of a program's tensor inputs, in its own order."""
+    """Names of the placeholders of the tensors that a user gives a program, in its own order.
+
+    Parameters, buffers and inputs that are no tensors are left out.
+    """
     from torch.export.graph_signature import InputKind, TensorArgument
 
     return [
@@ -161,13 +171,19 @@ def tensor_inputs(program: ExportedProgram) -> list[str]:
 
 
 def module_of(node: Node) -> str:
-    """Path of the innermost module of a node (of a backward node: of its forward node), or ""."""
+    """Dotted path of the innermost module that a node comes from; "" if there is none.
+
+    A backward node has the module of its forward node.
+    """
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
     return paths[-1].removeprefix("L['self'].") if paths else ""
 
 
 def _renamed(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:
-    """Rename ports; drop the converter's names, since one may be another port's new name."""
+    """Give each port the name at its position, and remove its other names.
+
+    These are the converter's, and one of them may be another port's new name.
+    """
     pairs = zip(ports, names, strict=True)
     return distinct(replace(port, name=name, other_names=()) for port, name in pairs)

@@ -12,7 +12,7 @@ one memory pass tensors by reference. Else a tensor leaves for every device that
 its segment has run, and each device drops it after its last reader there.
 
 A device may die while it computes, and whatever waits for it would wait for ever. `time_limit`
-therefore limits the requests of all runners that are made inside it.
+therefore limits how long runners that are made inside it wait for the next request to end.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _SECONDS: ContextVar[float] = ContextVar("seconds", default=math.inf)
 class ConcurrentRunner(TimesRequests):
     """Executes segments on all devices at once. A context manager; `close` ends its threads.
 
-    If a request exceeds the `time_limit` in which the runner was made, it ends with an error that
-    names the segments that still run.
+    If no request ends for as long as the `time_limit` in which the runner was made, the caller gets
+    `TimedOut`, which names the segments that still run, and the runner closes.
 
     Args:
         segments: in an order in which they can execute; each device follows its own part of it.
@@ -77,7 +77,8 @@ class ConcurrentRunner(TimesRequests):
 
     Raises:
         RuntimeFailure: the runtime refuses a segment.
-        ClusterError: a group does not list its members.
+        ClusterError: a group does not list its members, or two devices share only some of their
+            processors.
     """
 
     def __init__(
@@ -138,11 +139,14 @@ class ConcurrentRunner(TimesRequests):
 
     @property
     def burst(self) -> int:
-        """Requests that may be under way at the same time: they finish in groups of so many."""
+        """Number of requests after which the pattern of their ends repeats: `in_flight`.
+
+        Requests that share devices may end close together, so measure rates over whole groups.
+        """
         return len(self._slots)
 
     def close(self, timeout: float = 10.0) -> None:
-        """End the workers after their present segments; wait so many seconds for all."""
+        """End the workers after their present segments; wait `timeout` seconds for all together."""
         self.stop()
         deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
@@ -151,7 +155,11 @@ class ConcurrentRunner(TimesRequests):
         self.forget_last()
 
     def _give_up(self, error: BaseException) -> None:
-        """Close, since requests under way must not outlive their caller."""
+        """Close the runner after an error, which the caller raises again.
+
+        Requests under way must not outlive their caller. Workers get 10 s to end, but only 1 s if
+        the error is an interrupt from the keyboard.
+        """
         self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
 
     def _require_open(self) -> None:
@@ -220,7 +228,8 @@ class ConcurrentRunner(TimesRequests):
 
         Args:
             requests: values of all inputs of each, in the model's own order.
-            draws: numbers by which random operators draw; default those of this runner.
+            draws: a number per request, from which its random operators draw; None takes the
+                runner's own numbers.
 
         Raises:
             RuntimeFailure: the runner is closed.
@@ -250,7 +259,10 @@ class ConcurrentRunner(TimesRequests):
             raise
 
     def state_values(self) -> dict[str, HostArray]:
-        """Name -> present value of all state that the segments change; empty for inference."""
+        """Name -> present value of all state that the segments change, parameters included.
+
+        Empty if they change none, or if their framework does not return state.
+        """
         values: dict[str, HostArray] = {}
         for segment in itertools.chain(*self._compiled):
             if isinstance(segment, ChangesState):
@@ -258,7 +270,7 @@ class ConcurrentRunner(TimesRequests):
         return values
 
     def state_eps(self) -> dict[str, float]:
-        """Name -> distance from 1 to the next number, for state of types that NumPy lacks."""
+        """Name -> distance from 1 to the next number, for state of types unknown to NumPy."""
         found: dict[str, float] = {}
         for segment in itertools.chain(*self._compiled):
             if isinstance(segment, WidensState):
@@ -267,7 +279,7 @@ class ConcurrentRunner(TimesRequests):
 
     @property
     def is_open(self) -> bool:
-        """True until it is closed, as an interrupt or a request that does not end closes it."""
+        """True until the runner is closed; an interrupt or a request that never ends closes it."""
         return bool(self._workers)
 
     def reset_state(self) -> None:
@@ -284,7 +296,8 @@ class ConcurrentRunner(TimesRequests):
         """Wait for the caller's next request that is done or has failed and of which nothing runs.
 
         Raises:
-            TimedOut: none ended within the limit; the message names the running segments.
+            TimedOut: no request ended for as long as the limit; the message names the running
+                segments.
             RuntimeFailure: a worker has ended, so that no request ever will.
         """
         begin, done = time.monotonic(), None
@@ -328,7 +341,14 @@ class ConcurrentRunner(TimesRequests):
         raise TimedOut(f"{what} has not returned after {limit:.3g} s; is the device alive?")
 
     def _values(self, inputs: Sequence[HostArray]) -> list[NativeTensor]:
-        """Values of all graph inputs, ascending, as the runtime's own tensors."""
+        """Values of all graph inputs as the runtime's own tensors, in order of tensor numbers.
+
+        Args:
+            inputs: in the model's own order.
+
+        Raises:
+            InputError: there are more or fewer than the model has.
+        """
         if (count := len(inputs)) != (n := len(self._inputs)):
             raise InputError(f"the model has {n} inputs, got values for {count}")
         return [self.model.from_host(value) for value in self.model.signature.ascending(inputs)]
@@ -375,7 +395,11 @@ class ConcurrentRunner(TimesRequests):
         return thread
 
     def _work(self, device: int, member: int, setup: Callable[[], None]) -> None:
-        """Loop of a worker: a request in its queue may have a segment to run here."""
+        """Loop of a worker: run segments of the requests in its queue until the queue holds None.
+
+        Args:
+            setup: called once in the worker's thread, before its first segment.
+        """
         failure: RuntimeFailure | None = None
         try:
             setup()
@@ -409,7 +433,7 @@ class ConcurrentRunner(TimesRequests):
         return request.waiting[self._turns[device][request.turns[device]]] == 0
 
     def _execute(self, request: RequestProgress, index: int) -> None:
-        """Run a segment, and queue the request at the devices that wait for it."""
+        """Run segment `index`; queue the request at other devices that can go on now."""
         segment = self.segments[index]
         request.running[index] = None
         try:
@@ -434,17 +458,22 @@ class ConcurrentRunner(TimesRequests):
 
 
 def allowed_seconds(predicted: float) -> float:
-    """The default limit of a request, at least a minute.
+    """The default `time_limit` in seconds: 20 times the predicted time, at least a minute.
 
     Args:
-        predicted: seconds of all ops one after the other, or of the request if these are more.
+        predicted: seconds of a request: the sum of all op times or the plan's value, if larger.
     """
     return max(_LEAST_SECONDS, _TIMES_PREDICTED * predicted)
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Limit each request of all runners that are made inside to so many seconds, > 0."""
+    """Limit how long runners that are made inside wait for a request to end.
+
+    Args:
+        seconds: > 0, counted from the start of the wait or the last end of a request, whichever is
+            later. Until each replica has ended a request, the time to compile code is added.
+    """
     before = _SECONDS.set(seconds)
     try:
         yield
@@ -453,5 +482,5 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def current_limit() -> float:
-    """Seconds that a request may take here; inf if no limit was set."""
+    """Seconds of the innermost `time_limit` around the caller; inf without one."""
     return _SECONDS.get()

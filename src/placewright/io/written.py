@@ -31,17 +31,24 @@ _final: dict[str, str] = {}  # folder -> the folder into which another process m
 
 
 def is_written_through(path: Path | str) -> bool:
-    """True if a path is a device or a pipe, which is written to and never replaced."""
+    """True if a path exists and is no regular file: a device or a pipe, which is never replaced."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
 def tell_final_folders(folders: Mapping[str, str]) -> None:
-    """Name the folders into which another process moves the files that this process writes."""
+    """Tell this module that another process will move the files that this one writes.
+
+    Args:
+        folders: folder in which this process writes -> folder in which the files will be.
+    """
     _final.update({os.path.realpath(here): there for here, there in folders.items()})
 
 
 def final_folder(path: Path | str) -> str:
-    """The folder of a file that is to be written, without links: where it will be in the end."""
+    """The folder in which a file will be in the end, if this process writes it to `path`.
+
+    Links are resolved. See `tell_final_folders`.
+    """
     folder = os.path.realpath(Path(path).parent)
     return _final.get(folder, folder)
 
@@ -55,7 +62,8 @@ def write_files(contents: Mapping[Path | str, bytes]) -> None:
         contents: path -> content; files are replaced in this order.
 
     Raises:
-        InputError: a folder is missing, not writable, or the disk is full; earlier files stay.
+        InputError: a folder is missing or not writable, or the disk is full; the files that
+            were to be replaced stay as they are.
     """
     written: list[tuple[Path, Path]] = []
     path: Path | str = ""
@@ -120,7 +128,8 @@ def require_folder(path: Path) -> None:
     """Refuse an output file that cannot be written, before long work.
 
     Raises:
-        InputError: its folder is missing or not writable, or `path` itself is a folder or a dash.
+        InputError: its folder is missing or not writable, its name is too long, or `path` itself
+            is a folder or ``-``, which is the standard output of other tools.
     """
     if str(path) == "-":  # many tools write to standard output then
         raise InputError("'-' names no file; name the file to write")
@@ -177,10 +186,11 @@ def move_files(places: Mapping[Path, Path]) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay signals, so that files that belong together are replaced together.
+    """Delay SIGINT and SIGTERM, so that files that belong together are replaced together.
 
-    Another thread may still take a signal, whose handler Python then runs in the main thread. So
-    handlers of the main thread only note it, and the signal is sent again at the end.
+    The calling thread blocks them. Another thread may still take one, and Python then runs its
+    handler in the main thread. So if this is the main thread, we replace the handlers for the time
+    of the context: ours note the signal and send it again at the end.
     """
     noted: list[int] = []
 
@@ -206,7 +216,10 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[tuple[int, Path]]:
-    """A locked temporary file beside `target`, removed at the end unless it was moved."""
+    """A locked temporary file in the folder of `target`: its open descriptor and its path.
+
+    It is removed at the end unless it was moved.
+    """
     _remove_left_over(target)
     handle, name = _locked_file(target)
     try:
@@ -218,7 +231,7 @@ def _temporary(target: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _locked_file(target: Path) -> tuple[int, str]:
-    """Create a temporary file, and lock it.
+    """Create a temporary file, and lock it; return its open descriptor and its path.
 
     Before it is locked, another writer of `target` may remove it as left over; then try again.
     """

@@ -1,7 +1,8 @@
-"""Packings: devices in turn take runs of units that fill their limits, and one takes the rest.
+"""Packings: placements that fill the memory of one device after the other.
 
-One simulation without limits gives the peaks of a placement on all devices, so that no search is
-needed to know which limits it fits, and the number of simulations does not grow with the problem.
+Each device takes consecutive units up to its memory limit, and a given device takes the rest. One
+simulation without memory limits gives the peak bytes of a placement on all devices, and so tells
+which limits it keeps. The number of simulations does not grow with the problem.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from placewright.simulation.model import Simulator
 _ROUNDS = 8  # of filling, simulating, and correcting what the tensors took
 
 
-# Peak bytes of devices (n_devices,) for a placement (n_units,); None if it breaks something else
+# Peak bytes of devices (n_devices,) for a placement (n_units,); None if it breaks
+# another constraint than memory
 Peaks = Callable[[IntArray], FloatArray | None]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A placement that keeps all limits but that of one device, and this device's peak in bytes."""
+    """A placement within all memory limits but perhaps that of the device that takes the rest."""
 
     placement: Placement
-    peak: float
+    peak: float  # bytes on the device that takes the rest
 
 
 def tightest_packing(problem: Problem, device: int) -> Packing | None:
-    """The packing with the smallest peak on one device; see `packings`."""
+    """The packing of `packings` with the smallest peak on `device`; None if there is none."""
     simulator = Simulator(replace(problem, cluster=problem.cluster.without_memory_limits))
 
     def peaks_of(device_of: IntArray) -> FloatArray | None:
@@ -45,16 +47,17 @@ def tightest_packing(problem: Problem, device: int) -> Packing | None:
 
 
 def packings(problem: Problem, device: int, peaks_of: Peaks) -> Iterator[Packing]:
-    """Yield packings for which one device takes the rest, of at most 32 simulated placements.
+    """Yield packings; at most 32 placements are simulated, and those within the limits are yielded.
 
-    Units are taken in the topological order and in the model's own, from either end. Each other
-    device takes a run of them that fills its limit; one device takes the rest. If a device's peak
-    breaks its limit because of the tensors, it gets less in the next round.
+    Colocation classes are taken in the topological order and in the model's own, from either end.
+    Each other device, the largest first, takes a run of them that fills its memory limit; `device`
+    takes the rest. If tensors raise a device's peak above its limit, it gets less in the next
+    round.
 
     Args:
-        problem: with limits; that of `device` does not count.
+        problem: with memory limits; that of `device` is ignored.
         device: takes the rest.
-        peaks_of: simulates.
+        peaks_of: simulates a placement, see `Peaks`.
     """
     limits = np.array(problem.cluster.memory_bytes)
     limits[device] = math.inf
@@ -67,7 +70,7 @@ def packings(problem: Problem, device: int, peaks_of: Peaks) -> Iterator[Packing
 def _rounds(
     items: _Items, peaks_of: Peaks, limits: FloatArray, others: Sequence[int], cluster: Cluster
 ) -> Iterator[Packing]:
-    """Yield packings within the limits; the peaks of a round correct the capacities of the next."""
+    """Yield packings of one order; the peaks of a round correct the capacities of the next."""
     device = next(at for at in range(cluster.n_devices) if at not in others)
     capacities = np.where(np.isfinite(limits), limits, items.total)
     known: set[bytes] = set()
@@ -110,7 +113,10 @@ def _orders(problem: Problem) -> Iterator[_Items]:
 
 
 class _Items:
-    """Colocation classes in an order, with the bytes that a device keeps for them."""
+    """Colocation classes in an order, with the bytes that a device keeps for each.
+
+    These are its weights and, under `max-load`, its tensors of samples in flight (`Problem.kept`).
+    """
 
     def __init__(self, problem: Problem, order: IntArray) -> None:
         classes, kept = problem.colocation, problem.kept
@@ -138,7 +144,16 @@ class _Items:
         self.before[by_entry[1:][same]] = self.position[by_entry[:-1][same]]
 
     def filled(self, capacities: FloatArray, others: Sequence[int], rest: int) -> IntArray:
-        """Fill devices in turn with runs of items up to their capacity; `rest` takes the others."""
+        """Fill devices in turn with consecutive classes that they may run; the rest goes to `rest`.
+
+        Args:
+            capacities: bytes that each device may keep, shape (n_devices,).
+            others: devices to fill, in this order.
+            rest: a device; classes that may not run there go to the first device that may run them.
+
+        Returns:
+            Device of each unit, shape (n_units,).
+        """
         n_items, start = len(self.own), 0
         device_of = np.full(n_items, rest)
         for device in others:

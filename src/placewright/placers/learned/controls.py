@@ -1,4 +1,8 @@
-"""Controls of learning: uniform draws from a learner's action space, and a sampler that cools."""
+"""Controls for learned placers: samplers without learning, with which learners are compared.
+
+`RandomGrouped` draws uniformly from a learner's action space; `Cooling` draws ever closer to the
+best single device.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ class Actions(Protocol):
     """The action space of a learner's policy."""
 
     def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Uniform choices, as placements of all units, shape (n, n_units)."""
+        """Draw `n` uniform actions, as placements: device of each unit, shape (n, n_units)."""
         ...
 
 
@@ -51,8 +55,8 @@ class RandomGrouped(ForEveryProblem):
         learner: registry name of the learner; its other settings are the defaults.
         groups: replaces the learner's number of groups; 0 leaves it.
         homogeneous_starts: evaluate the homogeneous placements first.
-        samples: draws if the budget has no limit.
-        batch: draws per call to the evaluator; fewer of a large graph.
+        samples: draws if the budget has no limit at all, neither of time nor of evaluations.
+        batch: draws per call to the evaluator; fewer for a large graph.
     """
 
     name: ClassVar[str] = "random-grouped"
@@ -74,7 +78,7 @@ class RandomGrouped(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Draw until the budget ends, or `samples` times without a budget."""
+        """Draw until the budget ends, or `samples` times if the budget has no limit."""
         actions = self._learner().actions(problem)
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
@@ -92,11 +96,12 @@ class RandomGrouped(ForEveryProblem):
 
 @dataclass(frozen=True)
 class Cooling(ForEveryProblem):
-    """Keep the best single device, and move colocation classes away from it at random.
+    """Draw placements around the best single device, ever closer to it.
 
-    Each class moves with a probability that falls geometrically from `first` to `last` over the
-    budget. The sampler times the single devices, and reads no other value. So its samples get
-    better although it learns nothing: what a learner adds must stand against it.
+    Each draw starts from the homogeneous placement with the smallest value, and moves each
+    colocation class to a random other device with a probability that falls geometrically from
+    `first` to `last` over the draws. Only the values of the homogeneous placements are read. So the
+    samples get better although nothing is learned, and a learner must do better than that.
 
     Example:
         ``Cooling(first=0.5, last=0.002)`` moves half of the classes at first, and in the end one
@@ -105,8 +110,9 @@ class Cooling(ForEveryProblem):
     Attributes:
         first: probability of a move in the first draw, in (0, 1].
         last: probability of a move in the last draw, in (0, first].
-        samples: draws if the budget does not count evaluations.
-        batch: draws per call to the evaluator; fewer of a large graph.
+        samples: most draws if the budget has no limit on evaluations: the probabilities need the
+            number of draws in advance, which a limit on time does not give.
+        batch: draws per call to the evaluator; fewer for a large graph.
     """
 
     name: ClassVar[str] = "cooling"
@@ -129,7 +135,7 @@ class Cooling(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Time the single devices, then draw until the budget ends or `samples` are drawn."""
+        """Evaluate the homogeneous placements, then draw until the budget or the draws end."""
         single = homogeneous_placements(problem)
         best = single[int(np.argmin(evaluator.evaluate_many(single)))]
         counted = evaluator.budget.evaluations
@@ -145,14 +151,17 @@ class Cooling(ForEveryProblem):
 def moved_away(
     problem: Problem, placement: IntArray, probabilities: np.ndarray, rng: np.random.Generator
 ) -> IntArray:
-    """A placement with each colocation class moved to another allowed device at random.
+    """Draw k variants of a placement.
+
+    In draw i each colocation class moves independently, with probability ``probabilities[i]``, to
+    a uniformly drawn other device that it may use, if there is one.
 
     Args:
         placement: device of each unit, shape (n_units,).
-        probabilities: of a move of each class, one for each draw, shape (k,).
+        probabilities: shape (k,).
 
     Returns:
-        Placements, shape (k, n_units).
+        Device of each unit in each draw, shape (k, n_units).
     """
     classes = problem.colocation
     of_class = np.empty(classes.n_groups, dtype=np.int64)

@@ -1,15 +1,16 @@
 """Placeto's transfer: one policy for a family of graphs, tested on graphs of it that it never saw.
 
 For each family a policy is trained on its first graphs and places the next ones without a query:
-the most likely device at every step, from a random first placement as in training. Beside it, on
-each of those graphs: Placeto trained there, with and without that policy to start from, uniform
-draws over its groups, local search, and the best single device. All in Placeto's own simulator.
+the most likely device at every step, from a random first placement as in training. It is compared,
+on each of those graphs, with Placeto trained there (with and without that policy to start from),
+draws of Placeto's untrained policy, local search, and the best single device. All values come from
+the execution model `placeto`.
 
-The authors' 3 x 32 graphs are not available. The families here are in their spirit: one
-architecture with a random cell for each graph (ENAS, Pham et al. 2018: two inputs and an operation
-for each node of the cell), or translation models of random layers and steps. Costs are the
-roofline's, the forward pass with its outputs. Each step of the recurrent cell has a softmax weight
-of its own, where the paper's has one for all.
+The authors' 3 x 32 graphs are not available. Our families resemble them: one architecture with a
+random cell for each graph (as in ENAS, Pham et al. 2018), or translation models with random numbers
+of layers and steps. The graphs are forward passes that include the output layers; the roofline
+model gives their costs. In `ptb` each step has an output weight of its own; the paper's steps share
+one.
 """
 
 from __future__ import annotations
@@ -52,35 +53,36 @@ _CELL_OPERATIONS = ["conv3", "conv5", "avgpool", "maxpool", "identity"]
 
 @dataclass(frozen=True)
 class TransferRuns:
-    """Numbers of graphs and episodes."""
+    """Settings of the experiment: families, numbers of graphs, and episodes of training."""
 
     families: tuple[str, ...] = FAMILIES  # of `FAMILIES`
     training: int = 8  # graphs of each family that the policy learns on
     test: int = 8  # graphs that it never saw, numbered after those
-    episodes: int = 400  # of training, over all graphs
+    episodes: int = 400  # of the training of one family, over all its training graphs
 
     def label(self, family: str, index: int) -> str:
-        """Name of a problem."""
+        """Name of the problem of graph number `index` of a family."""
         return f"{family} {index}"
 
     def file(self, family: str) -> str:
-        """Name of the file of a family's policy."""
+        """Name of the file that holds the policy of a family."""
         return f"placeto-{family}-{self.training}-graphs-{self.episodes}.safetensors"
 
 
 def family_problem(family: str, index: int) -> Problem:
-    """A graph of a family on `CLUSTER`, timed as Placeto's simulator does."""
+    """Problem of a family's graph on `CLUSTER`, with the execution model `placeto`."""
     return roofline_problem(family_graph(family, index), CLUSTER, execution_model=Placeto())
 
 
 def run_transfer(
     transfer: TransferRuns, results: Path, policies: Path, progress: Report | None = None
 ) -> list[LearnedRun]:
-    """Train one policy per family and test it; rows in the file are not repeated.
+    """Train one policy per family and test it; return the runs of all test graphs.
 
     Args:
-        policies: folder of the trained policies. An interrupted training continues, and a policy
-            of another training, as earlier versions have left it, is trained anew.
+        results: file of runs; a run that it already has is not repeated, others are added.
+        policies: folder of the trained policies. An interrupted training continues. A policy of
+            another training, such as one of an earlier version, is replaced by a new one.
         progress: called with the fraction done, and with the training or the graph that is done.
 
     Raises:
@@ -115,7 +117,11 @@ def run_transfer(
 
 
 def _names(policy: str) -> dict[str, tuple[str, int]]:
-    """The runs of a graph: label -> (placer with settings, evaluations)."""
+    """The runs on each test graph: label -> (placer with settings, evaluations).
+
+    Args:
+        policy: path of the file with the family's policy.
+    """
     settings = ":".join(f"{key}={value}" for key, value in SETTINGS.items())
     ours = f"placeto:{settings}:homogeneous_starts=false"
     return {
@@ -130,7 +136,10 @@ def _names(policy: str) -> dict[str, tuple[str, int]]:
 def _with_policy(
     problems: dict[int, Problem], names: dict[str, tuple[str, int]]
 ) -> Iterator[tuple[str, int, str, int]]:
-    """Identities of the runs that need the trained policy."""
+    """Yield the identity of each run that needs the family's policy.
+
+    An identity is (hash of the problem's content, evaluations, label, seed), as in `LearnedRun`.
+    """
     for problem in problems.values():
         key = content_sha256(problem)
         for label in (TRANSFERRED, FINE_TUNED):
@@ -138,7 +147,11 @@ def _with_policy(
 
 
 def _part(report: Report, at: int, families: int) -> Report:
-    """Report the training of family number `at`."""
+    """A callback for the training of family number `at`, which reports its share of the whole.
+
+    Args:
+        families: number of families.
+    """
     return lambda done, text: report((at + _TRAINING * done) / families, f"training, {text}")
 
 
@@ -162,14 +175,17 @@ def _train(transfer: TransferRuns, family: str, policies: Path, report: Report) 
 
 
 def family_graph(family: str, index: int) -> ComputationGraph:
-    """Graph number `index` of a family, unlike those before it; the same on every call."""
+    """Graph number `index` of a family, the same on every call.
+
+    In `nmt` all graphs differ; in the others each has a random cell, so that equal ones are rare.
+    """
     if family == "nmt":
         return nmt_graph(*nmt_sizes(index))
     return _MAKERS[family](np.random.default_rng((FAMILIES.index(family), index)))
 
 
 def cifar10_graph(rng: np.random.Generator) -> ComputationGraph:
-    """Six times one convolutional cell of five nodes, images 32 x 32, batch 64."""
+    """Six copies of one random convolutional cell of five nodes; images 32 x 32, batch 64."""
     build = _Layers()
     batch, channels, size = 64, 36, 32
     cell = [(int(rng.integers(0, n + 2)), int(rng.integers(0, n + 2))) for n in range(5)]
@@ -198,7 +214,7 @@ def cifar10_graph(rng: np.random.Generator) -> ComputationGraph:
 
 
 def ptb_graph(rng: np.random.Generator) -> ComputationGraph:
-    """A recurrent cell of eight nodes over ten steps, 850 wide, batch 64."""
+    """A random recurrent cell of eight nodes, unrolled over ten steps; width 850, batch 64."""
     build = _Layers()
     batch, width, steps, nodes = 64, 850, 10, 8
     parents = [int(rng.integers(0, node + 1)) for node in range(nodes)]  # 0 is the cell's input
@@ -221,8 +237,8 @@ def ptb_graph(rng: np.random.Generator) -> ComputationGraph:
 def nmt_sizes(index: int) -> tuple[int, int]:
     """Layers, 2 to 4, and steps, 4 to 10, of graph number `index` < 21.
 
-    There are so few that random ones repeat, and a policy must not have seen the graphs of its
-    test: sizes of an earlier graph are drawn again.
+    Sizes that an earlier graph has are drawn again, since a policy must not have seen the graphs of
+    its test.
     """
     if not 0 <= index < _NMT_GRAPHS:
         raise ValueError(f"there are {_NMT_GRAPHS} graphs of nmt, got number {index}")
@@ -235,7 +251,7 @@ def nmt_sizes(index: int) -> tuple[int, int]:
 
 
 def nmt_graph(layers: int, steps: int) -> ComputationGraph:
-    """Encoder and decoder of LSTM layers over some steps, with attention, batch 64."""
+    """Translation model: LSTM encoder and decoder with attention, unrolled over steps, batch 64."""
     build = _Layers()
     batch, width = 64, 512
     sides = [
@@ -265,7 +281,7 @@ _MAKERS: dict[str, Callable[[np.random.Generator], ComputationGraph]] = {
 
 
 class _Layers:
-    """Adds ops with the arithmetic and the bytes of layers; its methods return output tensors."""
+    """Adds ops with the flops and bytes of layers; its methods return numbers of output tensors."""
 
     def __init__(self) -> None:
         self.graph = GraphBuilder()
@@ -318,7 +334,15 @@ class _Layers:
         return self._add(kind, [x], flops=9.0 * numbers, numbers=numbers)
 
     def lstm(self, xs: list[int], weight: int, batch: int, width: int) -> list[int]:
-        """One layer over all steps: a product and the cell's arithmetic for each."""
+        """Add one LSTM layer: for each step a matrix product and the elementwise ops of the cell.
+
+        Args:
+            xs: input tensor of each step.
+            weight: shared by the steps.
+
+        Returns:
+            Output tensor of each step.
+        """
         outputs: list[int] = []
         for x in xs:
             gates = self.matmul([x, *outputs[-1:]], batch, 2 * width, 4 * width, weight)

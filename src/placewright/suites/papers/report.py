@@ -1,4 +1,4 @@
-"""The report of a paper's suite: its figures beside ours, as tables and pictures."""
+"""The report of a paper's suite: its figures next to ours, as tables and pictures."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ def cells_of(rows: Sequence[LearnedRun]) -> Cells:
 
 
 def ratio(runs: Sequence[LearnedRun]) -> float:
-    """Median over seeds of the best placement over the best single device; inf if none fits."""
+    """Median over seeds of the best placement's value divided by that of the best single device.
+
+    A run counts as inf if it found no feasible placement, or if no single device is feasible.
+    """
     values = [run.value / run.single for run in runs]
     return statistics.median(value if math.isfinite(value) else math.inf for value in values)
 
 
 def bound_of(cells: Cells, problem: str) -> float:
-    """Lower bound over the best single device, NaN if it was not computed."""
+    """Lower bound divided by the value of the best single device; NaN if it was not computed."""
     rows = cells.get((problem, BOUND, 0))
     return math.nan if rows is None else rows[0].value / rows[0].single
 
@@ -103,7 +106,7 @@ def paper_text(
 
 
 def unseen_rows(rows: Sequence[LearnedRun]) -> list[LearnedRun]:
-    """Rows on the graphs that a policy never saw, if all methods have placed them."""
+    """Rows on the unseen graphs that every method of `LABELS` has placed; no others."""
     methods: dict[str, set[str]] = {}
     for row in rows:
         methods.setdefault(row.problem, set()).add(row.placer)
@@ -111,7 +114,11 @@ def unseen_rows(rows: Sequence[LearnedRun]) -> list[LearnedRun]:
 
 
 def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
-    """The part on graphs of a family that the policy never saw."""
+    """The part of Placeto's page on graphs that the policy never saw, as Markdown.
+
+    Args:
+        picture: file of its figure.
+    """
     cells: dict[tuple[str, str], list[LearnedRun]] = {}
     for row in rows:
         cells.setdefault((row.problem.split()[0], row.placer), []).append(row)
@@ -155,7 +162,7 @@ def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
 
 
 def _with_rows(suite: PaperSuite, rows: Sequence[LearnedRun]) -> tuple[list[str], list[str]]:
-    """Names of the problems with rows of the suite, and of those without."""
+    """Names of the suite's problems that have a row of one of its stages, and of the others."""
     asked = {(name, stage.evaluations) for stage in suite.stages for name in stage.placers}
     known = {row.problem for row in rows if (row.placer, row.evaluations) in asked}
     names = [case.name for case in suite.cases]
@@ -163,12 +170,16 @@ def _with_rows(suite: PaperSuite, rows: Sequence[LearnedRun]) -> tuple[list[str]
 
 
 def saved(seconds: float, base: float) -> float:
-    """Share of time saved, in per cent; NaN if one of the two is not known."""
+    """Time saved in per cent of `base`: 100 (1 - seconds / base); NaN if one is not known."""
     return 100.0 * (1.0 - seconds / base) if base > 0 else math.nan
 
 
 def headline_rows(suite: PaperSuite, cells: Cells) -> list[tuple[str, list[float]]]:
-    """Label and figures of each case, NaN where one is not known: the paper, ours, the bound."""
+    """Rows of the headline's table: a label, and the time saved in per cent in each case.
+
+    The first row is the paper's, then there is one for each of our placers, and the last is the
+    lower bound's. Cases are the problems in `headline.cases`. NaN stands for a number that is not known.
+    """
     headline, stated = suite.headline, {(f.problem, f.method): f.seconds for f in suite.published}
 
     def least(values: Sequence[float]) -> float:
@@ -194,12 +205,12 @@ def headline_rows(suite: PaperSuite, cells: Cells) -> list[tuple[str, list[float
 
 
 def figure_text(figure: float) -> str:
-    """A share of time saved as it stands in tables."""
+    """Text of a per cent of time saved, with one decimal; "-" if it is not known."""
     return f"{figure:.1f}" if math.isfinite(figure) else "-"
 
 
 def _headline(suite: PaperSuite, cells: Cells) -> list[str]:
-    """The headline of the paper with what we found in its place."""
+    """Lines of the headline: the paper's claim, and a table of its figures, ours and the bound."""
     headline = suite.headline
     others = ", ".join(f"{name} (`{placer}`)" for placer, name in headline.over.items())
     named = {part: f"{part}: `{placer}`" for placer, part in headline.placers.items()}
@@ -220,7 +231,10 @@ def _headline(suite: PaperSuite, cells: Cells) -> list[str]:
 
 
 def _published(suite: PaperSuite) -> list[str]:
-    """The paper's cells in seconds and over its baseline, with their certainty."""
+    """Lines of the table of the paper's figures: in seconds, and divided by those of its baseline.
+
+    Each names the source that we have it from (`Published.certainty`). Empty without figures.
+    """
     if not suite.published:
         return []
     problems = suite.headline.cases
@@ -297,7 +311,9 @@ def _singles(cells: Cells, problems: Sequence[str]) -> list[str]:
 
 
 def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> None:
-    """Each method's best placements over the best single device, problem by problem.
+    """Draw, for each problem, each method's value divided by that of the best single device.
+
+    Marks show our medians over seeds, the paper's figures and the lower bound.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -339,7 +355,7 @@ def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> Non
 
 
 def _lines(suite: PaperSuite) -> list[tuple[str, int, str]]:
-    """Placer, evaluations and label of each line of the picture."""
+    """(placer, evaluations, label) of each line of the picture, from the top."""
     return [
         (placer, stage.evaluations, stage.placers[placer] or placer)
         for stage in suite.stages
@@ -348,9 +364,10 @@ def _lines(suite: PaperSuite) -> list[tuple[str, int, str]]:
 
 
 def published_marks(suite: PaperSuite, problem: str) -> list[tuple[float, int]]:
-    """The paper's figures over its own best single device, with their lines in the picture.
+    """The paper's figures on a problem, as (ratio to its best single device, line of the picture).
 
-    The figure of the paper's own method is on the line of its headline, which may have two forms.
+    The figure of the paper's own method is on the line of `headline.rules`. Figures of methods
+    without a line are left out; the list is empty if the paper has no figure of a single device.
     """
     figures = {f.method: f.seconds for f in suite.published if f.problem == problem}
     singles = [figures[name] for name in SINGLES if name in figures]
@@ -368,7 +385,9 @@ def published_marks(suite: PaperSuite, problem: str) -> list[tuple[float, int]]:
 
 
 def draw_transfer(rows: Sequence[LearnedRun], path: Path) -> None:
-    """Distribution over unseen graphs of the value over local search's, family by family.
+    """Draw the distribution over unseen graphs of each method's value divided by local search's.
+
+    Each family has a part of the picture.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

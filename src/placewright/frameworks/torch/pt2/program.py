@@ -51,7 +51,10 @@ _VALUES = ("Tensor", "int", "float", "bool", "number", "str", "Device", "Generat
 
 
 def listed_operators() -> dict[str, list[str]]:
-    """Read ``operators.yaml``: kind -> names without their namespace."""
+    """Read ``operators.yaml``: section -> names without their namespace.
+
+    Sections: ``public`` and ``internal`` (both ATen), ``prims``, ``python`` and ``higher_order``.
+    """
     file = resources.files("placewright.frameworks.torch.pt2").joinpath("operators.yaml")
     document: dict[str, str] = yaml.safe_load(file.read_text("utf-8"))
     return {kind: names.split() for kind, names in document.items()}
@@ -70,10 +73,11 @@ _PLAIN = frozenset(
 
 
 def is_admitted(target: str) -> bool:
-    """True if a file may call ``torch.ops.aten.add.Tensor``, ``_operator.getitem`` and the like.
+    """True if a file may call `target`, such as ``torch.ops.aten.add.Tensor``.
 
-    Besides being listed, an overload must be registered and take values alone: tensors, numbers,
-    texts, dtypes, layouts, devices and generators, but no storage, stream or object.
+    Functions of Python (``_operator.getitem``) and higher-order operators only need to be listed.
+    An overload of ATen or prims must also be registered and take nothing but values: tensors,
+    numbers, texts, dtypes, layouts, devices and generators, but no storage, stream or object.
     """
     if target in _PLAIN:
         return True
@@ -110,7 +114,7 @@ _MAPPINGS = (
 
 
 def checked_program(document: Any) -> dict[str, Any]:
-    """Check a program and return it, written anew.
+    """Check a program; return a new document of its known parts.
 
     Raises:
         FileFormatError: it holds something that no exported program of ATen operators holds.
@@ -120,7 +124,9 @@ def checked_program(document: Any) -> dict[str, Any]:
 
 
 def checked_tensors(document: Any) -> dict[str, Any]:
-    """Check ``model_weights_config.json`` or ``model_constants_config.json``: places of tensors.
+    """Check ``model_weights_config.json`` or ``model_constants_config.json``; return a new copy.
+
+    They name the file in the archive that holds each tensor.
 
     Raises:
         FileFormatError: an entry is no plain tensor, or is stored as a pickle.
@@ -157,9 +163,10 @@ def _module_stack(value: Any) -> str:
 
 
 def _result_tree(value: Any) -> str:
-    """Check a specification of nested containers; dataclasses become dictionaries.
+    """Check the JSON text of a result's nested containers; return it as JSON text.
 
-    PyTorch would import the class that the file names.
+    Objects of classes become dictionaries of their fields, else PyTorch would import the class that
+    the file names.
     """
     try:
         protocol, tree = json.loads(text(value))
@@ -189,10 +196,11 @@ def _without_classes(node: Any, depth: int) -> Any:
 
 
 def _tree(value: Any, key: Check = identifier) -> str:
-    """Check a specification of nested containers.
+    """Check the JSON text of nested containers; return it as JSON text.
 
     Args:
-        key: check of the keys of dictionaries; names of keyword arguments become source text.
+        key: check of each key of a dictionary. The default admits identifiers alone, since names of
+            keyword arguments become source text.
     """
     try:
         protocol, tree = json.loads(text(value))
@@ -229,7 +237,7 @@ def _node_of_tree(value: Any, key: Check) -> dict[str, Any]:
 
 
 def _keys(context: Any, key: Check) -> list[str | int]:
-    """Check the keys of a dictionary."""
+    """Parse a dictionary's keys, a JSON list in the text `context`, and check each by `key`."""
     try:
         keys = json.loads(text(context))
     except (ValueError, RecursionError):
@@ -239,7 +247,7 @@ def _keys(context: Any, key: Check) -> list[str | int]:
 
 
 def _key_of_result(value: Any) -> str | int:
-    """A key under which a result is returned: a text or a number."""
+    """Check a dictionary's key in a result, a printable text or an integer, and return it."""
     if not isinstance(value, str):
         return integer(value)
     if not (len(value) <= LONGEST_NAME and value.isprintable()):
@@ -264,7 +272,11 @@ _SIZE = union({"as_expr": _EXPRESSION, "as_int": integer})
 
 
 def _tensor(size: Check) -> Check:
-    """Make the check of a tensor's record from that of its sizes."""
+    """Make the check of a tensor's record (type, sizes, device and so on).
+
+    Args:
+        size: check of each size and stride, and of the storage offset.
+    """
     return record(
         {
             "dtype": integer,

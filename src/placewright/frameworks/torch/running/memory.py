@@ -1,9 +1,9 @@
 """Peak memory of each device, from the allocators' own records.
 
-The peak counts the state of a device, each tensor once, and every byte that the device's allocator
-hands out while segments run, until it is given back. Working space of operators and arriving copies
-are part of it. One caller runs segment after segment, each with the threads of its device. A tensor
-for another device is copied, as on devices that share no memory.
+The peak counts the weights and the state of a device, each tensor once, and every byte that its
+allocator hands out while segments run, until it is given back. Working space of operators and
+arriving copies are part of it. One thread runs segment after segment, each with as many threads per
+operator as its device has. A tensor for another device is always copied, even if both share memory.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def peaks_in_use(
         devices: ``segments[i].device`` indexes it.
         compiled: the segments, for this call alone.
         inputs: of the graph, in the host's memory, the same for every sample.
-        readers: name of a state -> ops that read it, ascending.
+        readers: name of a weight or state -> ops that read it, ascending.
         schedule: (sample, segment) of a stream in the order in which they begin; segment -1 means
-            that the sample is done. None runs each segment once.
+            that the sample is done, and frees its outputs. None runs each segment once.
     """
     parts = _Parts.of(graph, segments, devices, compiled, inputs)
 
@@ -76,14 +76,14 @@ def peaks_in_use(
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """Segments of a split, ready to run, with the routes of their tensors."""
+    """The segments of a model on its devices, ready to run, and the routes of their tensors."""
 
     graph: ComputationGraph  # from which segments were cut
     segments: Sequence[OpSegment]  # in an order in which they can execute
     inputs: Sequence[torch.Tensor]  # of the graph, in the host's memory
     routes: Routes  # of tensors between memories
     instances: Sequence[TorchInstance]  # of each segment
-    lanes: Mapping[int, Lane]  # device -> queues of accelerators
+    lanes: Mapping[int, Lane]  # device -> its queues; accelerators only, not the processor
 
     @classmethod
     def of(
@@ -94,7 +94,7 @@ class _Parts:
         compiled: Sequence[TorchSegment],
         inputs: Sequence[torch.Tensor],
     ) -> _Parts:
-        """Make an instance of each segment."""
+        """Make an instance of each compiled segment, and find the routes."""
         routes = routes_of(graph, segments, len(devices), shared=False)
         lanes = {
             segment.device: made.lane
@@ -104,14 +104,22 @@ class _Parts:
         return cls(graph, segments, inputs, routes, [made.instance() for made in compiled], lanes)
 
     def entering(self) -> Iterator[tuple[int, int, torch.Tensor]]:
-        """Yield (tensor, memory, value) of all graph inputs."""
+        """Yield (tensor, memory, value) for each graph input and each memory in which it is read.
+
+        The value is the one in the host's memory, not yet copied.
+        """
         starts = zip(graph_inputs(self.graph), self.inputs, self.routes.inputs, strict=True)
         for tensor, value, memories in starts:
             for memory in memories:
                 yield tensor, memory, value
 
     def run(self, index: int, held: _Values) -> list[Any]:
-        """Run a segment; remove from `held` each tensor whose last reader it is."""
+        """Run segment `index`, and return the values of its outputs.
+
+        Args:
+            held: values that the segments can read; those of which this is the last reader in its
+                memory are removed.
+        """
         segment, route = self.segments[index], self.routes.segments[index]
         entering = [
             held.pop((tensor, route.memory)) if last else held[tensor, route.memory]
@@ -121,13 +129,13 @@ class _Parts:
             return list(self.instances[index].run(entering))
 
     def synchronize(self) -> None:
-        """Wait for all accelerators."""
+        """Wait until all accelerators have done their queued work."""
         for lane in self.lanes.values():
             lane.compute.synchronize()
 
 
 def _run_sample(parts: _Parts) -> None:
-    """Run each segment once; copy a tensor for another device as soon as it is made."""
+    """Run each segment once; copy a tensor for another memory as soon as its segment has run."""
     held: _Values = {}
     for tensor, memory, value in parts.entering():
         held[tensor, memory] = _copied(parts.lanes, value, None, memory)
@@ -175,7 +183,12 @@ def _run_stream(parts: _Parts, schedule: Sequence[tuple[int, int]]) -> None:
 
 
 def _run_in_stream(parts: _Parts, index: int, held: _Values, under_way: _Values) -> list[Any]:
-    """Run a segment of a sample; return the graph outputs that it makes."""
+    """Run segment `index` of a sample; return the values of the graph outputs that it makes.
+
+    Args:
+        held: values of the sample in the memories of devices.
+        under_way: values in the host's memory that wait for their receiving segment.
+    """
     segment, route = parts.segments[index], parts.routes.segments[index]
     memory = route.memory
     for tensor in segment.inputs:
@@ -203,7 +216,10 @@ def _received(parts: _Parts, value: Any, memory: int) -> Any:
 
 
 def _peaks_of(run: Callable[[], None], lanes: Mapping[int, Lane], n_devices: int) -> FloatArray:
-    """Peak bytes that each allocator hands out during a second run, shape (n_devices,)."""
+    """Peak bytes handed out for each device in the second of two runs, shape (n_devices,).
+
+    Bytes that are in use before the second run do not count.
+    """
     run()  # libraries set up working space that they keep
     before = {device: _allocated(lane) for device, lane in lanes.items()}
     for lane in lanes.values():
@@ -218,7 +234,7 @@ def _peaks_of(run: Callable[[], None], lanes: Mapping[int, Lane], n_devices: int
 
 @contextlib.contextmanager
 def _recorded() -> Iterator[profile]:
-    """Record calls and allocations; the record also ends where a call fails."""
+    """Record calls and allocations in the context; the record also ends if the context raises."""
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with _without_remarks():
         record.start()
@@ -257,10 +273,10 @@ def _resident(
     readers: Mapping[str, Sequence[int]],
     n_devices: int,
 ) -> FloatArray:
-    """Bytes of the state that each device holds, shape (n_devices,).
+    """Bytes of the weights and the state that each device holds, shape (n_devices,).
 
-    A tensor that lies once in the memory of several devices counts on the device of its first
-    reader, by lowest op.
+    A tensor that devices share in one memory counts once: on the device that runs the lowest op
+    that reads it.
     """
     first: dict[int, tuple[int, int, int]] = {}  # address -> lowest op, its device, bytes
     for segment, made in zip(segments, compiled, strict=True):
@@ -277,7 +293,7 @@ def _resident(
 
 
 def _storages(value: Any) -> list[Any]:
-    """The memory of a tensor, or of the tensors of a body of a branch or a loop."""
+    """Storage of a tensor; of a branch's or a loop's body, those of its parameters and buffers."""
     is_body = isinstance(value, torch.nn.Module)
     tensors = [*value.parameters(), *value.buffers()] if is_body else [value]
     return [tensor.untyped_storage() for tensor in tensors]
@@ -310,7 +326,7 @@ def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
 
 
 def _allocations(root: Any) -> Iterator[Any]:
-    """Yield allocations and releases of the processor's memory inside an event."""
+    """Yield allocations and releases of the processor's memory in an event and all events in it."""
     waiting = [root]
     while waiting:
         event = waiting.pop()
@@ -323,7 +339,7 @@ def _allocations(root: Any) -> Iterator[Any]:
 def bytes_beside_outputs(
     timer: OpTimer, inputs: Sequence[torch.Tensor], state: DeviceState
 ) -> FloatArray:
-    """Peak bytes handed out during each op beside its outputs, shape (n_ops,).
+    """Working bytes of each op: peak bytes handed out while it runs, less the bytes of its outputs.
 
     A convolution on the processor, for example, brings its inputs and weights into the layout of
     its kernel; on an accelerator its library asks for working space.
@@ -331,6 +347,10 @@ def bytes_beside_outputs(
     Args:
         timer: runs the model op by op.
         inputs: of the graph, in the host's memory.
+        state: weights and state on the device of the timer.
+
+    Returns:
+        Bytes, shape (n_ops,), at least 0.
     """
     lane = timer.lane
     queue = contextlib.nullcontext() if lane is None else lane.module.stream(lane.compute)
