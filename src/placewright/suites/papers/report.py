@@ -178,7 +178,7 @@ def headline_rows(suite: PaperSuite, cells: Cells) -> list[tuple[str, list[float
     """Rows of the headline's table: a label, and the time saved in per cent in each case.
 
     The first row is the paper's, then there is one for each of our placers, and the last is the
-    lower bound's. Cases are the problems in `headline.cases`. NaN stands for a number that is not known.
+    lower bound's. Cases are the problems in `headline.cases`. NaN: not known.
     """
     headline, stated = suite.headline, {(f.problem, f.method): f.seconds for f in suite.published}
 
