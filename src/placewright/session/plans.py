@@ -37,11 +37,11 @@ from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
 from placewright.session.models import (
     finder,
-    remember_module,
     require_model,
     runnable_source,
     runtime_named,
 )
+from placewright.session.modules import remember_module
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of

@@ -173,7 +173,7 @@ class Session:
             with KEPT.counting(plan), LoadedCalls(plan) as calls:
                 given = calls.random_inputs() if inputs is None else inputs
                 return _as_given(calls.run(given), is_named=isinstance(inputs, Mapping))
-        with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
+        with KEPT.using(plan, lambda: self._model.loaded_of(plan)) as loaded:
             given = loaded.random_inputs() if inputs is None else inputs
             return _as_given(loaded.run(given), is_named=isinstance(inputs, Mapping))
 
@@ -203,7 +203,7 @@ class Session:
                 by_name.append(isinstance(given, Mapping))
                 yield given
 
-        with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
+        with KEPT.using(plan, lambda: self._model.loaded_of(plan)) as loaded:
             answers = loaded.stream(noted(), in_flight=in_flight, errors=errors)
             with closing(answers):
                 for answer in answers:
@@ -233,7 +233,7 @@ class Session:
         """
         with running.limited(plan, timeout):
             running.require_executable(plan, runs)
-            model = self._model.loaded(plan.runtime)
+            model = self._model.loaded_of(plan)
             report = self._report
             return running.execute(
                 plan, model, runs=runs, boundaries=boundaries, inputs=inputs, report=report
@@ -271,7 +271,7 @@ class Session:
             require_stream(plan, in_flight, "raise")
             return execute_stream(
                 plan,
-                self._model.loaded(plan.runtime),
+                self._model.loaded_of(plan),
                 length=length,
                 in_flight=in_flight,
                 latency_limit=math.inf if limit is None else limit,
@@ -284,7 +284,7 @@ class Session:
         """A Chrome trace of a measured run beside the predicted timeline; see `measure`."""
         with running.limited(plan, timeout):
             running.require_executable(plan)
-            return running.run_trace(plan, self._model.loaded(plan.runtime), inputs)
+            return running.run_trace(plan, self._model.loaded_of(plan), inputs)
 
     def _built(self, steps: Steps, deadline: Deadline) -> Measured:
         if self._measured is None:
