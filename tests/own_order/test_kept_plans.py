@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -161,13 +162,14 @@ def test_a_session_does_not_run_a_model_whose_file_has_changed(tmp_path: Path) -
     model = onnx.load(str(path))
     model.doc_string = "another content"
     onnx.save(model, str(path))
-    for run in (session.run, pw.run):
+    runs: tuple[Callable[..., Any], ...] = (session.run, pw.run)
+    for run in runs:
         with pytest.raises(StalePlanError, match="has changed"):
             run(plan, values())
 
 
 def test_a_session_runs_a_plan_of_another_model_with_the_weights_of_that(tmp_path: Path) -> None:
-    """Two models of one graph: `shallow` is a - 2 b + 5 c in one, and a - 4 b + 5 c in the other."""
+    """One graph: `shallow` is a - 2 b + 5 c in one model, and a - 4 b + 5 c in the other."""
     write_onnx(tmp_path / "m.onnx")
     model = onnx.load(str(tmp_path / "m.onnx"))
     two = next(one for one in model.graph.initializer if one.name == "two")
