@@ -17,8 +17,9 @@ from placewright.execution.requests import Execution
 from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.profiling.stream_calibration import StreamRound
 from placewright.session import checking
-from placewright.session.checking import StreamLength, check_on_hardware, execute_stream
+from placewright.session.checking import check_on_hardware, execute_stream
 from placewright.session.contenders import Contender, Contenders
+from placewright.session.streams import StreamLength
 from placewright.simulation.model import Simulator
 from tests.session.stream_plans import two_stages
 

@@ -26,7 +26,7 @@ from placewright.report.plan_text import plan_warning
 from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, hosts, running, search
 from placewright.session.call_mix import LoadedCalls
-from placewright.session.checking import SAMPLES, StreamLength, execute_stream
+from placewright.session.checking import execute_stream
 from placewright.session.export import formats_that_take, require_target
 from placewright.session.language.run_search import changes_in_mode
 from placewright.session.loaded.kept import KEPT
@@ -37,7 +37,13 @@ from placewright.session.models import Model, ModelOfRequest, loaded_model
 from placewright.session.plans import Simulated, read_plan, simulated
 from placewright.session.problems import build
 from placewright.session.request import COMPARED, PROFILED, READ, Request, request_of, takes_fields
-from placewright.session.streams import StreamResult, require_measured, require_streamable
+from placewright.session.streams import (
+    SAMPLES,
+    StreamLength,
+    StreamResult,
+    require_measured,
+    require_streamable,
+)
 
 
 class Session:
@@ -254,7 +260,7 @@ class Session:
 
         Args:
             plan: to execute.
-            samples, seconds: see `session.checking.StreamLength`.
+            samples, seconds: see `session.streams.StreamLength`.
             in_flight: samples under way at most; None takes the plan's number, or as many as pay.
             timeout: see `session.running.limited`.
 
