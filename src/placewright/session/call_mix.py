@@ -412,7 +412,8 @@ def proven_of_calls(
 
 def _ordered(placement: Placement, simulated: Simulator) -> Placement:
     """The placement with the order in which every call runs, which is that of the mean call."""
-    if placement.order is not None or simulated.violation(placement) is not None:
+    has_order = placement.order is not None or not simulated.has_timeline
+    if has_order or simulated.violation(placement) is not None:
         return placement
     return Placement.of(placement.device_of, simulated.timeline(placement).order)
 
