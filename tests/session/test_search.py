@@ -349,7 +349,7 @@ def test_a_search_that_measured_is_told_apart_from_a_verdict_by_prediction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a check nothing said so, and the verdict could contradict the plan."""
-    by_index = nullcontext(lambda placement: 1.0 + float(placement.device_of.sum()))
+    by_index = nullcontext(lambda placement: 1e6 + float(placement.device_of.sum()))
     monkeypatch.setattr(searching, "measure_of", lambda *_: by_index)
     problem = random_problem(np.random.default_rng(0), constrained=False)
     plan = pw.place(problem, evaluations=20, placer="random", evaluator="measured")
