@@ -22,12 +22,12 @@ from placewright.errors import PlacewrightError
 from placewright.execution.processor import processor_text
 from placewright.files.results import ResultsFile, read_rows
 from placewright.frameworks.runtimes import default_runtime_name
-from placewright.session.checking import STREAM_ROUNDS, StreamLength, execute_stream
+from placewright.session.checking import execute_stream
 from placewright.session.models import runtime_named
 from placewright.session.request import Request
 from placewright.session.search import find_plan
 from placewright.session.session import Session
-from placewright.session.streams import best_measured
+from placewright.session.streams import STREAM_ROUNDS, StreamLength, best_measured
 
 FORMAT = "placewright.streams/1"
 F32, PAIR = "two f32 cores", "f32 + bf16"

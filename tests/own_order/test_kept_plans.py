@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -142,3 +143,41 @@ def test_a_wrong_limit_is_named_before_anything_is_loaded(monkeypatch: pytest.Mo
     with told, kept.using(plan, lambda: loaded.append(1)):  # type: ignore[arg-type,return-value]
         pass
     assert not loaded
+
+
+def session_of(path: Path) -> pw.Session:
+    """A session that only searches, on one core."""
+    return pw.Session(
+        str(path), devices="cpu:0", runtime="onnxruntime", check=False, calibrate=False,
+        placer="single",
+    )  # fmt: skip
+
+
+def test_a_session_does_not_run_a_model_whose_file_has_changed(tmp_path: Path) -> None:
+    """It ran the old weights, and kept them as those of the new file."""
+    path = tmp_path / "m.onnx"
+    write_onnx(path)
+    session = session_of(path)
+    plan = session.place()
+    model = onnx.load(str(path))
+    model.doc_string = "another content"
+    onnx.save(model, str(path))
+    runs: tuple[Callable[..., Any], ...] = (session.run, pw.run)
+    for run in runs:
+        with pytest.raises(StalePlanError, match="has changed"):
+            run(plan, values())
+
+
+def test_a_session_runs_a_plan_of_another_model_with_the_weights_of_that(tmp_path: Path) -> None:
+    """One graph: `shallow` is a - 2 b + 5 c in one model, and a - 4 b + 5 c in the other."""
+    write_onnx(tmp_path / "m.onnx")
+    model = onnx.load(str(tmp_path / "m.onnx"))
+    two = next(one for one in model.graph.initializer if one.name == "two")
+    two.CopyFrom(onnx.helper.make_tensor("two", onnx.TensorProto.FLOAT, [], [4.0]))
+    onnx.save(model, str(tmp_path / "other.onnx"))
+    plan = session_of(tmp_path / "other.onnx").place()
+    given = values()
+    found = session_of(tmp_path / "m.onnx").run(plan, given)
+    expected = given["a"] - 4 * given["b"] + 5 * given["c"]
+    np.testing.assert_allclose(found["shallow"], expected, rtol=1e-5, atol=1e-5)
+    pw.unload()

@@ -21,7 +21,7 @@ from placewright.errors import OutOfTime
 from placewright.profiling import measure
 from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.profiling.measure import Effort, Ends, Progress
-from placewright.profiling.profile import Measuring, profile
+from placewright.profiling.profile import Measuring, last_measured, model_identity, profile
 from placewright.profiling.store import CostStore
 
 SECONDS = {"fast": [0.001, 0.002, 0.003], "slow": [0.010, math.inf, 0.030]}
@@ -276,6 +276,11 @@ def test_a_limit_leaves_devices_to_others_of_their_kind(tmp_path: Path) -> None:
     expected = np.array([seconds["fast"], seconds["fast"], seconds["gpu"]]).T
     np.testing.assert_array_equal(problem.costs.seconds, expected)
     assert ends.estimated == {"c": "a"}
+    n_ops = model.graph.n_ops
+    last = last_measured(CostStore(tmp_path / "store"), model_identity(model.graph, SOURCE), n_ops)
+    assert last is not None
+    assert last.devices == ("a", "g")
+    np.testing.assert_array_equal(last.seconds, expected[:, [0, 2]])
     assert sorted(model.profiled) == ["a", "a", "g", "g"]  # a warm-up and a round
     again = Measuring(CostStore(tmp_path / "store"), EFFORT)
     later = profile(model.graph, SOURCE, cluster, runtime, model=model, measuring=again)

@@ -11,16 +11,24 @@ import pytest
 
 from placewright.core.placement import Placement
 from placewright.core.plan import COPIES, MODE, PLAN, Measurement, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
 from placewright.core.source import ModelSource, Port, Signature
 from placewright.errors import InputError, MismatchError, OutOfTime
 from placewright.execution.requests import Execution
 from placewright.profiling.hardware import Deadline, Stopwatch
 from placewright.profiling.stream_calibration import StreamRound
-from placewright.session import checking
-from placewright.session.checking import StreamLength, check_on_hardware, execute_stream
+from placewright.session import checking, streams
+from placewright.session.checking import (
+    check_on_hardware,
+    execute_stream,
+    probe_on_hardware,
+    recommended_stream,
+)
 from placewright.session.contenders import Contender, Contenders
+from placewright.session.streams import StreamLength, candidates
 from placewright.simulation.model import Simulator
-from tests.session.stream_plans import two_stages
+from tests.session.stream_plans import result, two_stages
 
 
 class Ones:
@@ -241,3 +249,65 @@ def test_a_check_judges_the_plan_and_not_the_way_that_it_recommended_before(
     assert found.measured is not None
     assert found.measured.recommendation == PLAN
     assert f"'{COPIES}' is not comparable: its outputs differ" in table.verdict
+
+
+class LatePlan(MadeUpRounds):
+    """The same rounds; samples of the plan take 2 s, and those of others 1 s."""
+
+    def more(self, before: Any) -> dict[str, list[StreamRound]]:
+        return {
+            name: [replace(one, latencies=np.full(20, 2.0 if name == PLAN else 1.0)) for one in row]
+            for name, row in super().more(before).items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("limit", "recommended", "says"),
+    [
+        (3.0, PLAN, ""),
+        (1.5, "a", "; run 'a': the plan does not keep the latency limit, and this is the fastest"),
+        (0.5, PLAN, "; no contender keeps the latency limit; let fewer samples in, or raise the"),
+    ],
+)
+def test_a_probe_recommends_no_way_whose_measured_latency_exceeds_the_limit(
+    limit: float, recommended: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds per sample alone decided, and the plan has the fewest of them."""
+    plan = served_by(monkeypatch, {"a": Answering(1.0), PLAN: Answering(1.0)})
+    monkeypatch.setattr(checking, "StreamRounds", LatePlan)
+    model: Any = Ones()
+    found, left_out = probe_on_hardware(plan, lambda _: model, limit=limit)
+    assert found.measured is not None
+    assert found.measured.recommendation == recommended
+    assert left_out.partition(" only, in 9 rounds")[2].startswith(says)
+    assert ("latency limit" in left_out) == (says != "")
+
+
+def test_a_plan_says_that_nothing_keeps_the_latency_limit_or_could_be_compared() -> None:
+    """Only the table said so, which a caller in Python does not see."""
+    plan = two_stages()
+    measured = result(plan, {}, {"a": 9.0, PLAN: 5.0}, 0.5)
+    found, table = recommended_stream(plan, replace(measured, random=("noise",)))
+    noise, late = found.left_out
+    assert noise.startswith("the output of 'noise' could not be compared")
+    assert late.startswith("no contender keeps the latency limit")
+    assert all(clause in table.verdict for clause in found.left_out)
+    kept = recommended_stream(plan, result(plan, {}, {"a": 9.0, PLAN: 5.0}, 20.0))[0]
+    assert kept.left_out == ()
+
+
+@pytest.mark.parametrize(("is_counted", "seconds"), [(False, 2.0), (True, None)])
+def test_other_placers_take_no_longer_than_the_total_allows(
+    is_counted: bool, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets, real = list[Budget](), streams.Evaluator
+
+    def evaluator(problem: Problem, budget: Budget) -> Any:
+        budgets.append(budget)
+        return real(problem, budget)
+
+    monkeypatch.setattr(streams, "Evaluator", evaluator)
+    deadline = Deadline(2.0, Stopwatch(lambda: 0.0))
+    rng = np.random.default_rng(0)
+    candidates(two_stages(), rng, is_counted=is_counted, deadline=deadline)
+    assert {budget.seconds for budget in budgets} == {seconds}

@@ -235,10 +235,11 @@ def test_random_outputs_are_named_and_not_called_equal(
 ) -> None:
     same = Comparison(0.0, 2e-4, "gate", random=("noise",))
     monkeypatch.setattr(checking, "compare_outputs", lambda *_: same)
-    _, table = checked(searched_for(problem), monkeypatch, {"plan": 0.5})
+    found, table = checked(searched_for(problem), monkeypatch, {"plan": 0.5})
     first, second, *_ = table.verdict.splitlines()
     assert first.startswith("other outputs equal to the unsplit model (relative error 0, ")
     assert second.startswith("the output of 'noise' could not be compared: runs of ")
+    assert found.left_out == (second,)
 
 
 def test_a_pin_leaves_out_everything_that_breaks_it(
@@ -384,7 +385,11 @@ def test_a_run_says_slower_do_not_split(problem: Problem, monkeypatch: pytest.Mo
 
 
 def probed(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: Mapping[str, float],
+    *,
+    is_asked: bool = False,
 ) -> tuple[Plan, str, list[str]]:
     """Probe with these seconds of each contender; also return the names that were measured."""
     names: list[str] = []
@@ -394,7 +399,9 @@ def probed(
         return {name: [seconds[name]] * 9 for name in runners}
 
     monkeypatch.setattr(checking, "measure_interleaved", measured)
-    plan, left_out = probe_on_hardware(plan, lambda name: loaded_model(plan.problem, name))
+    plan, left_out = probe_on_hardware(
+        plan, lambda name: loaded_model(plan.problem, name), is_asked=is_asked
+    )
     return plan, left_out, names
 
 
@@ -489,6 +496,20 @@ def test_only_a_split_that_would_be_recommended_is_probed(
     assert same is alone
     assert names == []
     assert "nor simpler ways measured" in left_out
+
+
+def test_a_split_that_the_search_has_measured_is_probed_whatever_is_predicted(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its verdict was by prediction, and advised against the plan."""
+    split = searched_for(problem)
+    assert probed(split, monkeypatch, {})[2] == []
+    seconds = {"cpu:0": 1.0, "plan": 0.5}
+    found, left_out, names = probed(split, monkeypatch, seconds, is_asked=True)
+    assert names == ["cpu:0", "plan"]
+    assert "measured beside 'cpu:0' only" in left_out
+    assert devices(found) == [0, 1]
+    assert verdict_lines(found)[0].startswith("Split")
 
 
 def test_samples_repeat_until_their_seconds_have_passed() -> None:

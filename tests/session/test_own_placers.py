@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import networkx
@@ -38,6 +39,9 @@ class Faulty:
         if self.fault == "value":
             evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
             return replace(evaluator.solution(), value=0.5)
+        if self.fault == "proof":
+            evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
+            return replace(evaluator.solution(), status="optimal", lower_bound=0.0)
         return None
 
 
@@ -61,6 +65,16 @@ def test_a_fault_is_named(fault: str, error: type[Exception], message: str) -> N
 @dataclass
 class Mistyped(Faulty):
     fault: str = "key"
+
+
+def test_an_optimum_without_a_bound_is_no_proof(tmp_path: Path) -> None:
+    """The plan's file called it optimal, and could not be read."""
+    chain = networkx.DiGraph([("a", "b", {"bytes": 8})])
+    problem = pw.Problem.from_costs(chain, [[1.0, 2.0], [2.0, 1.0]], (0.0, 1e9))
+    plan = pw.place(problem, placer=Mistyped("proof"), evaluations=20)
+    assert (plan.status, plan.lower_bound) == ("feasible", 0.0)
+    pw.write_plan(tmp_path / "plan.json", plan)
+    assert pw.read_plan(tmp_path / "plan.json").status == "feasible"
 
 
 def test_a_fault_in_a_comparison_is_named() -> None:

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 import placewright as pw  # noqa: E402
 from placewright.errors import InputError, RuntimeFailure, StalePlanError  # noqa: E402
 from placewright.frameworks.torch.reading import reader  # noqa: E402
-from placewright.session import models  # noqa: E402
+from placewright.session import modules  # noqa: E402
 from placewright.session.loaded import plans  # noqa: E402
 
 QUICK: dict[str, Any] = {
@@ -32,7 +32,7 @@ def test_a_plan_of_another_process_takes_its_module(
     module, other = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
     x, file = torch.randn(3, 8), tmp_path / "plan.json"
     pw.write_plan(file, pw.place(module, example_inputs=x, **QUICK))
-    monkeypatch.setattr(models, "_modules", {})
+    monkeypatch.setattr(modules, "_modules", {})
     with pytest.raises(InputError, match=r"in the memory of another process.*pass it as `model`"):
         pw.load(file)
     with pytest.raises(StalePlanError, match="'module:Linear' has changed"):
@@ -64,12 +64,12 @@ def test_a_module_lives_as_long_as_its_last_plan() -> None:
     del plan
     gc.collect()
     assert known() is None
-    assert name not in models._modules
+    assert name not in modules._modules
 
 
 def test_the_name_of_a_module_is_a_plain_text_in_another_process() -> None:
     module = torch.nn.Linear(8, 4)
-    name = models.remember_module(module, torch.randn(3, 8))
+    name = modules.remember_module(module, torch.randn(3, 8))
     assert copy.deepcopy(name).module is module
     sent = pickle.loads(pickle.dumps(name))
     assert type(sent) is str

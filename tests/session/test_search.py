@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import auto, turn
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
-from placewright.profiling.hardware import NEVER
+from placewright.profiling.hardware import NEVER, Deadline
 from placewright.report.time_left import CHECKING, SEARCHING, Report, Steps, no_report
 from placewright.session import search as searching
 from placewright.session.models import ModelOfRequest
@@ -328,6 +329,47 @@ def test_a_plan_that_an_unfinished_check_improved_is_kept(monkeypatch: pytest.Mo
     plan = pw.place(problem, evaluations=20, check=True)
     assert plan.placer.version == "of the check"
     assert any("the total ended before enough was measured" in what for what in plan.left_out)
+
+
+def test_a_plan_names_what_its_check_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clauses of the check were overwritten by those of the search."""
+
+    def checked(plan: pw.Plan, *_: object, **__: object) -> tuple[pw.Plan, None]:
+        return replace(plan, left_out=("outputs: of the check",)), None
+
+    monkeypatch.setattr(searching, "check_on_hardware", checked)
+    monkeypatch.setattr(searching, "why_no_check", lambda plan: None)
+    monkeypatch.setattr(ModelOfRequest, "loaded", lambda *_: None)
+    problem = random_problem(np.random.default_rng(0))
+    plan = pw.place(problem, evaluations=20, check=True)
+    assert "outputs: of the check" in plan.left_out
+
+
+def test_a_search_that_measured_is_told_apart_from_a_verdict_by_prediction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a check nothing said so, and the verdict could contradict the plan."""
+    by_index = nullcontext(lambda placement: 1e6 + float(placement.device_of.sum()))
+    monkeypatch.setattr(searching, "measure_of", lambda *_: by_index)
+    problem = random_problem(np.random.default_rng(0), constrained=False)
+    plan = pw.place(problem, evaluations=20, placer="random", evaluator="measured")
+    assert searching.UNJUDGED in plan.left_out
+
+
+@pytest.mark.parametrize(("total", "is_counted"), [(None, True), (60.0, False)])
+def test_a_total_limits_the_check_of_a_search_without_a_clock(
+    total: float | None, is_counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = list[Any]()
+    monkeypatch.setattr(
+        searching, "check_on_hardware", lambda *_, check, **__: checks.append(check)
+    )
+    model: Any = MagicMock()
+    model.request = request_of("m.onnx", {"evaluations": 20})
+    plan: Any = MagicMock()
+    steps = searching.steps_of(model.request, no_report)
+    searching._checked(plan, model, steps, Deadline.after(total))
+    assert [check.is_counted for check in checks] == [is_counted]
 
 
 def measured_elsewhere(folder: Path, objective: Objective = "latency") -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +21,7 @@ from placewright.session.search import find_plan
 from placewright.session.streams import candidates, played_period
 from placewright.simulation.model import Simulator
 
-FEW = Budget(evaluations=100)
+FEW, LESS = Budget(evaluations=100), Budget(evaluations=99)
 UNEVEN = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0)
 
 
@@ -75,6 +77,32 @@ def test_a_stream_without_room_is_searched_on_smaller_devices() -> None:
     with pytest.raises(InfeasibleError) as caught:
         found(streamed_chain(33.0, UNEVEN))
     assert "samples_in_flight" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("second", "searches"), [(LESS, [FEW, FEW, LESS]), (None, [FEW, FEW])])
+def test_each_further_search_gets_what_is_left(
+    second: Budget | None, searches: list[Budget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both got the whole budget, and the second could begin after the total."""
+    real, given = searching.search, list[Budget]()
+    left: Iterator[Budget | None] = iter([FEW, second])
+
+    def search(problem: Problem, placer: Any, budget: Budget, **named: Any) -> Solution:
+        given.append(budget)
+        return real(problem, placer, budget, **named)
+
+    monkeypatch.setattr(searching, "search", search)
+    problem = streamed_chain(40.0, UNEVEN)
+    with suppress(InfeasibleError):
+        find_plan(problem, placer="local-search", budget=FEW, again=left.__next__)
+    assert given == searches
+
+
+def test_a_further_search_takes_the_rest_of_the_budget_but_never_nothing() -> None:
+    whole = Budget(seconds=10.0, evaluations=50)
+    assert searching._left(whole, 4.0) == replace(whole, seconds=6.0)
+    assert searching._left(whole, 10.0) == replace(whole, seconds=3.0)
+    assert searching._left(FEW, 10.0) == FEW
 
 
 def test_candidates_for_the_hardware_have_a_stream_that_fits() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
@@ -126,3 +126,23 @@ def companions_of_model(path: Path) -> tuple[Path, ...]:
     both: tuple[Framework | ModelReader, ...] = (*frameworks(), *readers())
     reader = next((reader for reader in both if suffix in reader.suffixes), None)
     return () if reader is None else reader.companions(path)
+
+
+def stamp_of_file(path: Path) -> object:
+    """A value that changes with time, size or place of a model file and of its companions."""
+    own = _status(path)
+    return (str(path), *map(_status, (path, *_companions(path, own)))) if own else str(path)
+
+
+def _status(file: Path) -> tuple[object, ...]:
+    try:
+        status = file.stat()
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache
+def _companions(path: Path, status: tuple[object, ...]) -> tuple[Path, ...]:
+    """Other files of a model; it is read for their names once for each `status`."""
+    return companions_of_model(path)

@@ -101,8 +101,10 @@ def profile(
         progress=progress,
         ends=measuring.ends,
     )
-    marks = tuple(device.fingerprint for device in cluster.devices)
-    times = UnitTimes(cluster.device_names, marks, units, frozen_floats(seconds))
+    own = [at for at, d in enumerate(cluster.devices) if d.name not in measuring.ends.estimated]
+    names = tuple(cluster.devices[at].name for at in own)
+    marks = tuple(cluster.devices[at].fingerprint for at in own)
+    times = UnitTimes(names, marks, units, frozen_floats(seconds[:, own]))
     keep_last(store, model_identity(graph, source), times)
     is_eager = eager is not None and eager.keeps_inner_tensors(cluster.devices)
     return Problem(

@@ -26,9 +26,10 @@ from placewright.execution.comparing import compare_outputs
 from placewright.execution.inputs import GivenInputs, flattened, given_inputs, with_values
 from placewright.execution.placements import LoadsBeside
 from placewright.execution.requests import numbered, request_numbers
-from placewright.execution.runtime import HostArray, LoadedModel
+from placewright.execution.runtime import HostArray, LoadedModel, Runtime
 from placewright.frameworks.registry import framework_of
 from placewright.io.opened import shown_name
+from placewright.profiling.hardware import NEVER, Deadline
 from placewright.report.stream_text import random_lines
 from placewright.session.loaded.plans import LoadedPlan, TensorInfo, Turns
 from placewright.session.measuring import Measured
@@ -46,7 +47,7 @@ from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 
 _log = logging.getLogger(__name__)
-_BOUND_SECONDS = 5.0  # of the relaxation of each call
+_BOUND_SECONDS = 5.0  # of the relaxation of each call, at most
 UNMEASURED = "check on the hardware: calls of several shapes were not measured beside simpler ways"
 _SAME = 0.01  # relative difference of two values that is not worth a clause
 
@@ -85,6 +86,20 @@ def refuse_calls(request: Request, *, is_measured: bool) -> None:
         raise FieldError("calls", "have a mean that is simulated: leave out argument `evaluator`")
 
 
+def refuse_one_shape(request: Request, runtime: Runtime) -> None:
+    """Refuse calls for a runtime that could not run their plan.
+
+    Raises:
+        FieldError: the runtime loads one shape of a model.
+    """
+    if request.calls and not isinstance(runtime, LoadsBeside):
+        raise FieldError(
+            "calls",
+            f"need a runtime that loads several shapes of a model, and '{runtime.name}' loads one; "
+            "argument `runtime` torch does",
+        )
+
+
 def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measured:
     """Measure a model with the shapes of each call, and make the problem of the mean call.
 
@@ -114,10 +129,9 @@ def mixed(model: ModelOfRequest, measure: Measure, *, calibrate: bool) -> Measur
     found += [measure(model, units, calibrate=False) for model in models[1:]]
     shares = np.array([call.times for call in calls]) / sum(call.times for call in calls)
     longest = int(np.argmax([s * _seconds(f.problem) for s, f in zip(shares, found, strict=True)]))
-    left_out = [text for measured in found for text in measured.left_out]
     if calibrate:
         found[longest] = measure(models[longest], units, calibrate=True)
-        left_out += found[longest].left_out
+    left_out = [text for measured in found for text in measured.left_out]
     cluster = found[longest].problem.cluster
     parts = tuple(replace(measured.problem, cluster=cluster) for measured in found)
     mean = _mean(parts, shares)
@@ -280,7 +294,12 @@ def _part_of(mean: Problem, part: Problem) -> Problem:
 
 
 def checked_calls(
-    plan: Plan, parts: Sequence[Problem], model: ModelOfRequest, *, compares: bool
+    plan: Plan,
+    parts: Sequence[Problem],
+    model: ModelOfRequest,
+    *,
+    compares: bool,
+    deadline: Deadline = NEVER,
 ) -> Plan:
     """Check a placement with each shape: limits, and outputs against the unsplit model's.
 
@@ -290,6 +309,7 @@ def checked_calls(
         plan: of the mean call.
         parts: problems of the single calls.
         compares: run the model, and compare its outputs.
+        deadline: no comparison begins after it, and bounds get what is left.
 
     Raises:
         InfeasibleError: a call breaks a limit.
@@ -298,11 +318,15 @@ def checked_calls(
     calls = calls_of(plan.problem.source)
     owns = [_part_of(plan.problem, part) for part in parts]
     ordered, random = _ordered(plan.placement, Simulator(plan.problem)), dict[str, None]()
+    late = list[str]()
     for at, (call, own) in enumerate(zip(calls, owns, strict=True)):
         violation = Simulator(own).violation(ordered)
         if violation is not None:
             raise InfeasibleError(f"the placement does not fit {call}: {violation.message}")
         if not compares:
+            continue
+        if deadline.is_over:
+            late.append(str(call))
             continue
         loaded = (model if at == 0 else _with_shapes(model, call)).loaded(plan.runtime)
         with limited(plan):
@@ -313,8 +337,11 @@ def checked_calls(
                 "not written"
             )
         random |= dict.fromkeys(comparison.random)
-    checked = proven_of_calls(plan, owns, [call.times for call in calls])
+    seconds = min(_BOUND_SECONDS, deadline.seconds_left / len(calls))
+    checked = proven_of_calls(plan, owns, [call.times for call in calls], seconds)
     clause = UNMEASURED if compares else f"{UNMEASURED}, nor were outputs compared"
+    if late:
+        clause += f"; the total ended before outputs of {', '.join(late)} were compared"
     return replace(checked, left_out=(*checked.left_out, clause, *random_lines(list(random))))
 
 
@@ -335,7 +362,12 @@ def unproven_of_calls(plan: Plan, parts: Sequence[Problem]) -> Plan | None:
     return replace(plan, placer=placer, status="feasible", lower_bound=0.0, bound_method="")
 
 
-def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float]) -> Plan:
+def proven_of_calls(
+    plan: Plan,
+    owns: Sequence[Problem],
+    times: Sequence[float],
+    seconds: float = _BOUND_SECONDS,
+) -> Plan:
     """The plan with the bound and status of the calls themselves; the log gives their values.
 
     The plan's value is the mean call's. It differs from the mean of the calls' values, because one
@@ -347,9 +379,10 @@ def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float])
         plan: of the mean call.
         owns: the problem of each call, with the plan's units.
         times: how often each call is made.
+        seconds: of the relaxation of each call, at most.
     """
     shares = np.array(times) / sum(times)
-    bound = float(shares @ [lower_bound(own, _BOUND_SECONDS).value for own in owns])
+    bound = float(shares @ [lower_bound(own, seconds).value for own in owns])
     scale, left_out = 1.0, plan.left_out
     placements = [plan.placement, *([plan.searched.placement] if plan.searched else [])]
     simulated = Simulator(plan.problem)
@@ -379,7 +412,8 @@ def proven_of_calls(plan: Plan, owns: Sequence[Problem], times: Sequence[float])
 
 def _ordered(placement: Placement, simulated: Simulator) -> Placement:
     """The placement with the order in which every call runs, which is that of the mean call."""
-    if placement.order is not None or simulated.violation(placement) is not None:
+    has_order = placement.order is not None or not simulated.has_timeline
+    if has_order or simulated.violation(placement) is not None:
         return placement
     return Placement.of(placement.device_of, simulated.timeline(placement).order)
 

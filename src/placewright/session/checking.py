@@ -18,7 +18,6 @@ from placewright.core.plan import PLAN, SEARCHED, Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.errors import (
     InfeasibleError,
-    InputError,
     MismatchError,
     OutOfTime,
     RuntimeFailure,
@@ -39,6 +38,7 @@ from placewright.profiling.stream_calibration import (
 )
 from placewright.profiling.verdict import DO_NOT_SPLIT, LEAST_FOR_INTERVAL, Verdict
 from placewright.report.comparison_table import ContenderTable, request_table
+from placewright.report.stream_text import random_lines
 from placewright.report.time_left import Report, no_report
 from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import (
@@ -57,18 +57,18 @@ from placewright.session.running import (
     limited,
 )
 from placewright.session.streams import (
-    LEAST_SAMPLES,
+    SAMPLES,
+    StreamLength,
     StreamResult,
     best_measured,
     contender_to_run,
+    latency_95,
     require_no_state,
     stream_memory,
     within_latency,
 )
 from placewright.simulation.model import Simulator
 
-STREAM_ROUNDS = 9
-SAMPLES = 200
 _MEASURING_SECONDS = 60.0  # of all contenders; slower models get fewer rounds or samples
 _PROBE_ROUNDS = 9  # of a split beside one device; an interval needs them
 _PROBE_STREAM_ROUNDS = LEAST_FOR_INTERVAL
@@ -126,17 +126,18 @@ def probe_on_hardware(
     *,
     deadline: Deadline = NEVER,
     limit: float | None = None,
+    is_asked: bool = False,
 ) -> tuple[Plan, str]:
     """Measure a split next to the best single devices in a few rounds, and keep the winner.
 
-    Outputs are not compared. A plan whose split would not be recommended by prediction is not
-    probed, nor is one that no single device can replace.
+    Outputs are not compared. A plan whose split would not be recommended by prediction is probed
+    only if `is_asked`, and one that no single device can replace is not.
 
     Args:
         load: name of a framework -> the plan's model, loaded by it.
         deadline: of everything.
         limit: seconds that 95 % of the samples of a stream may take; single devices that the
-            simulator expects to exceed it are not measured.
+            simulator expects to exceed it are not measured, and what exceeds it is not recommended.
 
     Returns:
         The plan, with its measurement if it was probed, and a phrase for a message: what was not
@@ -148,10 +149,11 @@ def probe_on_hardware(
         StalePlanError: the devices have changed.
     """
     gain = predicted_gain(plan.problem, plan.placement, plan.value, plan.in_flight)
-    if gain is None or not gain.is_sure:
+    if gain is None or not (gain.is_sure or is_asked):
         return plan, "check on the hardware: outputs were not compared, nor simpler ways measured"
     check_devices(plan.problem, plan.runtime)
     model = load(plan.runtime)
+    kept: list[str] | None = None  # by their latency; None is all
     with limited(plan):
         if can_stream(plan.problem):
             require_no_state(model)
@@ -162,17 +164,21 @@ def probe_on_hardware(
             if contenders.names == (PLAN,):
                 why = "keeps the latency limit" if has_room else "has room for a stream"
                 return plan, f"check on the hardware: no single device {why}"
-            seconds = _probed_periods(contenders, model, report, deadline)
+            rounds = _probed_rounds(contenders, model, report, deadline)
+            seconds = {name: [stream.period for stream in row] for name, row in rounds.items()}
+            if limit is not None:
+                kept = [name for name, row in rounds.items() if latency_95(row) <= limit]
         else:
             contenders = _few(request_contenders(plan, model))
             seconds = _request_seconds(
                 contenders, model, _PROBE_ROUNDS, report, deadline, PROBE_SECONDS
             )
-    verdict = judged(contenders, seconds)
+    verdict = judged(contenders, seconds, kept)
+    late = "" if kept is None or PLAN in kept else f"; {verdict.text}"
     simpler = " and ".join(f"'{other}'" for other in contenders.names if other != PLAN)
     return _recorded(plan, contenders, verdict, _written(contenders, verdict, seconds)), (
         "check on the hardware: outputs were not compared, and the split was measured beside "
-        f"{simpler} only, in {min(map(len, seconds.values()))} rounds"
+        f"{simpler} only, in {min(map(len, seconds.values()))} rounds{late}"
     )
 
 
@@ -194,18 +200,17 @@ def _within(contenders: Contenders[Any], problem: Problem, limit: float | None) 
     return contenders.only(kept)
 
 
-def _probed_periods(
+def _probed_rounds(
     contenders: Contenders[SampleServer], model: LoadedModel, report: Report, deadline: Deadline
-) -> dict[str, list[float]]:
-    """Contender -> seconds per sample in each round of a probe."""
+) -> dict[str, list[StreamRound]]:
+    """Contender -> its streams in a probe."""
     inputs = different_samples(model, SAMPLES)
     with ExitStack() as stack:
         servers = {member.name: member.open(stack, None) for member in contenders.members}
         length = StreamRounds(
             servers, inputs, _PROBE_STREAM_ROUNDS, report, deadline, PROBE_SECONDS
         )
-        rounds = length.more({})
-    return {name: [stream.period for stream in row] for name, row in rounds.items()}
+        return length.more({})
 
 
 def _written(
@@ -271,6 +276,7 @@ def _checked_requests(
         contenders = contenders.without(written, _why_differs(other.error, other.tolerance))
         seconds = {name: row for name, row in seconds.items() if name != written}
     found = _recorded(plan, contenders, verdict, written)
+    found = replace(found, left_out=(*found.left_out, *random_lines(random)))
     return found, request_table(
         plan,
         {name: (timing.median, timing.iqr) for name, timing in verdict.contenders.items()},
@@ -365,36 +371,14 @@ def recommended_stream(plan: Plan, result: StreamResult) -> tuple[Plan, Contende
     """The plan that a measured stream recommends, and the table of its contenders."""
     written = _written(result.contenders, result.verdict, result.periods)
     found = _recorded(plan, result.contenders, result.verdict, written)
+    none_keeps = [] if any(map(result.keeps_limit, result.rounds)) else [result.verdict.text]
+    clauses = (*found.left_out, *random_lines(result.random), *none_keeps)
+    found = replace(found, left_out=clauses)
     columns, rows = result.table()
     lines = [line.removeprefix(DO_NOT_SPLIT) for line in result.lines()]
     if found.searched is None:  # else the lines of the plan name both placements
         lines += held_lines(found) or recommendation_lines(found)
     return found, ContenderTable("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
-
-
-@dataclass(frozen=True)
-class StreamLength:
-    """Samples or seconds of a measured stream, and rounds of all contenders.
-
-    Raises:
-        InputError: it is too short to have a rate.
-    """
-
-    # of the stream whose outputs are compared, and of a round at most, but a round is never too
-    # short for a burst of the samples in flight
-    samples: int = SAMPLES
-    # that this stream goes on, whatever `samples` is; None counts samples
-    seconds: float | None = None
-    # of all contenders; up to three times as many if they scatter too much for a verdict
-    rounds: int = STREAM_ROUNDS
-
-    def __post_init__(self) -> None:
-        if self.samples < LEAST_SAMPLES:
-            raise InputError(
-                f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {self.samples}"
-            )
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise InputError(f"seconds must be > 0 and finite, got {self.seconds}")
 
 
 def execute_stream(

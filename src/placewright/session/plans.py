@@ -37,11 +37,11 @@ from placewright.report.verdict import predicted_gain
 from placewright.session.contenders import whole_processor, why_default_is_not_comparable
 from placewright.session.models import (
     finder,
-    remember_module,
     require_model,
     runnable_source,
     runtime_named,
 )
+from placewright.session.modules import remember_module
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
@@ -53,7 +53,10 @@ _Segments = Sequence[tuple[int, Sequence[int]]]
 
 
 def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime: str) -> Plan:
-    """Make a plan of a solution; value, order, segments and memory come from the simulator."""
+    """Make a plan of a solution; value, order, segments and memory come from the simulator.
+
+    A solution that is called optimal needs a bound that closes the gap, else it is feasible.
+    """
     if solution.placement is None:
         raise InfeasibleError(f"there is no placement to plan: {solution.message}")
     placement = solution.placement
@@ -67,13 +70,15 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
         )
     peaks = simulator.memory_peaks(placement).tolist()
     value = simulator.value(placement)
+    bound = min(solution.lower_bound, value)
+    is_open = solution.status == "optimal" and _leaves_gap(bound, value)
     return Plan(
         problem=problem,
         placement=placement,
         value=value,
-        lower_bound=min(solution.lower_bound, value),
+        lower_bound=bound,
         bound_method=solution.bound_method,
-        status=solution.status,
+        status="feasible" if is_open else solution.status,
         runtime=runtime,
         memory=dict(zip(problem.cluster.device_names, peaks, strict=True)),
         amounts=simulator.amounts(placement) if problem.time_unit == "s" else {},
@@ -173,6 +178,11 @@ def _contradictions(plan: Plan) -> Iterator[str]:
         yield from _segments(plan, plan.segments, derived.segments)
 
 
+def _leaves_gap(bound: float, value: float) -> bool:
+    """True if a bound does not prove a value."""
+    return bound < value * (1.0 - CLOSED)
+
+
 def _number(name: str, stored: float, derived: float) -> Iterator[str]:
     if not math.isclose(stored, derived, rel_tol=_SAME, abs_tol=0.0):
         yield f"{name} is {stored!r}, its placement gives {derived!r}"
@@ -183,7 +193,7 @@ def _bound(plan: Plan) -> Iterator[str]:
         yield f"predicted.lower_bound is {plan.lower_bound!r}, the value is {plan.value!r}"
     if plan.status not in ("optimal", "feasible"):
         yield f"predicted.status is '{plan.status}', but there is a placement"
-    if plan.status == "optimal" and plan.lower_bound < plan.value * (1.0 - CLOSED):
+    if plan.status == "optimal" and _leaves_gap(plan.lower_bound, plan.value):
         yield (
             f"predicted.status is 'optimal', but lower_bound {plan.lower_bound!r} leaves a gap to "
             f"the value, {plan.value!r}"

@@ -51,7 +51,7 @@ from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import with_granularity
 from placewright.report.time_left import Steps
-from placewright.session.call_mix import mixed, refuse_calls
+from placewright.session.call_mix import mixed, refuse_calls, refuse_one_shape
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.export import require_names, require_source
 from placewright.session.language.problem import (
@@ -322,6 +322,7 @@ def _machine(
     model = request.model if isinstance(request.model, str) else ""
     name = request.runtime or otherwise or default_runtime_name(request.reads_for, model)
     runtime = runtime_named(name)
+    refuse_one_shape(request, runtime)
     steps.tell("", "devices and links")
     cluster = cluster_for(request.devices, request.cluster, runtime.name)
     cluster.require_single_devices("a measurement (groups that take turns are formed after it)")

@@ -51,10 +51,10 @@ from placewright.session.contenders import (
 from placewright.session.language.problem import is_of_tokens
 from placewright.session.models import (
     ModelOfRequest,
-    module_in_memory,
     require_existing,
     runtime_named,
 )
+from placewright.session.modules import module_in_memory
 from placewright.session.plans import recommendation_lines
 from placewright.simulation.model import Simulator
 from placewright.simulation.serving import served_seconds

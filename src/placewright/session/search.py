@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import cast
 
@@ -86,11 +85,16 @@ BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes af
 _ADVICE = 30.0  # seconds for advice after a search that no clock limits
 _LEAST_ADVICE = 3.0  # seconds for it after a short search
 _GROUPS_SHARE = 0.5  # of the budget's seconds and core-seconds, for forming groups
-_LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
+# of what is left of the total, however long the check may take; and of the budget, for a further
+# search, however long the one before has taken
+_LEAST_SEARCH_SHARE = 0.3
 WEIGHTS_ONLY = (
     "tensors of samples in flight: no placement has room for all those of one sample, so that the "
     "search counted weights only (0 samples in flight); a stream of one sample at a time keeps the "
     "limits"
+)
+UNJUDGED = (
+    "check on the hardware: the search measured its placements, and the verdict is by prediction"
 )
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
 
@@ -176,7 +180,8 @@ def find_plan(
     """Find a placement of `problem` and put it in a plan.
 
     If `again` returns a budget, a problem of streams without a placement is searched with it once
-    more, with weights only (`_with_weights_only`), and the plan's problem counts these.
+    more, with weights only (`_with_weights_only`), and the plan's problem counts these. That may
+    take a second such search, for which `again` is called once more.
 
     With `replicate`, groups of equal devices that take turns with the samples are formed first (see
     `placers.pipelines.ideals.program`). The placer starts from the split that they were formed
@@ -202,12 +207,14 @@ def find_plan(
     def searched(of: Problem, within: Budget) -> Solution:
         return search(of, algorithm, within, seed=seed, measure=measure, start=start)
 
+    def searched_again(of: Problem) -> Solution | None:
+        left = again()
+        return None if left is None else searched(of, left)
+
     try:
         solution = searched(problem, limit)
-        if solution.placement is None and (left := again()) is not None:
-            problem, solution = _with_weights_only(
-                problem, solution, partial(searched, within=left)
-            )
+        if solution.placement is None:
+            problem, solution = _with_weights_only(problem, solution, searched_again)
     except Interrupted as error:
         if error.solution.placement is not None:
             error.plan = _plan_found(problem, error.solution, *how)
@@ -222,14 +229,14 @@ def find_plan(
 
 
 def _with_weights_only(
-    problem: Problem, refused: Solution, search_for: Callable[[Problem], Solution]
+    problem: Problem, refused: Solution, search_for: Callable[[Problem], Solution | None]
 ) -> tuple[Problem, Solution]:
     """The problem with 0 samples in flight, and a placement that streams within the limits.
 
     Args:
         problem: of which a search found no placement.
         refused: what that search returned.
-        search_for: searches a problem.
+        search_for: searches a problem; returns None if there is no time for that.
 
     Returns:
         The arguments themselves if no such placement was found.
@@ -242,8 +249,10 @@ def _with_weights_only(
         return problem, refused
 
     def found(of: Problem) -> Placement | None:
-        solutions.append(search_for(of))
-        return solutions[-1].placement
+        if (solution := search_for(of)) is None:
+            return None
+        solutions.append(solution)
+        return solution.placement
 
     try:
         if streaming_placement(lighter, found) is None:
@@ -401,8 +410,9 @@ def search_and_check(
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
-        compares = wants and not request.quick
-        return Placed(checked_calls(plan, measured.parts, model, compares=compares))
+        compares = wants and not request.quick and why_no_check(plan) is None
+        checked = checked_calls(plan, measured.parts, model, compares=compares, deadline=deadline)
+        return Placed(checked)
     table, limit, reason = None, request.latency_limit, why_no_check(plan) or away
     plan = within_limit(plan, limit)
     is_named = request.check or (wants and (can_run(plan) or reason == away))
@@ -412,14 +422,22 @@ def search_and_check(
         try:
             if request.quick:
                 plan, unchecked = probe_on_hardware(
-                    plan, model.loaded, _reports(steps, PROBING), deadline=deadline, limit=limit
+                    plan,
+                    model.loaded,
+                    _reports(steps, PROBING),
+                    deadline=deadline,
+                    limit=limit,
+                    is_asked=request.evaluator == "measured",
                 )
                 left_out.append(unchecked)
             else:
                 plan, table = _checked(plan, model, steps, deadline)
+                left_out += plan.left_out
         except OutOfTime as error:
             left_out.append(f"check on the hardware: {error.args[0]}")
             plan = error.plan or plan
+    elif not wants and request.evaluator == "measured":
+        left_out.append(UNJUDGED)
     if request.evaluator == "simulated":
         plan = predicted_within(plan, limit)
     if limit is not None and (plan.measured is None or request.quick):  # else a check has found it
@@ -463,13 +481,13 @@ def _search_within(
     if isinstance(placer, Auto) and is_alone and is_of_tokens(problem):
         placer = LayersInRuns(_enough(request))
     is_whole = isinstance(placer, LayersInRuns) or not is_of_tokens(problem)
-    whole = request.limit
+    whole, is_default, began = request.limit, _counts_by_default(model), deadline.clock()
     reserved = measured.check_seconds if steps.check == CHECKING else 0.0
     limit = _within(whole, deadline, reserved)
-    is_default = _counts_by_default(model)
 
     def again() -> Budget | None:
-        return _within(whole, deadline, reserved) if is_default and not deadline.is_over else None
+        left = _left(whole, deadline.clock() - began)
+        return _within(left, deadline, reserved) if is_default and not deadline.is_over else None
 
     if limit.seconds != whole.seconds:
         assert limit.seconds is not None
@@ -539,6 +557,14 @@ def measure_of(
     return measured_values(problem, model.loaded_for(problem))
 
 
+def _left(budget: Budget, spent: float) -> Budget:
+    """The budget of a further search: the seconds that are left, and never less than a share."""
+    if budget.seconds is None:
+        return budget
+    least = _LEAST_SEARCH_SHARE * budget.seconds
+    return replace(budget, seconds=max(least, budget.seconds - spent))
+
+
 def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
     """Cut the budget if the total ends before it; the check keeps its seconds."""
     if not deadline.is_limited:
@@ -556,7 +582,7 @@ def _checked(
     check = Check(
         latency_limit=math.inf if limit is None else limit,
         improves=plan.placer.name == "auto",
-        is_counted=model.request.limit.seconds is None,
+        is_counted=model.request.limit.seconds is None and not deadline.is_limited,
     )
     loaded, told = model.loaded(plan.runtime), _reports(steps, CHECKING)
     return check_on_hardware(plan, loaded, told, check=check, deadline=deadline)

@@ -26,7 +26,7 @@ from placewright.report.plan_text import plan_warning
 from placewright.report.time_left import Report, Steps, no_report
 from placewright.session import comparison, devices, hosts, running, search
 from placewright.session.call_mix import LoadedCalls
-from placewright.session.checking import SAMPLES, StreamLength, execute_stream
+from placewright.session.checking import execute_stream
 from placewright.session.export import formats_that_take, require_target
 from placewright.session.language.run_search import changes_in_mode
 from placewright.session.loaded.kept import KEPT
@@ -37,7 +37,13 @@ from placewright.session.models import Model, ModelOfRequest, loaded_model
 from placewright.session.plans import Simulated, read_plan, simulated
 from placewright.session.problems import build
 from placewright.session.request import COMPARED, PROFILED, READ, Request, request_of, takes_fields
-from placewright.session.streams import StreamResult, require_measured, require_streamable
+from placewright.session.streams import (
+    SAMPLES,
+    StreamLength,
+    StreamResult,
+    require_measured,
+    require_streamable,
+)
 
 
 class Session:
@@ -173,7 +179,7 @@ class Session:
             with KEPT.counting(plan), LoadedCalls(plan) as calls:
                 given = calls.random_inputs() if inputs is None else inputs
                 return _as_given(calls.run(given), is_named=isinstance(inputs, Mapping))
-        with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
+        with KEPT.using(plan, lambda: self._model.loaded_of(plan)) as loaded:
             given = loaded.random_inputs() if inputs is None else inputs
             return _as_given(loaded.run(given), is_named=isinstance(inputs, Mapping))
 
@@ -203,7 +209,7 @@ class Session:
                 by_name.append(isinstance(given, Mapping))
                 yield given
 
-        with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
+        with KEPT.using(plan, lambda: self._model.loaded_of(plan)) as loaded:
             answers = loaded.stream(noted(), in_flight=in_flight, errors=errors)
             with closing(answers):
                 for answer in answers:
@@ -233,7 +239,7 @@ class Session:
         """
         with running.limited(plan, timeout):
             running.require_executable(plan, runs)
-            model = self._model.loaded(plan.runtime)
+            model = self._model.loaded_of(plan)
             report = self._report
             return running.execute(
                 plan, model, runs=runs, boundaries=boundaries, inputs=inputs, report=report
@@ -254,7 +260,7 @@ class Session:
 
         Args:
             plan: to execute.
-            samples, seconds: see `session.checking.StreamLength`.
+            samples, seconds: see `session.streams.StreamLength`.
             in_flight: samples under way at most; None takes the plan's number, or as many as pay.
             timeout: see `session.running.limited`.
 
@@ -271,7 +277,7 @@ class Session:
             require_stream(plan, in_flight, "raise")
             return execute_stream(
                 plan,
-                self._model.loaded(plan.runtime),
+                self._model.loaded_of(plan),
                 length=length,
                 in_flight=in_flight,
                 latency_limit=math.inf if limit is None else limit,
@@ -284,7 +290,7 @@ class Session:
         """A Chrome trace of a measured run beside the predicted timeline; see `measure`."""
         with running.limited(plan, timeout):
             running.require_executable(plan)
-            return running.run_trace(plan, self._model.loaded(plan.runtime), inputs)
+            return running.run_trace(plan, self._model.loaded_of(plan), inputs)
 
     def _built(self, steps: Steps, deadline: Deadline) -> Measured:
         if self._measured is None:

@@ -46,6 +46,8 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
 
 LEAST_SAMPLES = 20
+STREAM_ROUNDS = 9
+SAMPLES = 200
 _MOST_LOSS = 0.03  # a contender that takes so much longer than the fastest is never recommended
 _PERIODS = 3  # of full pipelines, to compare memory
 _OTHERS = ("ideal-dp", "pipedream", "even-split")
@@ -108,6 +110,36 @@ def contender_to_run(plan: Plan) -> str:
     return stream_by_name(plan) or PLAN
 
 
+@dataclass(frozen=True)
+class StreamLength:
+    """Samples or seconds of a measured stream, and rounds of all contenders.
+
+    Raises:
+        InputError: it is too short to have a rate.
+    """
+
+    # of the stream whose outputs are compared, and of a round at most, but a round is never too
+    # short for a burst of the samples in flight
+    samples: int = SAMPLES
+    # that this stream goes on, whatever `samples` is; None counts samples
+    seconds: float | None = None
+    # of all contenders; up to three times as many if they scatter too much for a verdict
+    rounds: int = STREAM_ROUNDS
+
+    def __post_init__(self) -> None:
+        if self.samples < LEAST_SAMPLES:
+            raise InputError(
+                f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {self.samples}"
+            )
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InputError(f"seconds must be > 0 and finite, got {self.seconds}")
+
+
+def latency_95(rounds: Sequence[StreamRound]) -> float:
+    """95th percentile of the seconds of measured samples from entry to end."""
+    return float(np.quantile(np.concatenate([stream.latencies for stream in rounds]), 0.95))
+
+
 @dataclass(frozen=True, eq=False)
 class StreamResult:
     """A measured stream of samples, beside those of other contenders."""
@@ -154,11 +186,11 @@ class StreamResult:
     def latencies(self, name: str) -> tuple[float, float]:
         """Median and 95th percentile of a sample's seconds from its entry to its end."""
         rows = np.concatenate([stream.latencies for stream in self.rounds[name]])
-        return float(np.median(rows)), float(np.quantile(rows, 0.95))
+        return float(np.median(rows)), latency_95(self.rounds[name])
 
     def keeps_limit(self, name: str) -> bool:
         """True if 95 % of a contender's samples are done within the limit."""
-        return self.latencies(name)[1] <= self.latency_limit
+        return latency_95(self.rounds[name]) <= self.latency_limit
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -284,9 +316,10 @@ def candidates(
     placements = [plan.placement]
     for name in _OTHERS:
         placer = make_placer(name, _SETTINGS.get(name, {}))
-        if placer.why_not(problem) is not None or deadline.is_over:
+        left = min(_SECONDS, deadline.seconds_left)
+        if placer.why_not(problem) is not None or left <= 0.0:
             continue
-        budget = Budget(evaluations=_MOST_EVALUATIONS, seconds=None if is_counted else _SECONDS)
+        budget = Budget(evaluations=_MOST_EVALUATIONS, seconds=None if is_counted else left)
         evaluator = Evaluator(problem, budget)
         try:
             other = placer.place(problem, evaluator, np.random.default_rng(0)).placement

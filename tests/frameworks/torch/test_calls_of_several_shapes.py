@@ -381,6 +381,20 @@ def test_a_runtime_that_loads_one_shape_refuses_several() -> None:
         models_of_calls(plan)
 
 
+def test_calls_without_a_timeline_are_placed_and_not_compared() -> None:
+    """The comparison of outputs was refused after the search, and nothing was written."""
+    plan = pw.place(
+        nn.Linear(4, 2),
+        example_inputs=(torch.ones(3, 4),),
+        calls=[(1, {}), (9, {"input": (1, 4)})],
+        devices="cpu:0",
+        placer="single",
+        calibrate=False,
+        execution_model="sequential",
+    )
+    assert any("nor were outputs compared" in clause for clause in plan.left_out)
+
+
 class TiedModel(nn.Module):
     """An embedding that is also the head, with a parameter of more than a thousand elements."""
 

@@ -8,20 +8,16 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import lru_cache
-from pathlib import Path
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from placewright.core.plan import Plan
 from placewright.core.quantities import parse_bytes
-from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.requests import numbered
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import content_sha256
-from placewright.frameworks.registry import companions_of_model
 from placewright.session.loaded.plans import LoadedPlan
-from placewright.session.models import content_of
+from placewright.session.models import stamp_of
 
 LIMIT_VARIABLE = "PLACEWRIGHT_KEPT_PLANS"  # bytes, as in "2GiB"; 0 keeps none
 _DEFAULT_BYTES = float(2**30)
@@ -55,7 +51,8 @@ class KeptPlans:
         """
         with ExitStack() as closing, ExitStack() as held:
             with self._lock:
-                key = (self._hash(plan), _stamp(plan.problem.source))
+                source = plan.problem.source
+                key = (self._hash(plan), stamp_of("" if source is None else source.path))
                 turn = self._loading.setdefault(key, threading.Lock())
             with turn:  # other plans are used meanwhile
                 loaded = self._loaded(key, plan, load, held)
@@ -138,30 +135,6 @@ class KeptPlans:
             text = f"{content_sha256(plan.problem)} {asked!r}"
             self._hashes[plan] = hashlib.sha256(text.encode()).hexdigest()
         return self._hashes[plan]
-
-
-def _stamp(source: ModelSource | None) -> object:
-    """A value that changes whenever the content of the model may have changed."""
-    name = "" if source is None else source.path
-    if (content := content_of(name)) is not None:
-        return str(name), content
-    path = Path(name)
-    own = _status(path)
-    return (str(path), *map(_status, (path, *_companions(path, own)))) if own else str(path)
-
-
-def _status(file: Path) -> tuple[object, ...]:
-    try:
-        status = file.stat()
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache
-def _companions(path: Path, status: tuple[object, ...]) -> tuple[Path, ...]:
-    """Other files of a model; it is read for their names once for each `status`."""
-    return companions_of_model(path)
 
 
 def _limit() -> float:
