@@ -162,6 +162,14 @@ def test_a_card_without_room_for_copies_is_told_to_copy_nothing(tmp_path: Path) 
         assert ("--no-op-offload" in text) == told
 
 
+def test_more_sequences_than_the_engine_has_room_for_are_refused(tmp_path: Path) -> None:
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    line = command_line(plan_with(problem_of(path, ["CUDA0"], sequences=256), {}))
+    assert " -np 256 " in line
+    with pytest.raises(InexpressibleError, match="256 sequences at most, and this plan has 257"):
+        command_line(plan_with(problem_of(path, ["CUDA0"], sequences=257), {}))
+
+
 def test_a_plan_with_wrong_numbers_is_refused(tmp_path: Path) -> None:
     path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
     plan = plan_with(problem_of(path, ["CUDA0"]), {})

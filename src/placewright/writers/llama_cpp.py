@@ -40,6 +40,7 @@ TENSORS = {  # kind of module -> its tensors in a layer
 }
 _NUMBERS = ("sequences", "context", "micro_batch")  # of a request
 _LONG = 32  # tokens of a micro-batch from which a card copies weights in RAM unless told
+_MOST_SEQUENCES = 256  # LLAMA_MAX_SEQ of src/llama-cparams.h
 _BESIDE_EXPERTS = r"ffn_(up|down|gate)\."  # of a feed-forward module in a layer with experts
 
 
@@ -204,6 +205,11 @@ class _Export:
     def _sizes(self) -> dict[str, str]:
         asked = self._asked
         sequences, context, micro_batch = (self._numbers[name] for name in _NUMBERS)
+        if sequences > _MOST_SEQUENCES:
+            raise InexpressibleError(
+                f"llama.cpp has room for {_MOST_SEQUENCES} sequences at most, and this plan has "
+                f"{sequences}; place with fewer `sequences`"
+            )
         return {
             "-c": str(sequences * context),
             "-np": str(sequences),  # a server has room for four unless told
