@@ -405,6 +405,14 @@ def test_matrices_come_in_the_order_of_the_engine(
     assert [matrix.wide_bytes for matrix in of["head"]] == [512 * 4 * 512]
 
 
+def test_latent_attention_has_its_queries_twice(tmp_path: Path) -> None:
+    """Four heads have 256 elements of the latent and 32 for positions; a state has 256."""
+    model = load_model(written(tmp_path, "latent"))
+    assert model.works is not None
+    work = model.works(TokenRequest(300, 20, 1024))
+    assert work.buffer_bytes == 4.0 * 512 * (2 * 256 + 2 * 4 * 288) + 2.0 * 512 * 1024
+
+
 def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:
     """llama.cpp's `size_swa`: window 512 and 100 tokens, and the context, as multiples of 256."""
     model = load_model(written(tmp_path, "windows"))
