@@ -175,8 +175,8 @@ def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, 
     whole = request.prompt // request.micro_batch
     if of.phase == "decode":
         pairs = cache.looked_at(request.generate, request.prompt + request.generate)
-        pairs *= request.sequences
-        return each * pairs + state * request.sequences, float(pairs)
+        pairs *= of.repeats * of.tokens // request.generate  # sequences of these passes
+        return each * pairs + state * of.tokens, float(pairs)
     if of.tokens == request.micro_batch and whole:
         kept = cache.kept_at_ends(request.micro_batch, whole)
         pairs = cache.looked_at(whole * request.micro_batch, whole * request.micro_batch)
