@@ -227,7 +227,7 @@ class _Export:
         reserves that room for a whole micro-batch, however short the prompt.
         """
         used = {int(at) for at in self._device_of[1:] if self.buffers[int(at)] == _HOST}
-        is_long = self._numbers["micro_batch"] >= _LONG  # and no context of it is shorter
+        is_long = self._numbers["micro_batch"] >= _LONG  # its contexts have 256 or more
         own = (card for card in self._cards if card.kind == "gpu")
         copies = any(not card.options.get(NAME, "").startswith("RPC") for card in own)
         return not used or not (is_long and copies) or bool(used & self._streamed)
