@@ -81,6 +81,23 @@ def test_passes_of_a_request() -> None:
         Pass("decode", 20, 2),
     )
     assert TokenRequest.of_options(request.options) == request
+    many = TokenRequest(100, 20, 128, micro_batch=32, sequences=70)
+    assert many.passes[2:] == (Pass("decode", 40, 32), Pass("decode", 20, 6))
+
+
+def test_steps_beyond_a_micro_batch_read_weights_again_and_caches_once(tmp_path: Path) -> None:
+    """64 sequences in one pass or in four, with layers that keep states and one with keys."""
+    model = load_model(written(tmp_path, "hybrid"))
+    assert model.works is not None
+    one, four = (
+        model.works(TokenRequest(16, 20, 64, micro_batch=size, sequences=64)) for size in (64, 16)
+    )
+    assert [work.request.passes[-1].repeats for work in (one, four)] == [20, 80]
+    for whole, parts in zip(one.work, four.work, strict=True):
+        assert parts[-1].cache_bytes == whole[-1].cache_bytes
+        assert parts[-1].score_flops == whole[-1].score_flops
+    attention = one.graph.op_index["layers.3.attention"]
+    assert four.work[attention][-1].weight_bytes == one.work[attention][-1].weight_bytes
 
 
 def test_seconds_of_a_feed_forward_module_by_hand(tmp_path: Path) -> None:
@@ -403,6 +420,14 @@ def test_matrices_come_in_the_order_of_the_engine(
     assert {matrix.state_bytes for matrix in attention} == {state}
     assert work.buffer_bytes == (2 + 3 * 2) * state + mask
     assert [matrix.wide_bytes for matrix in of["head"]] == [512 * 4 * 512]
+
+
+def test_latent_attention_has_its_queries_twice(tmp_path: Path) -> None:
+    """Four heads have 256 elements of the latent and 32 for positions; a state has 256."""
+    model = load_model(written(tmp_path, "latent"))
+    assert model.works is not None
+    work = model.works(TokenRequest(300, 20, 1024))
+    assert work.buffer_bytes == 4.0 * 512 * (2 * 256 + 2 * 4 * 288) + 2.0 * 512 * 1024
 
 
 def test_windows_keep_room_for_a_micro_batch(tmp_path: Path) -> None:

@@ -399,6 +399,10 @@ def test_layers_that_no_map_expresses(tmp_path: Path) -> None:
     file = replace(problem, source=replace(problem.source, state=()))
     with pytest.raises(InexpressibleError, match=r"has no PyTorch modules.*hf:PATH"):
         export(replace(plan, problem=file), "device-map", tmp_path / "map.json")
+    options = {**problem.source.options, "cache": "q8_0"}
+    small = replace(problem, source=replace(problem.source, options=options))
+    with pytest.raises(InexpressibleError, match="a cache as q8_0 is nothing that a device_map"):
+        export(replace(plan, problem=small), "device-map", tmp_path / "map.json")
     served = tuple(
         replace(each, options={"llama.cpp": "RPC0[127.0.0.1:50052]"})
         for each in problem.cluster.devices

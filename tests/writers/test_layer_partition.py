@@ -69,6 +69,18 @@ def test_engines_load_the_folder_of_a_configuration(engine: str, tmp_path: Path)
         assert str(tmp_path) in words
 
 
+def test_a_part_of_a_vision_model_is_refused(tmp_path: Path) -> None:
+    """The engines load its encoder of images, too, whose weights the plan does not count."""
+    (tmp_path / "config.json").write_text(json.dumps(SMALL["dense"]))
+    problem = Session(f"hf:{tmp_path}", devices=CARDS, prompt=20, generate=4).profile()
+    source = problem.source
+    assert source is not None
+    part = replace(problem, source=replace(source, state=()))
+    with pytest.raises(InexpressibleError, match=r"part of a larger model.*vllm loads"):
+        printed(plan_with(part, [0] * 9), "vllm")
+    assert printed(plan_with(part, [0] * 9), "llama.cpp")
+
+
 def test_one_card_needs_no_partition(tmp_path: Path) -> None:
     line = printed(plan_with(problem_of(tmp_path), [1, 1, 1]), "vllm")
     assert line.startswith("CUDA_VISIBLE_DEVICES=1 vllm serve ")

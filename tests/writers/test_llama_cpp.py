@@ -58,7 +58,7 @@ def test_options_by_hand(tmp_path: Path) -> None:
         "llama-server", "-m", str(path), "-dev", "CUDA0,CUDA1", "-ngl", "6", "-ts", "3,3", "-ot",
         r"^output=CUDA0,blk\.(1|4)\.ffn_(up|down|gate|gate_up)_exps=CPU,"
         r"blk\.5\.ffn_(up|down|gate|gate_up)_exps=CUDA0",
-        "-c", "512", "-np", "2", "-b", "2048", "-ub", "512", "-fa", "on",
+        "--no-op-offload", "-c", "512", "-np", "2", "-b", "2048", "-ub", "512", "-fa", "on",
         "-ctk", "bf16", "-ctv", "bf16",
     ]  # fmt: skip
 
@@ -152,14 +152,22 @@ def test_layers_that_predict_further_tokens_have_places(tmp_path: Path) -> None:
 
 
 def test_a_card_without_room_for_copies_is_told_to_copy_nothing(tmp_path: Path) -> None:
-    """Its plan has no column for them, and the engine would try for a long prompt."""
+    """Its plan has no column for them, and the engine would reserve room for a micro-batch."""
     path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=True)
-    for prompt, told in ((100, True), (20, False)):
-        said = {"memory": {"card:0": "64MiB"}, "prompt": prompt, "context": 256}
+    for prompt, micro_batch, told in ((100, 512, True), (20, 512, True), (100, 31, False)):
+        said = {"memory": {"card:0": "64MiB"}, "prompt": prompt, "micro_batch": micro_batch}
         problem = problem_of(path, ["CUDA0"], **said)
         assert not any("+" in name for name in problem.cluster.device_names)
         text = command_line(plan_with(problem, dict.fromkeys(problem.graph.op_names, "cpu")))
         assert ("--no-op-offload" in text) == told
+
+
+def test_more_sequences_than_the_engine_has_room_for_are_refused(tmp_path: Path) -> None:
+    path = engine_gguf(tmp_path / "m.gguf", LAYERS, has_experts=False)
+    line = command_line(plan_with(problem_of(path, ["CUDA0"], sequences=256), {}))
+    assert " -np 256 " in line
+    with pytest.raises(InexpressibleError, match="256 sequences at most, and this plan has 257"):
+        command_line(plan_with(problem_of(path, ["CUDA0"], sequences=257), {}))
 
 
 def test_a_plan_with_wrong_numbers_is_refused(tmp_path: Path) -> None:

@@ -55,12 +55,14 @@ class TokenRequest:
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Passes through the model, alike ones counted."""
+        """Passes through the model, alike ones counted; no pass is beyond a micro-batch."""
         whole, rest = divmod(self.prompt, self.micro_batch)
+        steps, few = divmod(self.sequences, self.micro_batch)  # of decode, for each token
         found = (
             Pass("prefill", whole * self.sequences, self.micro_batch),
             Pass("prefill", self.sequences if rest else 0, rest),
-            Pass("decode", self.generate, self.sequences),
+            Pass("decode", self.generate * steps, self.micro_batch),
+            Pass("decode", self.generate if few else 0, few),
         )
         return tuple(pass_ for pass_ in found if pass_.repeats)
 

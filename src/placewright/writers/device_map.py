@@ -141,16 +141,13 @@ def layer_map(plan: Plan) -> dict[str, str]:
         plan: of a configuration of `transformers`.
 
     Raises:
-        InexpressibleError: the model has no PyTorch modules, or the plan divides a layer, streams
-            weights, or uses a card of another process, or two that PyTorch calls by one name.
+        InexpressibleError: the model has no PyTorch modules, or the plan has another cache than
+            these make, divides a layer, streams weights, or uses a card of another process, or two
+            that PyTorch calls by one name.
     """
     problem, source = plan.problem, plan.problem.source
     assert source is not None, "a plan of a language model has a source"
-    if not source.state:
-        raise InexpressibleError(
-            f"'{source.path}' has no PyTorch modules that a device_map can name; place the "
-            "configuration of a model that only writes, hf:PATH"
-        )
+    _require_layers(source)
     graph, cluster = problem.graph, problem.cluster
     names, device_of = card_names(cluster.devices), problem.device_of_ops(plan.placement.device_of)
     cards = {cluster.device_names[at]: str(names[at]) for at in dict.fromkeys(device_of.tolist())}
@@ -190,6 +187,19 @@ def layer_map(plan: Plan) -> dict[str, str]:
             module = path
         mapped.setdefault(module, looked_up if _OF_EMBEDDING.search(path) else places[own])
     return mapped
+
+
+def _require_layers(source: ModelSource) -> None:
+    """Refuse a language model without PyTorch modules, and a cache that these do not make."""
+    if not source.state:
+        raise InexpressibleError(
+            f"'{source.path}' has no PyTorch modules that a device_map can name; place the "
+            "configuration of a model that only writes, hf:PATH"
+        )
+    if (cache := source.options.get("cache", "f16")) not in ("f16", "bf16"):
+        raise InexpressibleError(
+            f"a cache as {cache} is nothing that a device_map asks for; plan with argument `kv` f16"
+        )
 
 
 def _is_tied(graph: ComputationGraph) -> bool:

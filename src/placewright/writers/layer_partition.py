@@ -152,6 +152,12 @@ def command_line(plan: Plan, engine: str) -> str:
     """
     ranks, how, source = pipeline_ranks(plan), ENGINES[engine], plan.problem.source
     assert source is not None, "a plan of a language model has a source"
+    if source.format == "config" and not source.state:
+        raise InexpressibleError(
+            f"'{source.path}' is part of a larger model, whose other weights this plan does not "
+            f"count and {engine} loads; place the configuration of a model that only writes, "
+            "hf:PATH"
+        )
     if source.other_weights:
         raise InexpressibleError(
             f"{source.other_weights}: place again without argument `weights`, or export to "

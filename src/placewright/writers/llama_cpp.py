@@ -38,8 +38,9 @@ TENSORS = {  # kind of module -> its tensors in a layer
     "Experts": "ffn_(up|down|gate|gate_up)_exps",
     "SharedExperts": "ffn_(up|down|gate|gate_inp)_(sh|ch)exps?",
 }
-_NUMBERS = ("sequences", "context", "micro_batch", "prompt")  # of a request
-_LONG = 32  # tokens of a pass from which the engine has a card copy weights in RAM unless told
+_NUMBERS = ("sequences", "context", "micro_batch")  # of a request
+_LONG = 32  # tokens of a micro-batch from which a card copies weights in RAM unless told
+_MOST_SEQUENCES = 256  # LLAMA_MAX_SEQ of src/llama-cparams.h
 _BESIDE_EXPERTS = r"ffn_(up|down|gate)\."  # of a feed-forward module in a layer with experts
 
 
@@ -203,7 +204,12 @@ class _Export:
 
     def _sizes(self) -> dict[str, str]:
         asked = self._asked
-        sequences, context, micro_batch, _ = (self._numbers[name] for name in _NUMBERS)
+        sequences, context, micro_batch = (self._numbers[name] for name in _NUMBERS)
+        if sequences > _MOST_SEQUENCES:
+            raise InexpressibleError(
+                f"llama.cpp has room for {_MOST_SEQUENCES} sequences at most, and this plan has "
+                f"{sequences}; place with fewer `sequences`"
+            )
         return {
             "-c": str(sequences * context),
             "-np": str(sequences),  # a server has room for four unless told
@@ -217,11 +223,11 @@ class _Export:
     def _is_streaming(self) -> bool:
         """True if weights in RAM are streamed, and if none would be.
 
-        A plan without a column for them has none if the card lacks room for copies.
+        A plan without a column for them has none if the card lacks room for copies. The engine
+        reserves that room for a whole micro-batch, however short the prompt.
         """
         used = {int(at) for at in self._device_of[1:] if self.buffers[int(at)] == _HOST}
-        sequences, _, micro_batch, prompt = (self._numbers[name] for name in _NUMBERS)
-        is_long = max(sequences, min(prompt, micro_batch)) >= _LONG
+        is_long = self._numbers["micro_batch"] >= _LONG  # its contexts have 256 or more
         own = (card for card in self._cards if card.kind == "gpu")
         copies = any(not card.options.get(NAME, "").startswith("RPC") for card in own)
         return not used or not (is_long and copies) or bool(used & self._streamed)

@@ -48,7 +48,9 @@ def matrices(count: int, elements: int) -> tuple[Weight, ...]:
     return (Weight(elements, elements * 34 // 32, "q8_0", multiplies=True),) * count
 
 
-def work_of(name: str, own: TokenRequest | None = None) -> RequestedWork:
+def work_of(
+    name: str, own: TokenRequest | None = None, windows: tuple[int, ...] = (0,)
+) -> RequestedWork:
     layers, hidden, feed, has_experts = SHAPES[name]
     attention = matrices(4, hidden * hidden)
     each: dict[Part, tuple[Weight, ...]] = {"attention": attention}
@@ -60,10 +62,10 @@ def work_of(name: str, own: TokenRequest | None = None) -> RequestedWork:
         each["feed-forward"] = matrices(3, hidden * feed)
     end = matrices(1, VOCABULARY * hidden)
     counts = (USED, EXPERTS) if has_experts else (0, 0)
+    caches = (Cache(2 * hidden, windows[at % len(windows)], 4.0 * hidden) for at in range(layers))
     model = LanguageModel(
-        name, hidden, VOCABULARY, 4096, *counts, (each,) * layers,
-        (Cache(2 * hidden, 0, 4.0 * hidden),) * layers, end, end, tied=False,
-    )  # fmt: skip
+        name, hidden, VOCABULARY, 0, *counts, (each,) * layers, tuple(caches), end, end, tied=False
+    )
     is_card = name.startswith("card")
     request = own or (TokenRequest(256, 32, 1024) if is_card else TokenRequest(64, 16, 512))
     return requested_work(model, ModelSource("", "", "gguf"), request)
@@ -100,6 +102,15 @@ def test_a_card_keeps_room_for_all_weights_that_it_copies() -> None:
     work = work_of("card-dense")
     assert streaming_buffer(work) / MIB == pytest.approx(159.59, abs=0.02)
     assert work.streamed_bytes == streaming_buffer(work) - work.buffer_bytes
+
+
+@pytest.mark.parametrize("windows", [(0,), (512, 512, 512, 0)])
+def test_a_card_keeps_room_for_all_caches_that_it_copies(windows: tuple[int, ...]) -> None:
+    """Keys and values of a layer without a window are 256 MiB; the first layers may have one."""
+    work = work_of("card-dense", TokenRequest(256, 32, 16_384, sequences=2), windows)
+    layout = EngineLayout(["host"] * work.graph.n_ops, ["card:0"], "host", "card:0")
+    needed = compute_buffers(work, layout)["card:0"]
+    assert 256 * MIB < needed <= streaming_buffer(work)
 
 
 def test_a_card_has_keys_and_values_of_a_layer_in_f16_while_it_computes() -> None:

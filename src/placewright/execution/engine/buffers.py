@@ -36,25 +36,30 @@ def compute_buffers(work: RequestedWork, layout: EngineLayout) -> dict[str, floa
 def streaming_buffer(work: RequestedWork) -> float:
     """Bytes of the buffer of a card that copies weights of the host; hardly any plan needs more.
 
-    The card has attention and routers of all layers but the last, whose copies leave gaps below the
-    state. Of layers with equal matrices two are laid out, as more find the same gaps.
+    The card has attention and routers of all layers but two: the last, whose copies leave gaps
+    below the state, and one with the largest cache. Or it has none, where caches of one layer after
+    the other are copied. Of layers with equal matrices and caches two are laid out, as more find
+    the same gaps.
     """
     graph, of_layer = work.graph, dict[str, list[int]]()
     for op, module in enumerate(graph.op_modules):
         of_layer.setdefault(module, []).append(op)
-    seen: Counter[tuple[tuple[Matrix, ...], ...]] = Counter()
+    seen: Counter[tuple[tuple[tuple[Matrix, ...], float], ...]] = Counter()
     ops: list[int] = []
     for own in of_layer.values():
-        kind = tuple(work.matrices[op] for op in own)
+        kind = tuple((work.matrices[op], work.caches[op]) for op in own)
         seen[kind] += 1
         ops += own if seen[kind] <= _ALIKE else ()
-    last = graph.op_modules[ops[-2]]
-    at = [
-        _CARD if kind in ("Attention", "Router") and module != last else _HOST
-        for kind, module in zip(graph.op_kinds, graph.op_modules, strict=True)
-    ]
-    layout = EngineLayout(at, [_CARD], _HOST, _CARD)
-    return _sizes(MicroBatch(work, layout, ops), layout)[_CARD]
+    widest = max(reversed(ops), key=lambda op: work.caches[op])
+    sizes = []
+    for resting in ({graph.op_modules[op] for op in (ops[-2], widest)}, set(graph.op_modules)):
+        at = [
+            _CARD if kind in ("Attention", "Router") and module not in resting else _HOST
+            for kind, module in zip(graph.op_kinds, graph.op_modules, strict=True)
+        ]
+        layout = EngineLayout(at, [_CARD], _HOST, _CARD)
+        sizes.append(_sizes(MicroBatch(work, layout, ops), layout)[_CARD])
+    return max(sizes)
 
 
 def _sizes(batch: MicroBatch, layout: EngineLayout) -> dict[str, float]:

@@ -416,12 +416,13 @@ def _cache(layer: Any, heads: int, latent: int) -> Cache:
     if keys is None or values is None:
         return Cache(state_bytes=state_bytes)
     elements = sum(tensor.shape[1] * tensor.shape[3] for tensor in (keys, values))
-    width = keys.shape[3] + values.shape[3]
+    width, absorbed = keys.shape[3] + values.shape[3], 0
     if latent and keys.shape[3] == latent:  # the latent serves as key, with positions, and value
+        absorbed = 2 * heads * width
         width += latent
     window = getattr(layer, "sliding_window", None) or 0
     head = math.gcd(keys.shape[3], values.shape[3])
-    return Cache(elements, window, 2.0 * heads * width, state_bytes, head)
+    return Cache(elements, window, 2.0 * heads * width, state_bytes, head, absorbed)
 
 
 def _first_line(error: Exception) -> str:

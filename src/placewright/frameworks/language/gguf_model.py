@@ -188,8 +188,9 @@ class _Model:
             rank = self._number("attention.kv_lora_rank", latent.shape[-1])
             rank = self._number(f"attention.kv_lora_rank{kind}", rank)
             if "attn_kv_b" not in layer:  # the latent itself is kept, and serves as key and value
-                kept = latent.shape[-1] + looked_up
-                return Cache(kept, window, 2.0 * heads * (latent.shape[-1] + rank))
+                own = latent.shape[-1]
+                scores, queries = 2.0 * heads * (own + rank), 2 * heads * own
+                return Cache(own + looked_up, window, scores, absorbed=queries)
             return Cache(heads * (width + values), window, flops, 0, math.gcd(width, values))
         if self._is_recurrent(number, layer):
             return Cache(state_bytes=state)

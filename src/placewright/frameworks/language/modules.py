@@ -53,6 +53,8 @@ class Cache:
     score_flops: float = 0.0  # operations of attention for a token and a token that it looks at
     state_bytes: int = 0  # of a recurrent state, which does not grow with the context
     head: int = 0  # elements that divide a head's key and its value; 0 if unknown
+    # of latent attention: elements of a token's queries, before and after positions join them
+    absorbed: int = 0
 
     def tokens(self, context: int) -> int:
         """Number of tokens of a context whose keys and values are kept."""

@@ -55,8 +55,7 @@ def requested_work(
     batch = min(request.micro_batch, request.sequences * request.context)  # as engines reserve
     modules = dict(_modules(model))
     activations = {
-        name: _activation_bytes(model, part, weights, batch, request.context)
-        for name, (part, weights, _) in modules.items()
+        name: _activation_bytes(model, *of, batch, request.context) for name, of in modules.items()
     }
     converted = {name: _converted_bytes(request, cache) for name, (_, _, cache) in modules.items()}
     inner = [name for name in modules if name != "head"]
@@ -176,8 +175,8 @@ def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, 
     whole = request.prompt // request.micro_batch
     if of.phase == "decode":
         pairs = cache.looked_at(request.generate, request.prompt + request.generate)
-        pairs *= request.sequences
-        return each * pairs + state * request.sequences, float(pairs)
+        pairs *= of.repeats * of.tokens // request.generate  # sequences of these passes
+        return each * pairs + state * of.tokens, float(pairs)
     if of.tokens == request.micro_batch and whole:
         kept = cache.kept_at_ends(request.micro_batch, whole)
         pairs = cache.looked_at(whole * request.micro_batch, whole * request.micro_batch)
@@ -188,12 +187,19 @@ def _cache_reads(request: TokenRequest, of: Pass, cache: Cache) -> tuple[float, 
 
 
 def _activation_bytes(
-    model: LanguageModel, part: Part, weights: Sequence[Weight], batch: int, context: int
+    model: LanguageModel,
+    part: Part,
+    weights: Sequence[Weight],
+    cache: Cache,
+    batch: int,
+    context: int,
 ) -> float:
     """Bytes of activations while a micro-batch passes a module, with the mask of attention.
 
     Beside the states, what its matrices make is alive. The output matrix of attention makes its
     result where keys were; it is as large as the one of queries, or smaller than a fused one.
+    Queries of latent attention are as wide as the latent in each head, and joined with positions
+    into a copy (``src/models/deepseek2.cpp``).
     """
     if part == "embedding":
         return 0.0
@@ -203,7 +209,8 @@ def _activation_bytes(
     sizes = [weight.n_elements * share for weight in weights if weight.multiplies]
     whole, largest = sum(sizes), max(sizes, default=0.0)
     made = max(largest, whole - largest) if part == "attention" else whole
-    states = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + made / model.hidden)
+    elements = max(made / model.hidden, cache.absorbed)
+    states = _ACTIVATION_BYTES * batch * (_STATES * model.hidden + elements)
     return states + 2.0 * batch * whole_cells(context)
 
 

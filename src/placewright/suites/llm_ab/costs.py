@@ -371,7 +371,9 @@ def _request(row: PublishedComparison, plan: PlanFields, replicas: int) -> Token
         return TokenRequest(prompt, 0, prompt, batch)
     sequences = plan.concurrency or (SERVED if isinstance(row.batch, str) else row.batch or 1)
     prompt = row.context_tokens or _PROMPT
-    return TokenRequest(prompt, 1, prompt + 1, sequences=max(1, sequences // replicas))
+    sequences = max(1, sequences // replicas)
+    # servers compute a step of all sequences at once
+    return TokenRequest(prompt, 1, prompt + 1, max(512, sequences), sequences)
 
 
 class _Reader:
