@@ -49,7 +49,8 @@ class ComputationGraph:
             all are unknown.
 
     Raises:
-        GraphError: a duplicate name, an index out of range, a negative or NaN size, a cycle.
+        GraphError: no ops, a column of the wrong length, a duplicate name, an index out of range,
+            a negative, infinite or NaN size, a cycle.
     """
 
     op_names: tuple[str, ...]

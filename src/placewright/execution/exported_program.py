@@ -55,8 +55,8 @@ class Interface:
     def applied_to(self, source: ModelSource) -> ModelSource:
         """Give a converted file the program's names of inputs and outputs, and its state's paths.
 
-        If the numbers of inputs or outputs differ, the file's source is returned unchanged. If it
-        has no signature, it gets only the paths of the state.
+        If the numbers of inputs or outputs differ, the file's source is returned unchanged. A
+        source without a signature gets only the paths of the state.
         """
         old = source.signature
         if old is None:

@@ -293,7 +293,9 @@ class ConcurrentRunner(TimesRequests):
             slot.reset_state()
 
     def _next_finished(self, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
-        """Wait for the caller's next request that is done or has failed and of which nothing runs.
+        """Wait for the request that next arrives in `finished`, whatever its number.
+
+        It is done, or has failed and nothing of it runs.
 
         Raises:
             TimedOut: no request ended for as long as the limit; the message names the running
@@ -472,7 +474,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     Args:
         seconds: > 0, counted from the start of the wait or the last end of a request, whichever is
-            later. Until each replica has ended a request, the time to compile code is added.
+            later. Until each replica has ended a request, a fixed allowance is added: the largest
+            `first_run_seconds` of the runner's segments.
     """
     before = _SECONDS.set(seconds)
     try:

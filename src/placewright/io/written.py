@@ -31,7 +31,7 @@ _final: dict[str, str] = {}  # folder -> the folder into which another process m
 
 
 def is_written_through(path: Path | str) -> bool:
-    """True if a path exists and is no regular file: a device or a pipe, which is never replaced."""
+    """True if a path exists and is no regular file: a device, pipe or folder; none is replaced."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
@@ -47,7 +47,8 @@ def tell_final_folders(folders: Mapping[str, str]) -> None:
 def final_folder(path: Path | str) -> str:
     """The folder in which a file will be in the end, if this process writes it to `path`.
 
-    Links are resolved. See `tell_final_folders`.
+    Links in the folder's path are resolved, but not `path` itself if it is a link. See
+    `tell_final_folders`.
     """
     folder = os.path.realpath(Path(path).parent)
     return _final.get(folder, folder)

@@ -149,7 +149,8 @@ class _Items:
         Args:
             capacities: bytes that each device may keep, shape (n_devices,).
             others: devices to fill, in this order.
-            rest: a device; classes that may not run there go to the first device that may run them.
+            rest: a device; classes that may not run there go to the lowest-numbered device of the
+                cluster that may run them, even beyond its capacity.
 
         Returns:
             Device of each unit, shape (n_units,).

@@ -8,9 +8,10 @@ rounds the unsplit model was slow, so that they promise too much.
 Half of the placements are random walks. The others give each unit to the device that would finish
 it first, because devices that share memory slow each other down only while all of them are busy.
 A placement whose overlap gains less than it costs to wake other threads runs in its caller's
-thread, as a loaded plan serves it. That takes costs of cuts, which are those of the placements
-before it. There no device waits to be woken, or slows another down, so that these placements say
-nothing about latencies and contention: the last ones have a thread for each device if no other had.
+thread, as a loaded plan serves it. To decide this, costs of cuts are needed; they are fitted to the
+placements measured before it. In one thread no device waits to be woken, or slows another down, so
+that these placements say nothing about latencies and contention: the last ones have a thread for
+each device if no other had.
 
 Beside its segments, each placement adds one row per device with their sum. The sum decides a
 prediction, and it includes the few slow segments that absolute deviations of single rows ignore.

@@ -351,6 +351,8 @@ def roofline_costs(
 def typical_seconds(graph: ComputationGraph, device: Device) -> FloatArray:
     """Seconds of each op on a common device of a kind, shape (n_ops,), for shares without timers.
 
+    Only ratios between ops count; all are 1 if every op only renames or describes data.
+
     Args:
         device: of kind ``cpu``, ``gpu`` or ``npu``; another kind counts as ``accelerator``.
     """

@@ -48,7 +48,8 @@ class Row:
     low: float
     high: float
     gap_to_best: float  # median over the best value of any run, minus one
-    evaluations_to_near: float  # median number until a run was within 2 % of that value
+    # median number, over the runs that came within 2 % of that value, until they did; inf if none
+    evaluations_to_near: float
     # runs_near, runs: number of runs that came so near, and of all runs
     runs_near: int
     runs: int
@@ -146,7 +147,9 @@ class ComparisonTable:
     def headline(self) -> str:
         """The placers with the smallest and the next median, as text.
 
-        Each has its median, the median number of all its evaluations, and its core-seconds.
+        Each has its median, the median number of all its evaluations, and its core-seconds. Placers
+        that share the smallest median are named with that value alone; without a finite median the
+        line says so.
         """
         names = [row.placer for row in self.rows]
         if names and not math.isfinite(self.rows[0].median):
@@ -318,8 +321,9 @@ def request_table(
 def _share_reached(plan: Plan, alone: Mapping[str, float], seconds: float) -> str:
     """Text: the share of the possible gain over the best single device that a split has reached.
 
-    The possible gain ends at the lower bound. The text is "" if the plan is no split, is not faster
-    than the best single device, or is faster than the bound, which is a prediction.
+    The possible gain ends at the lower bound. The text is "" without a bound, or if the plan is no
+    split, is not faster than the best single device, or is faster than the bound, which is a
+    prediction.
 
     Args:
         alone: name -> measured seconds of each single device.

@@ -111,7 +111,9 @@ def check_on_hardware(
     Raises:
         InfeasibleError: no number of samples in flight keeps the latency limit and fits memory.
         MismatchError: outputs differ from the unsplit model's.
-        OutOfTime: too little was measured at the deadline; its `plan` is that of a stream so far.
+        OutOfTime: too little was measured at the deadline; for a stream, its `plan` has the
+            placement and the samples in flight that were chosen before the contenders were
+            measured.
         StalePlanError: the devices have changed.
     """
     check_devices(plan.problem, plan.runtime)
@@ -183,7 +185,7 @@ def probe_on_hardware(
 
 
 def _few(contenders: Contenders[Any]) -> Contenders[Any]:
-    """Keep the split, and single devices predicted to take <= `_NEAR` times the least seconds."""
+    """Keep the split, and single devices predicted to take <= `_NEAR` times their least seconds."""
     alone = {m.name: m.predicted or math.inf for m in contenders.members if m.is_single}
     near = _NEAR * min(alone.values(), default=math.inf)
     return contenders.only([PLAN, *(name for name, value in alone.items() if value <= near)])
@@ -249,7 +251,11 @@ def _recorded(plan: Plan, contenders: Contenders[Any], verdict: Verdict, written
 def _checked_requests(
     plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
 ) -> tuple[Plan, ContenderTable]:
-    """Measure single requests; leave out recommended contenders whose outputs differ."""
+    """Measure single requests, and judge them.
+
+    A contender whose placement the plan would get is left out if its outputs differ; then the rest
+    is judged again.
+    """
     problem = plan.problem
     deadline.require("outputs were compared")
     report(0.0, "comparing outputs")
@@ -297,7 +303,10 @@ def _request_seconds(
     deadline: Deadline,
     affordable: float = _MEASURING_SECONDS,
 ) -> dict[str, list[float]]:
-    """Contender -> seconds of each of up to `rounds` rounds, about `affordable` seconds in all."""
+    """Contender -> seconds of each round: as many rounds as fit into `affordable` seconds.
+
+    There are at least 9 and at most `rounds`.
+    """
     runners: dict[str, CallRunner] = {}
     with ExitStack() as stack:
         with taking_turns(model):
@@ -532,7 +541,11 @@ def repeated(
 
 
 class StreamRounds:
-    """Rounds of streams of all contenders; `seconds` for all rounds limit the samples of each."""
+    """Rounds of streams of all contenders.
+
+    A round has as many samples as let all rounds end within `seconds`, at most its share of
+    `inputs`, but at least three of the largest bursts and two more.
+    """
 
     def __init__(
         self,

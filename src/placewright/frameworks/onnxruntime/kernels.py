@@ -141,7 +141,9 @@ class KernelMap:
 
 
 def kernel_microseconds(profile: Path, runs: int) -> dict[str, float]:
-    """Kernel name -> median microseconds over the last `runs` runs in a profile.
+    """Kernel name -> median microseconds of its last `runs` executions in a profile.
+
+    A kernel outside loops has one execution in each run.
 
     The times of nodes on a CUDA or ROCm device are those of queueing their kernels. Builds with
     the profiler of the device list its kernels, each with the name of its node's event. Without

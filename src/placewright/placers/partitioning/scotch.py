@@ -47,7 +47,11 @@ class Scotch(ForEveryProblem):
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Partition once, and evaluate assignments of the parts to devices."""
+        """Partition for each set of devices that can compute at once, and evaluate assignments.
+
+        All assignments of the parts to the devices are evaluated, or only the one by speed if they
+        are too many.
+        """
         return place_by_partition(
             problem, evaluator, rng, scotch_partition, assignments=self.assignments
         )

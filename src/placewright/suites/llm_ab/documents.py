@@ -161,7 +161,10 @@ class OptionFields(_Read):
 
     @property
     def rate(self) -> float:
-        """The number that was measured, in the unit of the comparison; NaN if the option failed."""
+        """The number that was measured, in the unit of the comparison.
+
+        NaN if the option failed or the number is not above 0.
+        """
         found = self.measured
         return float(found) if not isinstance(found, str) and found > 0 else math.nan
 

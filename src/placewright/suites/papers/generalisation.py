@@ -281,7 +281,7 @@ _MAKERS: dict[str, Callable[[np.random.Generator], ComputationGraph]] = {
 
 
 class _Layers:
-    """Adds ops with the flops and bytes of layers; its methods return numbers of output tensors."""
+    """Adds ops with the flops and bytes of layers; its methods return indices of output tensors."""
 
     def __init__(self) -> None:
         self.graph = GraphBuilder()
@@ -334,7 +334,7 @@ class _Layers:
         return self._add(kind, [x], flops=9.0 * numbers, numbers=numbers)
 
     def lstm(self, xs: list[int], weight: int, batch: int, width: int) -> list[int]:
-        """Add one LSTM layer: for each step a matrix product and the elementwise ops of the cell.
+        """Add one LSTM layer: for each step a product, and one op for the cell's elementwise work.
 
         Args:
             xs: input tensor of each step.

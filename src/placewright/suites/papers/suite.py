@@ -248,7 +248,11 @@ def scaled_cases(cases: Sequence[Case], ratios: Sequence[float]) -> list[Case]:
 
 
 def _with_cpu_scaled(problem: Problem, ratio: float) -> Problem:
-    """Multiply all costs of the CPU by one factor, so that CPU over GPU seconds become `ratio`."""
+    """Multiply the costs of the first CPU by `ratio` over the present ratio.
+
+    That is the simulated value of the whole model on the first CPU divided by that on the first
+    GPU.
+    """
     kinds = [device.kind for device in problem.cluster.devices]
     on_cpu, on_gpu = (
         Evaluator(problem).evaluate(np.full(problem.n_units, kinds.index(kind)))

@@ -9,8 +9,9 @@ traces and the like).
 
 Operators are those of ``operators.yaml``: computations on tensors, and nothing else. PyTorch's
 registry also holds operators that read and write files (``aten.from_file``, ``aten.save``), change
-storages or share them between processes. A name that is not listed is refused. So are new operators
-of a later PyTorch, until somebody has checked and listed them.
+storages or share them between processes. A name is refused unless it is listed, or is a `public`
+name with `_` (in place) or `_copy` behind it. So new operators of a later PyTorch are refused until
+somebody has checked and listed them.
 """
 
 from __future__ import annotations

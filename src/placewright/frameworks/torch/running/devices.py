@@ -147,7 +147,11 @@ def _with_fingerprint(device: Device) -> Device:
 
 
 def _unusual_settings(kind: str) -> list[str]:
-    """Settings of the process other than PyTorch's defaults, by which ops take other seconds."""
+    """Settings of the process other than PyTorch's defaults, by which ops take other seconds.
+
+    Args:
+        kind: PyTorch's type of device, such as ``"cuda"``.
+    """
     convolutions, products = _convolution_precision(kind), _product_precision(kind)
     texts = []
     if kind == "cpu" and not torch._C._get_mkldnn_enabled():
@@ -160,7 +164,11 @@ def _unusual_settings(kind: str) -> list[str]:
 
 
 def _convolution_precision(kind: str) -> str:
-    """Precision of convolutions of f32; by default ``"tf32"`` on CUDA devices, else ``"f32"``."""
+    """Precision of convolutions of f32; by default ``"tf32"`` on CUDA devices, else ``"f32"``.
+
+    Args:
+        kind: PyTorch's type of device, such as ``"cuda"``.
+    """
     if kind == "cuda":
         try:
             return "tf32" if torch.backends.cudnn.allow_tf32 else "f32"
@@ -171,7 +179,13 @@ def _convolution_precision(kind: str) -> str:
 
 
 def _product_precision(kind: str) -> str:
-    """Precision of matrix products of f32; by default ``"highest"``."""
+    """Precision of matrix products of f32: ``"highest"`` (default), ``"high"`` or ``"medium"``.
+
+    If PyTorch's newer interface has set a lower one, it is that one's word, such as ``"tf32"``.
+
+    Args:
+        kind: PyTorch's type of device, such as ``"cuda"``.
+    """
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # its newer interface has set it, perhaps for other devices

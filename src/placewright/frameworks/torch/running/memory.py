@@ -129,7 +129,7 @@ class _Parts:
             return list(self.instances[index].run(entering))
 
     def synchronize(self) -> None:
-        """Wait until all accelerators have done their queued work."""
+        """Wait until the compute queues of all accelerators are empty."""
         for lane in self.lanes.values():
             lane.compute.synchronize()
 
