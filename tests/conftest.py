@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cli.runner import Benchmark, InProcess
 from support.machine import take_the_record
 
+from placewright.profiling import hardware
+
 KERNELS = user_cache_path("placewright") / "kernels"
 
 settings.register_profile(
@@ -76,6 +78,8 @@ def cli(
     (cache / "placewright" / "kernels").symlink_to(KERNELS)
     (cache / "placewright" / "models").symlink_to(converted)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    # Turns of one or two requests: no test asserts the seconds that commands measure.
+    monkeypatch.setattr(hardware, "WARM_SECONDS", 1e-4)
     return InProcess(capfd, monkeypatch)
 
 

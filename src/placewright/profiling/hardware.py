@@ -107,13 +107,13 @@ NEVER = Deadline()
 
 
 LONG_SECONDS = 0.1
-_WARM_SECONDS = 0.04  # of requests, after which core and caches are as these requests leave them
+WARM_SECONDS = 0.04  # of requests, after which core and caches are as these requests leave them
 _MOST_WARM = 50  # requests before the one that counts
 _LEAST_ROUNDS = 9  # for an interval of 95 %
 
 
 def warm_requests(expected: float) -> int:
-    """Requests of a turn, of which the last one counts: `_WARM_SECONDS` of them before it.
+    """Requests of a turn, of which the last one counts: `WARM_SECONDS` of them before it.
 
     A plan whose weights another one has driven out of the processor's caches may take a third
     longer at first, and eight requests of 5 ms until it is as fast as in a loop of its own. A core
@@ -125,7 +125,7 @@ def warm_requests(expected: float) -> int:
     """
     if expected >= LONG_SECONDS:
         return 1
-    return 1 + min(_MOST_WARM, math.ceil(_WARM_SECONDS / max(expected, 1e-9)))
+    return 1 + min(_MOST_WARM, math.ceil(WARM_SECONDS / max(expected, 1e-9)))
 
 
 def last_of_turn(timed: Callable[[], float], expected: float) -> float:
