@@ -425,6 +425,18 @@ def test_a_probe_keeps_the_split_only_if_it_is_faster(
     assert verdict_lines(faster)[0].startswith("Split")
 
 
+def test_a_probe_decides_where_a_predicted_gain_is_within_the_error(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such plans went to one device unmeasured, and gains of a tenth were missed."""
+    unsure = replace(problem, cluster=replace(problem.cluster, prediction_error=9.0))
+    before = find_plan(unsure, placer="auto", budget=Budget(evaluations=50), runtime="openvino")
+    faster, _, names = probed(before, monkeypatch, {"cpu:0": 1.0, "cpu:1": 2.0, "plan": 0.9})
+    assert "plan" in names
+    assert devices(faster) == [0, 1]
+    assert verdict_lines(faster)[0].startswith("Split")
+
+
 def test_a_probe_measures_no_single_device_that_exceeds_the_latency_limit(problem: Problem) -> None:
     """It could win, and the plan then failed by its limit, although the search had kept it."""
     of_unit = np.arange(problem.n_units) % 2

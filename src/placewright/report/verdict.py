@@ -63,6 +63,11 @@ class PredictedGain:
         return (self.alone + self.call) / (value + self.call) if value > 0 else 1.0
 
     @property
+    def is_worth_a_probe(self) -> bool:
+        """True if the gain is worth a split, provided that the prediction is right."""
+        return self.factor >= 1.0 + self.least_gain
+
+    @property
     def is_sure(self) -> bool:
         """True if the gain is larger than the error and worth a split."""
         return self.least_factor >= 1.0 + self.least_gain

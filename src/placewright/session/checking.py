@@ -132,8 +132,8 @@ def probe_on_hardware(
 ) -> tuple[Plan, str]:
     """Measure a split next to the best single devices in a few rounds, and keep the winner.
 
-    Outputs are not compared. A plan whose split would not be recommended by prediction is probed
-    only if `is_asked`, and one that no single device can replace is not.
+    Outputs are not compared. A plan whose split is predicted to gain too little is probed only if
+    `is_asked`, and one that no single device can replace is not.
 
     Args:
         load: name of a framework -> the plan's model, loaded by it.
@@ -151,7 +151,7 @@ def probe_on_hardware(
         StalePlanError: the devices have changed.
     """
     gain = predicted_gain(plan.problem, plan.placement, plan.value, plan.in_flight)
-    if gain is None or not (gain.is_sure or is_asked):
+    if gain is None or not (gain.is_worth_a_probe or is_asked):
         return plan, "check on the hardware: outputs were not compared, nor simpler ways measured"
     check_devices(plan.problem, plan.runtime)
     model = load(plan.runtime)
