@@ -19,7 +19,8 @@ class VerdictFigures:
     Attributes:
         quick_splits: number of measured quick plans with the verdict *split*.
         quick_slower: models among these that take over 3 % longer split than on one device.
-        gains: number of models with a checked plan that is at least 10 % faster.
+        gains: number of checked plans that are splits at least 10 % faster than one device, also
+            where all cores together are faster still and recommended.
         gains_found: number of these whose quick plan also has the verdict *split*.
         full_splits: number of checked plans that recommend a split.
         full_slower: models among these whose 95 % interval against one device is above 1.
@@ -39,7 +40,8 @@ def verdict_figures(rows: Sequence[WheelRow]) -> VerdictFigures:
     """Count the figures; a plan that uses one device is not a split."""
     quick = [row for row in rows if row.quick_splits and row.quick_ratio > 0]
     full = [row for row in rows if row.full_splits and row.full_ratio > 0]
-    gains = [row for row in full if 1.0 / row.full_ratio >= _GAIN]
+    splits = [row for row in rows if row.full_devices > 1 and row.full_ratio > 0]
+    gains = [row for row in splits if 1.0 / row.full_ratio >= _GAIN]
     return VerdictFigures(
         len(quick),
         tuple(_name(row) for row in quick if row.quick_ratio > _SLOWER),

@@ -189,8 +189,9 @@ def row(name: str, quick: float, full: float, **other: Any) -> WheelRow:
 
 def test_figures() -> None:
     """Of the five quick splits b and d are over 1.03. Checked splits that gain 10 %: a (1 / 0.7),
-    e (1 / 0.8) and f (1 / 0.9 = 1.11); of f the quick plan says one device. The intervals of c
-    (0.995 to 1.015) and d (1.04 to 1.06): only d's lies wholly above 1; b was not recommended."""
+    e, i and k (1 / 0.8) and f (1 / 0.9 = 1.11), also where all cores were recommended; of f, i and
+    k the quick plan says one device. The intervals of c (0.995 to 1.015) and d (1.04 to 1.06): only
+    d's lies wholly above 1; b was not recommended."""
     rows = [
         row("a", 0.7, 0.7),
         row("b", 1.2, 1.2, full_recommendation="cpu:0"),
@@ -207,14 +208,14 @@ def test_figures() -> None:
     assert found == VerdictFigures(
         quick_splits=5,
         quick_slower=("b under r", "d under r"),
-        gains=4,
+        gains=5,
         gains_found=2,
         full_splits=6,
         full_slower=("d under r",),
         unequal=("d under r",),
     )
     text = verdict_table(rows)
-    assert "also says split for 2 (50%)." in text
+    assert "also says split for 2 (40%)." in text
     assert "| b | r | 0 | 10 | split | 1.20 (1.19 to 1.21) | - | cpu:0 |" in text
     assert "| h | r | skipped | package 'h' is not installed |" in text
     assert np.isnan(rows[-1].quick_ratio)
