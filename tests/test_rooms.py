@@ -103,6 +103,7 @@ NAMES_A_FRAMEWORK = {
     "writers/onnx_layers.py": "writes what ONNX Runtime alone reads, by its own names of nodes",
     "writers/onnx_segments.py": "names the files that it writes",
     "writers/llama_cpp.py": "writes options that llama.cpp takes with files of its own format",
+    "writers/layer_partition.py": "its engines load all weights that a configuration names",
     "zoo/__init__.py": "tells which Python packages build a model",
     "suites/llm_ab/costs.py": "counts the work of language models that no file holds",
     "suites/llm_ab/documents.py": "makes language models from published sizes",

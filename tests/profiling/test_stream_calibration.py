@@ -46,7 +46,8 @@ def problem_of(seed: int) -> Problem:
         replace(one, memory_domain="ram", memory_bytes=np.inf, streams=1, pays_transfers=False)
         for one in made.cluster.devices
     )
-    cluster = replace(made.cluster, devices=devices, contention={})
+    links = tuple(replace(link, bandwidth=np.inf) for link in made.cluster.links)
+    cluster = replace(made.cluster, devices=devices, links=links, contention={})
     return replace(made, cluster=cluster, execution_model=MaxLoad(samples_in_flight=0), pins={})
 
 
@@ -126,6 +127,9 @@ def test_a_gap_counts_where_the_next_segment_was_ready() -> None:
     assert gaps_between(problem, parts, [first, second]) == pytest.approx([0.5])
     late = Execution((), {}, 0.0, ((4.5, 6.0), (7.25, 11.0)), 0.0)
     assert gaps_between(problem, parts, [first, late]) == pytest.approx([0.5, 0.25])
+    links = tuple(replace(link, bandwidth=1e-9) for link in problem.cluster.links)
+    copied = replace(problem, cluster=replace(problem.cluster, links=links))
+    assert gaps_between(copied, parts, [first, late]) == pytest.approx([0.5])  # still on its way
 
 
 def test_gaps_are_part_of_what_each_segment_costs() -> None:

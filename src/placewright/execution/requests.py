@@ -207,9 +207,14 @@ class Slot:
     tensors: dict[Place, NativeTensor] = field(default_factory=dict)  # (tensor, memory) -> value
     # tensor -> value of every tensor that left a segment; None if not requested
     boundary: dict[int, NativeTensor] | None = None
-    # whether an instance queues its work, see `RunsAsynchronously`
-    is_asynchronous: bool = False
+    # whether each instance queues its work, see `RunsAsynchronously`; empty means that none does
+    queues: list[list[bool]] = field(default_factory=list)
     random: tuple[DrawsByRequest, ...] = ()  # instances that draw random numbers
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if an instance queues its work."""
+        return bool(self.queues)
 
     def reset_state(self) -> None:
         """Give the state of all instances its initial value."""
@@ -230,9 +235,9 @@ def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:
         instances.append([made[id(x)] for x in row])
     # Asked once: a look at the type of each instance in each request takes longer than its cut.
     every = [made for row in instances for made in row]
-    queues = any(isinstance(made, RunsAsynchronously) for made in every)
+    queues = [[isinstance(made, RunsAsynchronously) for made in row] for row in instances]
     random = tuple(made for made in every if isinstance(made, DrawsByRequest) and made.is_random)
-    return Slot(instances, is_asynchronous=queues, random=random)
+    return Slot(instances, queues=queues if any(map(any, queues)) else [], random=random)
 
 
 @dataclass(eq=False)
@@ -370,7 +375,7 @@ class RequestTensors:
             for tensor, last in zip(segment.inputs, route.takes, strict=True)
         ]
         instance = self._instance(request, index, segment)
-        if self._moves and not isinstance(instance, RunsAsynchronously):
+        if slot.is_asynchronous and not slot.queues[index][self._member(request, segment)]:
             self._wait_for(entering)
         begin = time.perf_counter()
         values = instance.run(entering)
@@ -387,15 +392,19 @@ class RequestTensors:
 
     def _wait_for(self, tensors: Sequence[NativeTensor]) -> None:
         """Wait until tensors are in the host's memory: an accelerator queues what makes them."""
-        assert self.mover is not None
-        for tensor in tensors:
-            self.mover.arrived(tensor)
+        if self.mover is not None:
+            for tensor in tensors:
+                self.mover.arrived(tensor)
 
     def _instance(
         self, request: RequestProgress, index: int, segment: OpSegment
     ) -> SegmentInstance:
+        return request.slot.instances[index][self._member(request, segment)]
+
+    def _member(self, request: RequestProgress, segment: OpSegment) -> int:
+        """Position of the member that serves the request, in those of the segment's device."""
         member = self.members.serving(segment.device, request.number)
-        return request.slot.instances[index][member - self.members.first[segment.device]]
+        return member - self.members.first[segment.device]
 
     def send_inputs(self, request: RequestProgress) -> None:
         """Send the graph inputs of a request to the memories where they are read."""

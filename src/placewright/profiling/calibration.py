@@ -59,7 +59,7 @@ from placewright.profiling.measure import (
     Rounds,
     median_error,
 )
-from placewright.profiling.segment_fit import SegmentRow, Wait, copies_of, segment_rows
+from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
 ROUNDS, _LONG_ROUNDS = 11, 7  # more if medians are not known yet, for so many seconds
@@ -359,10 +359,10 @@ def has_overheads(problem: Problem) -> bool:
 def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[Wait]:
     """Waits of idle devices for the segments of others; shape of `spans` is (n_segments, 2).
 
-    They are without the seconds that the bandwidth of a link takes for the bytes.
+    They are without the seconds that the bandwidth of a link takes for the bytes of the last one.
     """
-    received, _ = copies_of(problem, segments)
-    per_byte = problem.cluster.link_seconds_per_byte
+    per_byte, sizes = problem.cluster.link_seconds_per_byte, problem.graph.tensor_bytes
+    there: dict[int, set[int]] = {}  # device -> tensors that its segments have received so far
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
     worker_of = first_on_processors(problem.cluster.devices)
     free: dict[int, float] = {}
@@ -371,12 +371,15 @@ def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[
         producers = problem.graph.tensor_producers[list(segment.inputs)].tolist()
         sources = sorted({home[op] for op in producers if op >= 0})
         last = max(sources, key=lambda s: spans[s, 1], default=-1)
+        new = set(segment.inputs) - there.setdefault(segment.device, set())
+        there[segment.device] |= new
         if last >= 0 and segments[last].device != segment.device:
             ready = float(spans[last, 1])
             if ready > free.get(worker_of[segment.device], 0.0):
                 source = segments[last].device
                 rate = float(per_byte[source, segment.device])
-                copied = rate * float(received[index, source, 1]) if rate < math.inf else 0.0
+                made = sum(float(sizes[t]) for t in new.intersection(segments[last].outputs))
+                copied = rate * made if rate < math.inf else 0.0
                 wait = float(spans[index, 0]) - ready - copied
                 waits.append(Wait(source, segment.device, max(0.0, wait)))
         free[worker_of[segment.device]] = float(spans[index, 1])

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -319,11 +320,16 @@ def _session(
     plain = PlainRuns(model, device)
     opened.callback(plain.close)  # also if the warm-up fails
 
+    @cache
+    def typical() -> FloatArray:
+        seconds = typical_seconds(model.graph, device)
+        return np.bincount(units.group_of, seconds, units.n_groups).astype(np.float64)
+
     def one_round() -> FloatArray:
         kernels = np.zeros(units.n_groups)
         np.add.at(kernels, units.group_of, profile())
         if not kernels.any():  # each took less than the timer's unit, or the library has no timer
-            np.add.at(kernels, units.group_of, typical_seconds(model.graph, device))
+            kernels[:] = typical()
         return np.asarray(kernels * _scale(plain, float(kernels.sum())))
 
     samples = {key: list(partial.get(key, ())) for key in keys}

@@ -31,7 +31,7 @@ from placewright.profiling.units import common_units, light_ops_joined
 
 _GROUPS_VERSION = 2  # increase it if runtimes group in another way
 _WORKING = "working/2"  # likewise, if runtimes measure working space in another way
-_KEY = "last measured 3"  # of the store
+_KEY = "last measured 4"  # of the store
 
 
 @dataclass(frozen=True)

@@ -252,21 +252,30 @@ def gaps_between(
 ) -> list[float]:
     """Seconds between segments of a processor, if the next segment had all its inputs.
 
-    Modes of one processor compute one after the other.
+    Modes of one processor compute one after the other. Inputs arrive when the bandwidth of their
+    link has copied them.
     """
     processor_of = first_on_processors(problem.cluster.devices)
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
+    per_byte, sizes = problem.cluster.link_seconds_per_byte, problem.graph.tensor_bytes
     needs = []
     for segment in segments:
         producers = problem.graph.tensor_producers[list(segment.inputs)].tolist()
-        needs.append(sorted({home[op] for op in producers if op >= 0}))
+        copied: dict[int, float] = {}  # segment -> seconds that its tensors take to this device
+        for tensor, op in zip(segment.inputs, producers, strict=True):
+            if op >= 0:
+                rate = float(per_byte[segments[home[op]].device, segment.device])
+                seconds = rate * float(sizes[tensor]) if rate else 0.0
+                copied[home[op]] = copied.get(home[op], 0.0) + seconds
+        needs.append(copied)
     gaps: list[float] = []
     for processor in dict.fromkeys(processor_of[segment.device] for segment in segments):
         here = [at for at, one in enumerate(segments) if processor_of[one.device] == processor]
         rows = []
         for answer in answers:
             for at in here:
-                ready = max([0.0, *(answer.spans[other][1] for other in needs[at])])
+                arrivals = [answer.spans[other][1] + s for other, s in needs[at].items()]
+                ready = max([0.0, *arrivals])
                 begin, end = answer.spans[at]
                 rows.append((answer.start + begin, answer.start + end, answer.start + ready))
         rows.sort()

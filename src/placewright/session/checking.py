@@ -83,8 +83,7 @@ class Check:
     """Settings of a check on the hardware."""
 
     latency_limit: float = math.inf  # seconds that 95 % of the samples of a stream may take
-    # the best candidates by the played stream are measured first, and the fastest of them takes the
-    # place of the searched placement
+    # the fastest of the best candidates by the played stream takes the searched placement's place
     improves: bool = False
     # candidates are searched without a clock, as a search by evaluations is
     is_counted: bool = False
@@ -111,9 +110,8 @@ def check_on_hardware(
     Raises:
         InfeasibleError: no number of samples in flight keeps the latency limit and fits memory.
         MismatchError: outputs differ from the unsplit model's.
-        OutOfTime: too little was measured at the deadline; for a stream, its `plan` has the
-            placement and the samples in flight that were chosen before the contenders were
-            measured.
+        OutOfTime: too little was measured at the deadline; for a stream, its `plan` has placement
+            and samples in flight as chosen before the contenders were measured.
         StalePlanError: the devices have changed.
     """
     check_devices(plan.problem, plan.runtime)
@@ -137,15 +135,14 @@ def probe_on_hardware(
 
     Args:
         load: name of a framework -> the plan's model, loaded by it.
-        deadline: of everything.
         limit: seconds that 95 % of the samples of a stream may take; single devices that the
             simulator expects to exceed it are not measured, and what exceeds it is not recommended.
 
     Returns:
-        The plan, with its measurement if it was probed, and a phrase for a message: what was not
-        measured or compared.
+        The plan, measured if it was probed, and a clause: what was not measured or compared.
 
     Raises:
+        InfeasibleError: a split that is surely worth it has no room for a stream.
         InputError: a plan for streams has a model that keeps state.
         OutOfTime: the deadline passed before enough was measured.
         StalePlanError: the devices have changed.
@@ -160,7 +157,13 @@ def probe_on_hardware(
         if can_stream(plan.problem):
             require_no_state(model)
             flight = plan.in_flight
-            contenders: Contenders[Any] = _few(stream_contenders(plan, model, in_flight=flight))
+            try:
+                found = stream_contenders(plan, model, in_flight=flight)
+            except InfeasibleError as error:
+                if gain.is_sure or is_asked:
+                    raise
+                return plan, f"check on the hardware: {error}"
+            contenders: Contenders[Any] = _few(found)
             has_room = contenders.names != (PLAN,)
             contenders = _within(contenders, plan.problem, limit)
             if contenders.names == (PLAN,):
@@ -380,7 +383,8 @@ def recommended_stream(plan: Plan, result: StreamResult) -> tuple[Plan, Contende
     """The plan that a measured stream recommends, and the table of its contenders."""
     written = _written(result.contenders, result.verdict, result.periods)
     found = _recorded(plan, result.contenders, result.verdict, written)
-    none_keeps = [] if any(map(result.keeps_limit, result.rounds)) else [result.verdict.text]
+    keeps = any(map(result.keeps_limit, result.rounds))
+    none_keeps = [] if keeps else [f"latency limit: {result.verdict.text}"]
     clauses = (*found.left_out, *random_lines(result.random), *none_keeps)
     found = replace(found, left_out=clauses)
     columns, rows = result.table()

@@ -429,7 +429,9 @@ class ModelOfRequest:
             InputError: the plan has no model.
             StalePlanError: the model has changed since.
         """
-        if plan.problem.source == self.read.source:
+        own, source = self.read.source, plan.problem.source
+        has_moved = own is not None and source is not None and replace(source, path=own.path) == own
+        if source is None or has_moved:
             return self.loaded(plan.runtime)
         return loaded_model(plan.problem, plan.runtime)
 

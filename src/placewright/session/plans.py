@@ -18,7 +18,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import ALL_CORES, PlacerRecord, Plan, Searched, stream_by_name
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.core.solution import Solution
+from placewright.core.solution import Solution, Stop
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError, InfeasibleError
 from placewright.execution.placements import bytes_of_further_copies
@@ -72,6 +72,8 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
     value = simulator.value(placement)
     bound = min(solution.lower_bound, value)
     is_open = solution.status == "optimal" and _leaves_gap(bound, value)
+    if is_open and record.stop is Stop.PROVEN:
+        record = replace(record, stop=Stop.DONE)
     return Plan(
         problem=problem,
         placement=placement,

@@ -409,8 +409,10 @@ def search_and_check(
         require_no_state(model.loaded_for(measured.problem))  # before a search in vain
     plan, left_out = _search_within(model, placer, measured, steps, deadline)
     if measured.parts:
+        reason = why_no_check(plan) if wants and not request.quick else None
+        left_out += [] if reason is None else [f"check on the hardware: {reason}"]
         plan = predicted_plan(replace(plan, left_out=tuple(left_out)))
-        compares = wants and not request.quick and why_no_check(plan) is None
+        compares = wants and not request.quick and reason is None
         checked = checked_calls(plan, measured.parts, model, compares=compares, deadline=deadline)
         return Placed(checked)
     table, limit, reason = None, request.latency_limit, why_no_check(plan) or away

@@ -40,7 +40,7 @@ from placewright.session.contenders import Contenders, judged
 from placewright.session.models import require_model
 from placewright.session.plans import moved_plan, predicted_plan
 from placewright.session.request import Request
-from placewright.session.running import require_one_shape
+from placewright.session.running import can_stream, require_one_shape
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
@@ -445,10 +445,12 @@ def unchecked(plan: Plan, request: Request) -> Plan:
 
 
 def predicted_within(plan: Plan, limit: float | None) -> Plan:
-    """The plan of `predicted_plan`, unless one sample of that breaks the latency limit."""
+    """The plan of `predicted_plan`, unless one sample of that has no room or breaks the limit."""
     simpler = predicted_plan(plan)
     with suppress(InfeasibleError):
         simulator = Simulator(simpler.problem)
+        if can_stream(simpler.problem):
+            _latency(simulator, simpler.placement, 1)
         within_latency(simulator, simpler.placement, math.inf if limit is None else limit)
         return simpler
     return plan

@@ -227,7 +227,9 @@ class _Export:
         reserves that room for a whole micro-batch, however short the prompt.
         """
         used = {int(at) for at in self._device_of[1:] if self.buffers[int(at)] == _HOST}
-        is_long = self._numbers["micro_batch"] >= _LONG  # its contexts have 256 or more
+        # Its contexts have 256 tokens or more; a step has one sequence beyond the micro-batch.
+        micro_batch = self._numbers["micro_batch"]
+        is_long = max(micro_batch, min(self._numbers["sequences"], micro_batch + 1)) >= _LONG
         own = (card for card in self._cards if card.kind == "gpu")
         copies = any(not card.options.get(NAME, "").startswith("RPC") for card in own)
         return not used or not (is_long and copies) or bool(used & self._streamed)

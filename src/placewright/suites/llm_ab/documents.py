@@ -335,7 +335,8 @@ class _Maker:
             self._matrix(s.heads * (mla.qk_nope_head_dim + mla.v_head_dim), rank),
             self._matrix(s.hidden, s.heads * mla.v_head_dim),
         )
-        return matrices, Cache(rank + rope, 0, 2.0 * s.heads * (2 * rank + rope))
+        scores, queries = 2.0 * s.heads * (2 * rank + rope), 2 * s.heads * (rank + rope)
+        return matrices, Cache(rank + rope, 0, scores, absorbed=queries)
 
     def _gated(self, width: int, copies: int = 1) -> tuple[Weight, ...]:
         return tuple(self._matrix(copies * width, self._s.hidden) for _ in range(3))

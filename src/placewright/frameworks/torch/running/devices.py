@@ -186,12 +186,14 @@ def _product_precision(kind: str) -> str:
     Args:
         kind: PyTorch's type of device, such as ``"cuda"``.
     """
+    backend = {"cpu": "mkldnn", "cuda": "cuda"}.get(kind)
+    precision = torch._C._get_fp32_precision_getter(backend, "matmul") if backend else ""
+    if precision in _WHOLE:
+        return "highest"
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # its newer interface has set it, perhaps for other devices
-        backend = {"cpu": "mkldnn", "cuda": "cuda"}.get(kind)
-        precision = torch._C._get_fp32_precision_getter(backend, "matmul") if backend else "none"
-        return "highest" if precision in _WHOLE else precision
+        return precision or "highest"
 
 
 def _accelerator_text(device: torch.device) -> str:
