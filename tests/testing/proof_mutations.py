@@ -328,7 +328,7 @@ def _mutations() -> dict[str, Mutation]:
     event("every unit begins a segment", model.Extra, "_reads_remote", _always_remote)
     event("segments cost three times as much", model.Extra, "_overhead_seconds", _scaled(3.0))
     event("contention is 1.5 times as strong", model.Extra, "_crowded", _also_alone)
-    event("transfers take 1.5 times as long", transfers._Delivery, "_seconds", _scaled(1.5))
+    event("transfers take 1.5 times as long", transfers, "link_seconds", _scaled(1.5))
     event(
         "every link queues",
         model,
@@ -348,7 +348,7 @@ def _mutations() -> dict[str, Mutation]:
         _with_arrays(streams=lambda streams: np.ones_like(streams)),
     )
     event("all devices are modes", model.ScheduleProgram, "_run_units", _on_one_processor)
-    orders = _patched(enumeration, "_orders", _on_own_processors)
+    orders = _patched(enumeration, "orders_that_matter", _on_own_processors)
     add("orders of modes do not matter", EVENT, ("auto",), orders)
     event("half of each pool", model.ScheduleProgram, "_keep_memory", _half_pools)
     event("two fifths of the memory", model.ScheduleProgram, "_keep_memory", _less_memory(0.4))
