@@ -228,6 +228,15 @@ def test_too_many_samples_for_the_memory_are_refused_and_never_chosen():
         played(problem, [0])
 
 
+def test_peaks_of_roomy_devices_are_counted_for_the_answer_alone(monkeypatch):
+    """Those of a graph with 60,000 ops take seconds, for each number of samples in flight."""
+    calls, peaks = [], module.stream_peaks
+    monkeypatch.setattr(module, "stream_peaks", lambda *a: calls.append(1) or peaks(*a))
+    problem = chain([[3.0, 9.0], [9.0, 5.0]], 4.0, links=both_ways(10.0))
+    assert played(problem, [0, 1]).in_flight > 1
+    assert len(calls) == 1
+
+
 def test_copies_that_pile_up_late_are_never_chosen():
     """The second stage falls behind by a millisecond with each sample."""
     builder = GraphBuilder()
@@ -413,6 +422,8 @@ def compare_with_reference(problem: Problem, seed: int) -> None:
     weights = resident_bytes(Simulator(problem).arrays, device_of)
     live = (stream.memory_peaks - weights).tolist()
     assert live == pytest.approx(reference.peaks(spans))
+    at_most = in_flight * tasks_module.most_sample_bytes(problem, device_of)
+    assert np.all(np.array(live) <= at_most * (1 + 1e-12))
     loads = Simulator(problem).loads(device_of)
     if not any(
         d.dispatch_seconds or d.cut_seconds or d.memory_domain for d in problem.cluster.devices

@@ -117,18 +117,18 @@ def _memory_text(plan: Plan, device: str) -> str:
 
 def plan_warning(plan: Plan) -> str | None:
     """`limit_warning` of a plan; None, too, if a stream of it keeps the limits."""
+    warning = limit_warning(plan.problem)
+    if warning is None or left_out_lines(plan):
+        return warning
     is_streamed = Simulator(plan.problem).sample_peaks(plan.placement) is not None
-    return None if is_streamed and not left_out_lines(plan) else limit_warning(plan.problem)
+    return None if is_streamed else warning
 
 
 def limit_warning(problem: Problem) -> str | None:
     """Warning that memory limits do not count tensors; None if all tensors fit anyway."""
     left_out = float(problem.unit_graph.tensor_bytes.sum())
-    most = float(problem.kept.total) + left_out
-    cluster = problem.cluster
-    of_pools = cluster.pooled(np.full(cluster.n_devices, most))
-    is_roomy = most <= float(cluster.memory_bytes.min()) and (of_pools <= cluster.pool_bytes).all()
-    if problem.execution_model.memory_counts != "weights only" or left_out == 0 or is_roomy:
+    counts = problem.execution_model.memory_counts
+    if counts != "weights only" or left_out == 0 or _is_roomy(problem):
         return None
     text = (
         f"memory limits hold for weights only under '{problem.execution_model.name}': tensors, "
@@ -139,6 +139,13 @@ def limit_warning(problem: Problem) -> str | None:
     return text
 
 
+def _is_roomy(problem: Problem) -> bool:
+    """True if each device has memory for all weights and tensors of one sample."""
+    most = problem.kept.total + float(problem.unit_graph.tensor_bytes.sum())
+    used = np.full(problem.n_devices, most)
+    return not problem.cluster.exceeded_limits(used)
+
+
 def left_out_lines(plan: Plan) -> list[str]:
     """Warnings about devices on which one sample in flight would not fit, if none is counted.
 
@@ -146,7 +153,7 @@ def left_out_lines(plan: Plan) -> list[str]:
     """
     problem = plan.problem
     model = problem.execution_model
-    if not isinstance(model, MaxLoad) or model.samples_in_flight > 0:
+    if not isinstance(model, MaxLoad) or model.samples_in_flight > 0 or _is_roomy(problem):
         return []
     cluster = problem.cluster
     whole = Simulator(problem).sample_peaks(plan.placement)
