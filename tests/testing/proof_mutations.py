@@ -73,7 +73,16 @@ class Mutation:
 
 
 def _patched(owner: object, name: str, change: Change) -> Patch:
-    return lambda: mock.patch.object(owner, name, change(getattr(owner, name)))
+    """The patch of a function, or of a property by `_each_scaled`."""
+
+    def patch() -> AbstractContextManager[object]:
+        true = getattr(owner, name)
+        other = change(true)
+        if callable(other) != callable(true):
+            raise TypeError(f"'{name}' is a function, or was one: mend its mutation")
+        return mock.patch.object(owner, name, other)
+
+    return patch
 
 
 def _scaled(factor: float) -> Change:
@@ -231,8 +240,9 @@ def _dual_scaled(of: Callable[..., Any]) -> Callable[..., Any]:
     return value
 
 
-def _own_bound(factor: float) -> Change:
-    return lambda of: property(lambda self: of.func(self) * factor)
+def _each_scaled(factor: float) -> Change:
+    """All values of a cached property, times a factor."""
+    return lambda of: property(lambda self: [factor * value for value in of.func(self)])
 
 
 def _pieces_arrays(name: str, factor: float) -> Change:
@@ -401,7 +411,7 @@ def _mutations() -> dict[str, Mutation]:
         "the cheapest transfer takes twice as long",
         EVENT,
         general,
-        _patched(LatencyRelaxation, "cheapest", _scaled(2.0)),
+        _patched(LatencyRelaxation, "cheapest", _each_scaled(2.0)),
     )
     modes = _patched(LatencyRelaxation, "value", _on_one_processor)
     add("all devices are modes in the relaxation", EVENT, general, modes)
@@ -511,7 +521,7 @@ def _add_loads(add: Callable[..., None]) -> None:
         "the cheapest transfer costs ten times as much",
         LOAD,
         general,
-        _patched(LoadRelaxation, "cheapest", _scaled(10.0)),
+        _patched(LoadRelaxation, "cheapest", _each_scaled(10.0)),
     )
     modes = _patched(LoadRelaxation, "value", _on_one_processor)
     add("all devices are modes in the relaxation of loads", LOAD, general, modes)
