@@ -11,6 +11,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent
+from placewright.placers.repair import repaired
 from placewright.placers.resident import new_holdings, weights_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.segments import Segment, segments_of
@@ -185,6 +186,11 @@ def evaluate_within_limits(
         if not tighten(evaluator, (device_of, order), limits):
             return value
     return math.inf
+
+
+def evaluate_repaired(problem: Problem, evaluator: Evaluator, wish: IntArray) -> float:
+    """`evaluate_within_limits` of a wish, shape (n_units,), that is repaired for the limits."""
+    return evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
 
 
 def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> bool:

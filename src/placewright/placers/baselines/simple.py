@@ -22,9 +22,9 @@ from placewright.placers.legal import (
     Proposal,
     ResidentMemory,
     classes_in_order,
+    evaluate_repaired,
     evaluate_within_limits,
 )
-from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -59,13 +59,9 @@ class Single(ForEveryProblem):
             raise UnknownNameError("device", self.device, names)
         for device, name in enumerate(names):
             if self.device in ("", name):
-                _on_device(problem, evaluator, device)
+                wish = np.full(problem.n_units, device, dtype=np.int64)
+                evaluate_repaired(problem, evaluator, wish)
         return evaluator.solution()
-
-
-def _on_device(problem: Problem, evaluator: Evaluator, device: int) -> None:
-    wish = np.full(problem.n_units, device, dtype=np.int64)
-    evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
 
 
 def homogeneous_placements(problem: Problem) -> IntArray:
@@ -195,8 +191,7 @@ class EvenSplit(ForEveryProblem):
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        wish = contiguous_split(problem, self.share)
-        evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
+        evaluate_repaired(problem, evaluator, contiguous_split(problem, self.share))
         return evaluator.solution()
 
 

@@ -21,9 +21,8 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.baselines.simple import device_speeds, devices_at_once
-from placewright.placers.legal import evaluate_within_limits
+from placewright.placers.legal import evaluate_repaired
 from placewright.placers.list_scheduling.ranks import mean_transfers
-from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -137,13 +136,9 @@ def place_by_partition(
         part_of = _parts(graph, shares(problem, chosen), rng, partition)
         all_of_them = math.factorial(len(devices)) <= assignments // len(found)
         for order in itertools.permutations(devices) if all_of_them else [devices]:
-            _evaluate_wish(evaluator, problem.colocation.expand(np.array(order)[part_of]))
+            wish = problem.colocation.expand(np.array(order)[part_of])
+            evaluate_repaired(evaluator.problem, evaluator, wish)
     return evaluator.solution()
-
-
-def _evaluate_wish(evaluator: Evaluator, wish: IntArray) -> None:
-    problem = evaluator.problem
-    evaluate_within_limits(evaluator, lambda limits: (repaired(problem, wish, limits), None))
 
 
 def _parts(

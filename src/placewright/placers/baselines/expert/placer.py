@@ -64,9 +64,8 @@ from placewright.placers.baselines.expert.forward import (
     ForwardGraph,
 )
 from placewright.placers.bases import ForEveryProblem, anytime
-from placewright.placers.legal import evaluate_within_limits, failure
+from placewright.placers.legal import evaluate_repaired, failure
 from placewright.placers.pipelines.ideals.items import components_fused
-from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -360,9 +359,7 @@ class Expert(ForEveryProblem):
         reason = failure(evaluator, device_of) or "it breaks a constraint"
         message = f"the expert's placement is infeasible: {reason}"
         if self.within_memory and not self.file:
-            value = evaluate_within_limits(
-                evaluator, lambda limits: (repaired(problem, device_of, limits), None)
-            )
+            value = evaluate_repaired(problem, evaluator, device_of)
             if np.isfinite(value):
                 message = f"parts of the expert's placement were moved, because {reason}"
         return evaluator.solution(message=message)
