@@ -269,7 +269,6 @@ class RayNode:
     identity: str  # of Ray
     host: str  # name of its machine
     cpus: float  # that Ray gives to tasks
-    resources: dict[str, float]  # all that Ray counts of it
 
 
 def nodes_of(ray: Any) -> list[RayNode]:
@@ -279,7 +278,6 @@ def nodes_of(ray: Any) -> list[RayNode]:
             identity=node["NodeID"],
             host=node["NodeManagerHostname"],
             cpus=float(node["Resources"].get("CPU", 0.0)),
-            resources=dict(node["Resources"]),
         )
         for node in ray.nodes()
         if node["Alive"]
