@@ -120,7 +120,7 @@ def test_a_host_that_is_lost_after_its_measurement_is_left_out(ray_here: Any) ->
 
 def test_no_two_nodes_have_one_name() -> None:
     machines = ["a", "a", "a-2", "b", "a"]
-    nodes = [RayNode(str(at), name, 1.0, {}) for at, name in enumerate(machines)]
+    nodes = [RayNode(str(at), name, 1.0) for at, name in enumerate(machines)]
     hosts = hosts_of(nodes, "0")
     assert [host.machine for host in hosts] == ["a", "a", "a", "a-2", "b"]
     assert [host.name for host in hosts] == ["a", "a-3", "a-4", "a-2", "b"]
