@@ -13,8 +13,7 @@ from support.gguf_files import MADE, write_gguf
 
 import placewright as pw
 from placewright.core.plan import Plan
-from placewright.session.language.answer import token_answer
-from placewright.session.language.orders import FasterOrder
+from placewright.session.language.answer import FasterOrder, token_answer
 from placewright.session.session import Session
 
 CARD, SMALL = "rtx-4090", "rtx-3060"

@@ -78,7 +78,7 @@ def test_nodes_of_one_machine_measure_one_after_the_other(ray_here: Any) -> None
         return began, time.time()
 
     (node,) = nodes_of(ray_here)
-    half = RayNode(node.identity, node.host, 1.0, node.resources)
+    half = RayNode(node.identity, node.host, 1.0)
     hosts = hosts_of([half, half], node.identity)
     assert [host.name for host in hosts] == [node.host, f"{node.host}-2"]
     arguments = {host.name: (0.3,) for host in hosts}
@@ -95,7 +95,7 @@ def test_a_lost_host_is_told_and_the_others_are_kept(ray_here: Any) -> None:
         return "done"
 
     (node,) = nodes_of(ray_here)
-    half = RayNode(node.identity, node.host, 1.0, node.resources)
+    half = RayNode(node.identity, node.host, 1.0)
     hosts = [RayHost("one", "one", half), RayHost("other", "other", half)]
     with measuring_actors(ray_here, hosts) as actors:
         arguments = {"one": (True,), "other": (False,)}
@@ -107,7 +107,7 @@ def test_a_lost_host_is_told_and_the_others_are_kept(ray_here: Any) -> None:
 def test_a_host_that_is_lost_after_its_measurement_is_left_out(ray_here: Any) -> None:
     """Before the ways to it were measured; the exception of Ray ended the command."""
     (node,) = nodes_of(ray_here)
-    half = RayNode(node.identity, node.host, 1.0, node.resources)
+    half = RayNode(node.identity, node.host, 1.0)
     hosts = [RayHost("one", "one", half), RayHost("other", "other", half)]
     with measuring_actors(ray_here, hosts) as actors:
         opened = _Hosts(ray_here, hosts, actors)
@@ -120,7 +120,7 @@ def test_a_host_that_is_lost_after_its_measurement_is_left_out(ray_here: Any) ->
 
 def test_no_two_nodes_have_one_name() -> None:
     machines = ["a", "a", "a-2", "b", "a"]
-    nodes = [RayNode(str(at), name, 1.0, {}) for at, name in enumerate(machines)]
+    nodes = [RayNode(str(at), name, 1.0) for at, name in enumerate(machines)]
     hosts = hosts_of(nodes, "0")
     assert [host.machine for host in hosts] == ["a", "a", "a", "a-2", "b"]
     assert [host.name for host in hosts] == ["a", "a-3", "a-4", "a-2", "b"]

@@ -14,7 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from placewright.cli.help import Application, ListOfCommands
-from placewright.cli.options import option_of
+from placewright.cli.options import message_of, option_of, warn_of_options
 from placewright.cli.output import (
     drop_results,
     error_line,
@@ -85,8 +85,6 @@ def _run() -> int:
     prepare_process()  # before anything starts a thread
     open_standard_streams()
     keep_standard_output_for_results()
-    from placewright.cli.options import warn_of_options
-
     warn_of_options()
     all_commands()
     return _exit_code()
@@ -170,8 +168,6 @@ def _code_of(error: Exception) -> int:
             return 0
         return _fail(_message_of_typer(error), EXIT_WRONG_INPUT)
     if isinstance(error, PlacewrightError):
-        from placewright.cli.options import message_of
-
         is_no = isinstance(error, AnswerError) and not isinstance(error, InputError)
         return _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)
     if isinstance(error, BrokenPipeError):

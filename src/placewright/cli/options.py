@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from placewright.cli.overwriting import Writes
-from placewright.errors import FieldError
+from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.session.request import Request, words
 
 _OF_COMMANDS = {"changes": "--set", "runs": "--runs", "in_flight": "--in-flight"}
@@ -107,7 +107,6 @@ def engine_asked(
         UnknownNameError: there is no such engine.
         InputError: options contradict each other.
     """
-    from placewright.errors import InputError, UnknownNameError
     from placewright.execution.engine.programs import ENGINE
 
     if engine is None:

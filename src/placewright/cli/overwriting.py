@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from placewright.errors import InputError
+from placewright.errors import InputError, PlacewrightError
 from placewright.frameworks.registry import companions_of_model, path_in
 from placewright.io.written import is_written_through, require_folder
 
@@ -167,7 +167,6 @@ def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
 
 def _references(path: Path) -> list[str]:
     """Paths that a plan, a problem or a graph names."""
-    from placewright.errors import PlacewrightError
     from placewright.io.json_text import read_json_object
 
     try:

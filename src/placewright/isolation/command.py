@@ -77,17 +77,18 @@ def run_isolated(command: IsolatedCommand) -> int:
 def _run_within(folder: Path, command: IsolatedCommand) -> int:
     kernels = _prepared(folder, command.model)
     places = _places(folder, command.outputs)
+    pairs = [
+        pair
+        for name, made_paths in places.items()
+        for pair in zip(made_paths, command.outputs[name], strict=True)
+    ]
     arguments = {
         "parent": os.getpid(),
         "readable": [str(path) for path in (*command.readable, kernels)],
         "writable": str(folder),
         "limits": asdict(command.limits),
         "outputs": {name: str(paths[0]) for name, paths in places.items()},
-        "final": {
-            str(made.parent): os.path.realpath(target.parent)
-            for name, made_paths in places.items()
-            for made, target in zip(made_paths, command.outputs[name], strict=True)
-        },
+        "final": {str(made.parent): os.path.realpath(target.parent) for made, target in pairs},
     }
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", CHILD, json.dumps(arguments), *command.words],
@@ -97,11 +98,7 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
         env=_environment(folder),
         start_new_session=True,  # Ctrl-C reaches only this process, which ends the other
     )
-    shown = {
-        f"{made.parent}{os.sep}": _beside(target)
-        for name, made_paths in places.items()
-        for made, target in zip(made_paths, command.outputs[name], strict=True)
-    }
+    shown = {f"{made.parent}{os.sep}": _beside(target) for made, target in pairs}
     in_json = {_in_json(made): _in_json(place) for made, place in shown.items()}
     printed = in_json if command.prints_json else shown
     with _relayed(process, printed, shown) as output:

@@ -261,14 +261,22 @@ class WholeModelStreams:
 
     def contender(self, name: str, problem: Problem, model: LoadedModel) -> Contender[SampleServer]:
         """One of them."""
-        devices, predicted = self.devices[name], self.predicted.get(name)
-        if name == MODE and isinstance(model, HasThroughputMode):
-            return Contender(name, None, predicted, _opens_mode(model, devices[0]))
-        if name in UNSPLIT_STREAMS:
-            return Contender(name, None, predicted, _opens_copies(model, devices))
-        at = device_of(name, problem.cluster.device_names)  # None for a member of a group
+        devices = self.devices[name]
+
+        def opened(stack: ExitStack, in_flight: int | None) -> SampleServer:
+            if name == MODE and isinstance(model, HasThroughputMode):
+                server = model.throughput_mode(devices[0], in_flight)
+                stack.callback(server.close)
+                return server
+            if name in UNSPLIT_STREAMS:
+                return stack.enter_context(copy_per_device(model, devices, in_flight=in_flight))
+            return stack.enter_context(whole_model_runner(model, devices[0]))
+
+        at = None  # no placement stands for several devices, nor for a member of a group
+        if name not in UNSPLIT_STREAMS:
+            at = device_of(name, problem.cluster.device_names)
         placement = None if at is None else Placement.on_one_device(problem.n_units, at)
-        return Contender(name, placement, predicted, _opens_device(model, devices[0]))
+        return Contender(name, placement, self.predicted.get(name), opened)
 
 
 def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
@@ -428,31 +436,6 @@ def _opens_calls(
     model: LoadedModel, device: Device
 ) -> Callable[[ExitStack, int | None], DirectRunner]:
     return lambda stack, in_flight: stack.enter_context(whole_call_runner(model, device))
-
-
-def _opens_device(
-    model: LoadedModel, device: Device
-) -> Callable[[ExitStack, int | None], ConcurrentRunner]:
-    return lambda stack, in_flight: stack.enter_context(whole_model_runner(model, device))
-
-
-def _opens_copies(
-    model: LoadedModel, devices: Sequence[Device]
-) -> Callable[[ExitStack, int | None], SampleServer]:
-    return lambda stack, in_flight: stack.enter_context(
-        copy_per_device(model, devices, in_flight=in_flight)
-    )
-
-
-def _opens_mode(
-    model: HasThroughputMode, device: Device
-) -> Callable[[ExitStack, int | None], SampleServer]:
-    def opened(stack: ExitStack, in_flight: int | None) -> SampleServer:
-        server = model.throughput_mode(device, in_flight)
-        stack.callback(server.close)
-        return server
-
-    return opened
 
 
 def _legal_devices(problem: Problem, simulator: Simulator) -> tuple[list[int], dict[str, str]]:

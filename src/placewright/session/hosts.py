@@ -37,6 +37,7 @@ from placewright.profiling.several_hosts import Way, joined_cluster, joined_prob
 from placewright.profiling.units import with_granularity
 from placewright.report.time_left import Report, Steps, no_report
 from placewright.session.devices import candidates, default_names, discover
+from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest
 from placewright.session.problems import build, constrained, resident
 from placewright.session.request import Request
@@ -58,14 +59,6 @@ from placewright.workers.tasks import Shared, Task
 
 _LOG = logging.getLogger(__name__)
 _ALL_LOST = "all hosts of the cluster were lost; see `ray status`"
-
-
-@dataclass(frozen=True)
-class HostsProblem:
-    """A problem of devices of several hosts."""
-
-    problem: Problem  # its devices are named ``host:device``
-    left_out: tuple[str, ...]  # one clause for each omission of a host, and for each lost host
 
 
 def discover_on_hosts(
@@ -92,7 +85,7 @@ def discover_on_hosts(
         return joined_cluster({host: clusters[host] for host in left}, ways)
 
 
-def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProblem:
+def profile_on_hosts(request: Request, report: Report = no_report) -> Measured:
     """Measure a model on devices of a Ray cluster, each on the host that has it.
 
     Every host reads the model from the same path. Hosts measure at the same time, one measurement
@@ -101,6 +94,10 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
 
     Args:
         request: with `ray`; `devices` as of `discover_on_hosts`.
+
+    Returns:
+        The problem, whose devices are named ``host:device``, and a clause for each omission of a
+        host and for each lost host.
 
     Raises:
         UnknownNameError: there is no such host or device.
@@ -122,7 +119,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
         problem = problem.with_samples_in_flight("pipeline")
     problem = with_granularity(problem, request.granularity)
     problem = resident(problem, request.resident)
-    return HostsProblem(
+    return Measured(
         constrained(problem, request.memory, request.pins),
         tuple(f"{host}: {clause}" for host, (_, left) in results.items() for clause in left)
         + tuple(f"{host}: it was lost" for host in wanted if host not in results),

@@ -290,10 +290,7 @@ def stream_memory(plan: Plan, model: LoadedModel, in_flight: int) -> dict[str, t
 
 def played_period(problem: Problem, placement: Placement) -> float:
     """Seconds per sample of a placement's stream; inf if it has none."""
-    try:
-        return Simulator(problem).stream(placement, samples=STREAM_SAMPLES).steady.period
-    except InfeasibleError:
-        return math.inf
+    return _period(Simulator(problem), placement, None)
 
 
 def candidates(
@@ -327,7 +324,8 @@ def candidates(
             continue
         if other is not None and np.isfinite(Simulator(problem).value(other)):
             placements.append(other)
-    rated = _rated(problem, placements)
+    rated = [(played_period(problem, placement), placement) for placement in placements]
+    rated.sort(key=lambda row: row[0])
     rated.append(improved(problem, rated[0][1], rng, deadline))
     rated.sort(key=lambda row: row[0])
     playable = [row for row in rated if row[0] < math.inf]
@@ -387,11 +385,6 @@ def _period(simulator: Simulator, placement: Placement, in_flight: int | None) -
     except InfeasibleError:
         return math.inf
     return stream.steady.period
-
-
-def _rated(problem: Problem, placements: Sequence[Placement]) -> list[tuple[float, Placement]]:
-    rows = [(played_period(problem, placement), placement) for placement in placements]
-    return sorted(rows, key=lambda row: row[0])
 
 
 def _distinct(rows: Sequence[tuple[float, Placement]]) -> list[tuple[float, Placement]]:

@@ -12,16 +12,11 @@ import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING
 
 from placewright.errors import FieldError, InputError
-from placewright.workers.interface import Attempt, Ended, OtherWorkers
+from placewright.workers.interface import Attempt, Ended, OtherWorkers, ThisProcess, Workers
 from placewright.workers.served import thread_variables
 from placewright.workers.tasks import Done, result_of, versions_here
-
-if TYPE_CHECKING:
-    from placewright.workers.interface import Workers
-
 
 _LOOKS_EVERY = 1.0  # seconds
 _FAR = 10.0**8  # seconds
@@ -216,9 +211,6 @@ def open_workers(count: int | None, ray: str | None = None, *, apart: bool = Fal
 
         return RayWorkers(ray, count)
     require_processes(count)
-    from placewright.workers.interface import ThisProcess
-    from placewright.workers.processes import Processes
-
     if count is None or count == 1:
         return Processes(1, threads=None) if apart else ThisProcess()
     return Processes(count)

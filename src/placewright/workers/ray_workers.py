@@ -23,7 +23,7 @@ import numpy as np
 
 from placewright.errors import AnswerError, InputError, PlacewrightError, optional_library
 from placewright.workers.interface import Attempt, Ended, OtherWorkers
-from placewright.workers.served import KEPT, KeptValues, limit_threads
+from placewright.workers.served import KEPT, KeptValues, limit_threads, thread_variables
 from placewright.workers.tasks import (
     Done,
     Shared,
@@ -51,8 +51,6 @@ def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
         MissingExtraError: Ray is not installed.
         InputError: there is no such cluster, or its nodes have other versions.
     """
-    from placewright.workers.ray_workers import nodes_of, require_same_versions
-
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     ray = optional_library("ray", "ray", "work on a Ray cluster")
@@ -82,8 +80,6 @@ def _runs_here(ray: Any) -> bool:
 
 
 def _start(ray: Any, address: str, cpus: int | None) -> None:
-    from placewright.workers.served import thread_variables
-
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     local = {"num_cpus": cpus, "include_dashboard": False} if address == HERE else {}
     try:
@@ -273,7 +269,6 @@ class RayNode:
     identity: str  # of Ray
     host: str  # name of its machine
     cpus: float  # that Ray gives to tasks
-    resources: dict[str, float]  # all that Ray counts of it
 
 
 def nodes_of(ray: Any) -> list[RayNode]:
@@ -283,7 +278,6 @@ def nodes_of(ray: Any) -> list[RayNode]:
             identity=node["NodeID"],
             host=node["NodeManagerHostname"],
             cpus=float(node["Resources"].get("CPU", 0.0)),
-            resources=dict(node["Resources"]),
         )
         for node in ray.nodes()
         if node["Alive"]

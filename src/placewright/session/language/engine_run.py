@@ -268,17 +268,6 @@ def engine_servers(problem: Problem, engine: Programs, *, may_answer: bool) -> I
         yield running
 
 
-def listed_devices(
-    engine: Programs, servers: Sequence[str], *, explain: Callable[[], None] | None = None
-) -> dict[str, float]:
-    """Device of the engine, with those of servers -> free bytes.
-
-    Raises:
-        RuntimeFailure: the engine ended with an error.
-    """
-    return printed_devices(listed_text(engine, servers, explain=explain))
-
-
 def listed_text(
     engine: Programs, servers: Sequence[str], *, explain: Callable[[], None] | None = None
 ) -> str:
@@ -302,7 +291,7 @@ class _Session:
         self._plan, self._engine, self._servers = plan, engine, servers
         self._works, self._simulators = works, simulators
         self._request = tokens_of(plan.problem)
-        self._path = plan.problem.source.path
+        self._path, self._explain = plan.problem.source.path, servers.require_alive
         self._options = engine_options(plan)
 
     def run(self, rounds: int, report: Report, *, compares: bool) -> EngineRun:
@@ -331,16 +320,14 @@ class _Session:
             verdict_of_rounds(contenders, seconds),
         )
 
-    def _explain(self) -> None:
-        self._servers.require_alive()
-
     def _free(self) -> dict[str, float]:
         """Device of the engine -> free bytes.
 
         Raises:
             InputError: a device of the plan is not there.
         """
-        found = listed_devices(self._engine, self._options.servers, explain=self._explain)
+        listed = listed_text(self._engine, self._options.servers, explain=self._explain)
+        found = printed_devices(listed)
         for name in self._options.devices:
             if name not in found:
                 known = ", ".join(found) or "none"
