@@ -1,7 +1,7 @@
 """Check the simulator, bounds, `optimal` and `infeasible` on random problems.
 
     python -m benchmarks.proofs [--models event,max-load] [--problems 10000] [--changes 200]
-                                [--mutations 150] [--simulator 2000]
+                                [--mutations 1000] [--simulator 2000]
                                 [--methods cp-sat,maxload-ip]
                                 [--results docs/results/proofs.json]
 

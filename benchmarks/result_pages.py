@@ -333,7 +333,7 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             tables.simulator,
         ),
         Section(
-            "Broken implications", "proofs", "make fuzz-proofs PROOFS='--mutations 150'",
+            "Broken implications", "proofs", "make fuzz-proofs PROOFS='--mutations 1000'",
             "Each row breaks one rule that a bound rests on, and counts problems until the "
             "comparison notices a false claim. The first problem is one in which the rule "
             "binds, if it seldom does.",
