@@ -228,6 +228,12 @@ def test_too_many_samples_for_the_memory_are_refused_and_never_chosen():
         played(problem, [0])
 
 
+def test_samples_that_take_no_time_are_in_memory_at_once():
+    problem = chain([[0.0]], devices=(Device("d0", memory_bytes=5.0),), size=4.0)
+    with pytest.raises(InfeasibleError, match="1 samples in flight takes 8 bytes on 'd0'"):
+        played(problem, [0])
+
+
 def test_peaks_of_roomy_devices_are_counted_for_the_answer_alone(monkeypatch):
     """Those of a graph with 60,000 ops take seconds, for each number of samples in flight."""
     calls, peaks = [], module.stream_peaks
@@ -422,7 +428,8 @@ def compare_with_reference(problem: Problem, seed: int) -> None:
     weights = resident_bytes(Simulator(problem).arrays, device_of)
     live = (stream.memory_peaks - weights).tolist()
     assert live == pytest.approx(reference.peaks(spans))
-    at_most = in_flight * tasks_module.most_sample_bytes(problem, device_of)
+    at_once = 2 * in_flight if stream.latencies[0] > 0 else len(stream.entry)
+    at_most = at_once * tasks_module.most_sample_bytes(problem, device_of)
     assert np.all(np.array(live) <= at_most * (1 + 1e-12))
     loads = Simulator(problem).loads(device_of)
     if not any(

@@ -206,9 +206,9 @@ class _Player:
         """The fewest samples in flight whose period is within one percent of the shortest."""
         resident = resident_bytes(self.arrays, self.device_of)
         of_sample = most_sample_bytes(self.problem, self.device_of)
-        if broken_limit(self.arrays, resident + of_sample) >= 0:
-            self.check(self.play(2, 1))
         periods = [float(self._times(2, 1)[2][0])]
+        if broken_limit(self.arrays, resident + 2 * of_sample) >= 0:
+            self.check(self.play(2, 1))
         _, at = np.unique(self.tasks.tables.first_server, return_index=True)
         enough = 2 * int(self.tasks.tables.n_members[at].sum()) + 2
         for in_flight in range(2, enough + 1):
@@ -216,7 +216,8 @@ class _Player:
             if samples * self.width > _LARGEST:
                 break
             entry, begin, finish = self._times(samples, in_flight)
-            peaks = resident + in_flight * of_sample  # at most: those of a large graph take seconds
+            # At one instant as many samples may end as begin, or all of them if they take no time.
+            peaks = resident + (2 * in_flight if periods[0] > 0 else samples) * of_sample
             if broken_limit(self.arrays, peaks) >= 0:
                 peaks = self._peaks(entry, begin)
             if broken_limit(self.arrays, peaks) >= 0:

@@ -80,7 +80,7 @@ def why_no_stream(problem: Problem) -> str | None:
 def most_sample_bytes(problem: Problem, device_of: IntArray) -> FloatArray:
     """Bytes of all tensors of a sample that are ever on each device, shape (n_devices,).
 
-    An upper bound of what one sample in flight takes there.
+    A sample takes no more there at any time.
     """
     graph, readers = problem.unit_graph, problem.unit_graph.tensor_consumers
     is_there = np.zeros((graph.n_tensors, problem.n_devices + 1), dtype=bool)
