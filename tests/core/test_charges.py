@@ -160,7 +160,7 @@ def test_the_smallest_change_is_the_least_energy() -> None:
 
 @pytest.mark.parametrize(
     ("quantity", "seed"),
-    [("energy", 0), ("energy", 1), ("energy", 6), ("energy", 12), ("price", 0), ("price", 6)],
+    [("energy", 0), ("energy", 1), ("energy", 9), ("energy", 18), ("price", 0), ("price", 7)],
 )
 def test_the_smallest_limit_under_max_load_is_that_of_brute_force(quantity: str, seed: int) -> None:
     """If placements are not enumerated, the limit is one that a placement keeps, and not much more.

@@ -472,7 +472,7 @@ def _add_loads(add: Callable[..., None]) -> None:
         "devices cost half as much again": _charged(used=lambda of: of.used * 1.5),
     }
     seldom: dict[str, Any] = {
-        "half of each pool": {"first": 502},
+        "half of each pool": {"first": 307},
         "units take half as much energy again": {"first": 727},
         "all devices idle at half as much power again": {"problem": problem_of_two_limits},
         "devices cost half as much again": {"problem": problem_of_two_limits},
@@ -484,7 +484,7 @@ def _add_loads(add: Callable[..., None]) -> None:
     # The smallest load has the least price then, so that only a proof that nothing fits is false,
     # and `maxload-ip` claims none.
     changed = _charged(always=lambda of: of.always + of.used.sum(), used=lambda of: of.used * 0.0)
-    add("every device is paid for", LOAD, ("cp-sat",), _of_load(**changed)[0], first=884)
+    add("every device is paid for", LOAD, ("cp-sat",), _of_load(**changed)[0], first=312)
     add(
         "twins are told apart too much (limits)",
         LOAD,

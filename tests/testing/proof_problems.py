@@ -75,22 +75,22 @@ class Feature:
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
-    "shared channels": Feature(0.6, _QUEUES, under={EVENT: 0.5, LOAD: 0.95}, unmoved=(SUMS,)),
+    "shared channels": Feature(0.6, _QUEUES, under={EVENT: 0.45, LOAD: 0.95}, unmoved=(SUMS,)),
     "routes through the host": Feature(0.85, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
-    "links that do not queue": Feature(0.95, (EVENT,), unmoved=(SUMS,)),
-    "streams": Feature(0.97, _QUEUES, unmoved=(SUMS,)),
-    "dispatch": Feature(0.12, (EVENT, SUMS), under={SUMS: 0.4}),
+    "links that do not queue": Feature(0.97, (EVENT,), unmoved=(SUMS,)),
+    "streams": Feature(0.97, _QUEUES, under={EVENT: 1.0}, unmoved=(SUMS,)),
+    "dispatch": Feature(0.15, (EVENT, SUMS), under={SUMS: 0.4}),
     "cuts": Feature(0.35, (EVENT, SUMS)),
     "layouts": Feature(0.42, (EVENT,), unmoved=(SUMS,)),
     "contention": Feature(0.4, (EVENT,), unmoved=(SUMS,)),
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
     "unsupported ops": Feature(0.35, _ALL),
-    "memory limits": Feature(0.55, _KEEPS, under={LOAD: 0.65}),
+    "memory limits": Feature(0.55, _KEEPS, under={EVENT: 0.4, LOAD: 0.5}),
     "working bytes": Feature(0.9, (EVENT,)),
     "shared weights": Feature(0.95, _KEEPS),
-    "resident inputs": Feature(0.4, _PLAYED),
+    "resident inputs": Feature(0.5, _PLAYED),
     "graph inputs": Feature(0.6, _PLAYED),
     "graph outputs": Feature(0.6, _PLAYED),
     "outputs of inner ops": Feature(0.9, _PLAYED),
@@ -98,30 +98,30 @@ FEATURES: dict[str, Feature] = {
     "own transfer seconds": Feature(0.24, _PLAYED),
     "zero-second ops": Feature(0.4, _ALL),
     "zero-byte tensors": Feature(0.4, (*_PLAYED, PLACETO)),
-    "units of several ops": Feature(0.3, _ALL, under={SUMS: 0.6}),
+    "units of several ops": Feature(0.35, _ALL, under={SUMS: 0.6}),
     "training phases": Feature(0.5, (LOAD,)),
     "split phases": Feature(0.7, (LOAD,)),
     "replicas": Feature(0.35, (LOAD,)),
     "samples in flight": Feature(0.6, (LOAD,)),
     "overlap": Feature(0.6, (LOAD,)),
-    "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
+    "devices that pay no transfers": Feature(0.4, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
-    "memory pools": Feature(0.5, _KEEPS, later=1),
-    "occupying copies": Feature(0.72, (EVENT,), later=2),
-    "numbers of segments": Feature(0.5, (EVENT,), later=3),
+    "memory pools": Feature(0.5, _KEEPS, later=1, under={LOAD: 0.6}),
+    "occupying copies": Feature(0.68, (EVENT,), later=2),
+    "numbers of segments": Feature(0.4, (EVENT,), later=3),
     "sizes of segments": Feature(0.6, (EVENT,), later=3),
-    "weights held once": Feature(0.85, _KEEPS, later=4, under={LOAD: 1.0}),
+    "weights held once": Feature(0.85, _KEEPS, later=4, under={EVENT: 0.97, LOAD: 1.0, SUMS: 1.0}),
     FIFO: Feature(0.5, (EVENT,), later=5),
     "messages": Feature(0.5, (SUMS,), later=6),
     "alike ops": Feature(0.5, (SUMS,), later=6),
-    "shared processors": Feature(0.44, (EVENT, LOAD), later=7, under={LOAD: 0.3}, unmoved=(SUMS,)),
-    "energy": Feature(0.36, (EVENT,), later=8),
-    "price": Feature(0.42, (EVENT,), later=8),  # where energy is not the objective
+    "shared processors": Feature(0.44, (EVENT, LOAD), later=7, under={LOAD: 0.36}, unmoved=(SUMS,)),
+    "energy": Feature(0.22, (EVENT,), later=8),
+    "price": Feature(0.32, (EVENT,), later=8),  # where energy is not the objective
     "idle power": Feature(0.8, _QUEUES, later=8, under={LOAD: 1.0}),
     "own joules": Feature(0.85, _QUEUES, later=8, under={LOAD: 1.0}),
-    "limited amounts": Feature(0.6, _QUEUES, later=8, under={LOAD: 0.4}),
-    OF_MODES: Feature(0.7, _QUEUES, later=9),
-    "pools by shares": Feature(0.6, _KEEPS, later=10, under={LOAD: 0.3}),
+    "limited amounts": Feature(0.5, _QUEUES, later=8, under={LOAD: 0.45}),
+    OF_MODES: Feature(0.7, _QUEUES, later=9, under={LOAD: 1.0}),
+    "pools by shares": Feature(0.9, _KEEPS, later=10),
 }
 CHARGES = ("energy", "price", "idle power", "own joules", "limited amounts")
 
@@ -153,23 +153,28 @@ def drawn_features(seed: int, model: str) -> list[str]:
     return [name for name, has in _Draw(seed, model, ()).has.items() if has]
 
 
-def proof_problem(seed: int, model: str, without: Collection[str] = ()) -> Problem:
+def proof_problem(
+    seed: int, model: str, without: Collection[str] = (), also: Collection[str] = ()
+) -> Problem:
     """The random problem of a seed.
 
     Args:
         seed: of everything.
         model: name of an execution model.
         without: features that it does not have, whatever was drawn.
+        also: features that it has, even if they were not drawn.
     """
-    return _Draw(seed, model, without).problem()
+    return _Draw(seed, model, without, also).problem()
 
 
 class _Draw:
     """All numbers of one problem, drawn in one order whatever is left out."""
 
-    def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
+    def __init__(
+        self, seed: int, model: str, without: Collection[str], also: Collection[str] = ()
+    ) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
-        self.model, self.seed = model, seed
+        self.model, self.seed, self.also = model, seed, also
         later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in range(1, 11)]
         drawn = {
             name: bool(
@@ -177,7 +182,7 @@ class _Draw:
                 < one.under.get(model, one.chance)
             )
             for name, one in FEATURES.items()
-        }
+        } | dict.fromkeys(also, True)
         absent = {*without, *(NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
         self.has = {
             name: is_drawn and name not in absent and FEATURES[name].is_known_under(model)
@@ -403,7 +408,7 @@ class _Draw:
 
     def limits(self) -> dict[str, float]:
         """Near the amounts of a placement of the problem with all features, or far above them."""
-        whole = proof_problem(self.seed, self.model, {"limited amounts"})
+        whole = proof_problem(self.seed, self.model, {"limited amounts"}, self.also)
         rows = legal_placements(whole)
         rows = np.roll(rows, -int(self.limited_row * len(rows)), axis=0)
         timed = ((row, seconds_of(whole, row)) for row in rows)
