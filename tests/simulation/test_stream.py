@@ -20,6 +20,7 @@ from placewright.simulation.layout import resident_bytes
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream import play as module
 from placewright.simulation.stream import tasks as tasks_module
+from placewright.simulation.stream.peaks import TensorCopies, most_sample_bytes
 from placewright.simulation.stream.play import Stream, play_stream
 from placewright.testing.problems import random_problem, with_replicas
 from tests.simulation.stream_oracle import StreamReference
@@ -236,8 +237,8 @@ def test_samples_that_take_no_time_are_in_memory_at_once():
 
 def test_peaks_of_roomy_devices_are_counted_for_the_answer_alone(monkeypatch):
     """Those of a graph with 60,000 ops take seconds, for each number of samples in flight."""
-    calls, peaks = [], module.stream_peaks
-    monkeypatch.setattr(module, "stream_peaks", lambda *a: calls.append(1) or peaks(*a))
+    calls, peaks = [], TensorCopies.peaks
+    monkeypatch.setattr(TensorCopies, "peaks", lambda *a: calls.append(1) or peaks(*a))
     problem = chain([[3.0, 9.0], [9.0, 5.0]], 4.0, links=both_ways(10.0))
     assert played(problem, [0, 1]).in_flight > 1
     assert len(calls) == 1
@@ -429,7 +430,7 @@ def compare_with_reference(problem: Problem, seed: int) -> None:
     live = (stream.memory_peaks - weights).tolist()
     assert live == pytest.approx(reference.peaks(spans))
     at_once = 2 * in_flight if stream.latencies[0] > 0 else len(stream.entry)
-    at_most = at_once * tasks_module.most_sample_bytes(problem, device_of)
+    at_most = at_once * most_sample_bytes(problem, device_of)
     assert np.all(np.array(live) <= at_most * (1 + 1e-12))
     loads = Simulator(problem).loads(device_of)
     if not any(

@@ -77,21 +77,6 @@ def why_no_stream(problem: Problem) -> str | None:
     return None
 
 
-def most_sample_bytes(problem: Problem, device_of: IntArray) -> FloatArray:
-    """Bytes of all tensors of a sample that are ever on each device, shape (n_devices,).
-
-    A sample takes no more there at any time.
-    """
-    graph, readers = problem.unit_graph, problem.unit_graph.tensor_consumers
-    is_there = np.zeros((graph.n_tensors, problem.n_devices + 1), dtype=bool)
-    made = graph.tensor_producers >= 0
-    is_there[made, device_of[graph.tensor_producers[made]]] = True
-    read = np.repeat(np.arange(graph.n_tensors), np.diff(readers.indptr))
-    is_there[read, device_of[readers.indices]] = True
-    is_there[~made | graph.tensor_is_output, problem.cluster.host_endpoint] = True
-    return np.asarray(graph.tensor_bytes @ is_there[:, : problem.n_devices], dtype=np.float64)
-
-
 def sample_tasks(problem: Problem, arrays: ProblemArrays, device_of: IntArray) -> SampleTasks:
     """Make the tasks of a sample.
 
