@@ -33,9 +33,7 @@ from placewright.frameworks.onnxruntime.state import Staying, keep_state
 from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
-    with_all_types,
-    with_computed_types,
-    with_inferred_types,
+    with_types,
 )
 from placewright.frameworks.weights_in_file import in_file
 from placewright.io.content import one_line
@@ -385,13 +383,9 @@ def _typed_model(path: Path, source: ModelSource) -> Any:
     _require_open(model, source)
     set_input_shapes(model, source.shapes)
     try:
-        typed = with_computed_types(onnx, model)
-        if typed is None:
-            typed = with_inferred_types(onnx, model, computes=False)
+        return with_types(onnx, model, path.parent)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
-    with_all_types(onnx, typed, path.parent)
-    return typed
 
 
 def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, NDArray[Any]]]:

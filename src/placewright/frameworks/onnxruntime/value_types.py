@@ -12,13 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.frameworks.onnxruntime.flops import bodies_of, constant_numbers
+from placewright.frameworks.onnxruntime.flops import (
+    bodies_of,
+    constant_numbers,
+    extents,
+    initializer_names,
+    values_read,
+)
 
 _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _MIXED_UP = "already exists"  # said of a number by ONNX's inference
 _OTHER_RANK = "differ in rank"  # said of a stated shape by ONNX's inference
 _ONNX_DOMAINS = ("", "ai.onnx")
+_MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
+_FEW = 64  # numbers that may tell a shape
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
 
 _DTYPES = {
@@ -83,7 +91,69 @@ def _open_bodies(node: Any) -> None:
             _open_bodies(inner)
 
 
-def with_computed_types(onnx: Any, model: Any) -> Any | None:
+def with_types(onnx: Any, model: Any, folder: Path) -> Any:
+    """Copy a model with the types and dimensions of its values.
+
+    Args:
+        model: an ``onnx.ModelProto`` whose inputs have fixed dimensions.
+        folder: of the model's file and of the data files to which it refers.
+
+    Raises:
+        onnx.shape_inference.InferenceError: shapes contradict each other.
+    """
+    typed, is_small = _with_types_of_onnx(onnx, model)
+    _add_all_types(onnx, typed, folder, computes=is_small)
+    return typed
+
+
+def _with_types_of_onnx(onnx: Any, model: Any) -> tuple[Any, bool]:
+    """Infer the shapes of all values, also those that depend on computed numbers.
+
+    ONNX computes whole tensors for these numbers, which never ends for 2^40 elements. Such a model
+    gets only the shapes that follow from other shapes.
+
+    Returns:
+        The model with shapes, and whether its tensors are small enough to compute numbers.
+    """
+    has_bodies = any(any(bodies_of(node)) for node in model.graph.node)
+    asked = _with_constants_inside(onnx, model) if has_bodies else model
+    plain = with_inferred_types(onnx, model, computes=False)
+    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else plain
+    if not _is_small(checked.graph):
+        return plain, False
+    whole = _with_computed_types(onnx, model)
+    checked = _with_computed_types(onnx, asked) if has_bodies else whole
+    if whole is None:
+        return plain, False
+    return whole, checked is not None and _is_small(checked.graph)
+
+
+def _is_small(graph: Any) -> bool:
+    """True if no value of a known shape has more elements than may be computed."""
+    values = (*graph.value_info, *graph.output)
+    own = all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
+    return own and all(_is_small(body) for node in graph.node for body in bodies_of(node))
+
+
+def _with_constants_inside(onnx: Any, model: Any) -> Any:
+    """A copy whose bodies hold the few numbers around them, where ONNX does not look for them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+
+    def hand_down(graph: Any, around: dict[str, Any]) -> None:
+        held = around | {t.name: t for t in graph.initializer if math.prod(t.dims) <= _FEW}
+        for node in graph.node:
+            read = [name for name in dict.fromkeys(values_read(node)) if name in held]
+            for body in bodies_of(node):
+                own = initializer_names(body) | {value.name for value in body.input}
+                body.initializer.extend(held[name] for name in read if name not in own)
+                hand_down(body, held)
+
+    hand_down(copy.graph, {})
+    return copy
+
+
+def _with_computed_types(onnx: Any, model: Any) -> Any | None:
     """Copy a model with all types and dimensions that ONNX infers, those from numbers too.
 
     Returns:
@@ -232,7 +302,7 @@ def _true_constants(onnx: Any, graph: Any) -> Iterator[str]:
             yield held.name
 
 
-def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:
+def _add_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:
     """Add the types and dimensions that ONNX Runtime infers for values that lack them, in place.
 
     ONNX leaves dimensions open that follow from computed numbers, such as the entries of a
