@@ -13,6 +13,7 @@ import torch
 from support.training_loops import Gpt, batches, made, plan_of_step
 
 import placewright as pw
+from placewright.core.graph import ComputationGraph
 from placewright.core.source import Port
 from placewright.errors import InputError
 from placewright.frameworks.torch.reading.arguments import Arguments
@@ -83,6 +84,24 @@ def test_a_module_on_the_meta_device_is_read_and_not_run() -> None:
     assert pw.read(module, torch.randn(3, 8)).graph.weight_bytes.sum() == 4 * (8 * 4 + 4)
     with pytest.raises(InputError, match="is on the meta device and has no values"):
         pw.place(module, example_inputs=torch.randn(3, 8), **QUICK)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw:clip=1,accumulate=2"])
+def test_training_on_the_meta_device_counts_a_tied_parameter_once(optimizer: str) -> None:
+    """A tensor without memory is told apart by its object alone."""
+
+    def read(device: str) -> ComputationGraph:
+        with torch.device(device):
+            table = torch.nn.Embedding(50, 16)
+            head = torch.nn.Linear(16, 50, bias=False)
+            head.weight = table.weight
+            module = torch.nn.Sequential(table, torch.nn.Linear(16, 16), head)
+        tokens = torch.zeros(2, 3, dtype=torch.long)
+        return pw.read(module, tokens, objective="training", optimizer=optimizer).graph
+
+    real, meta = read("cpu"), read("meta")
+    assert meta.op_names == real.op_names
+    assert meta.weight_bytes.sum() == real.weight_bytes.sum()
 
 
 def test_calls_of_run_generate_the_code_of_segments_once(
