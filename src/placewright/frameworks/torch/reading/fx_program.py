@@ -217,8 +217,11 @@ def _dependants(graph: Graph, state: str) -> set[str]:
 def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Placeholder -> parameter, buffer or constant; tied ones are one tensor object."""
     of_memory: dict[tuple[object, ...], torch.Tensor] = {}
-    values = {name: tensor.detach() for name, tensor in held_tensors(program).items()}
-    return {name: of_memory.setdefault(memory_of(value), value) for name, value in values.items()}
+    return {
+        # without memory (meta device), only the object shows a tie, and `detach` makes another
+        name: of_memory.setdefault(memory_of(tensor), tensor.detach())
+        for name, tensor in held_tensors(program).items()
+    }
 
 
 def held_tensors(program: ExportedProgram) -> dict[str, Any]:

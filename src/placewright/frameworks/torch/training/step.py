@@ -234,7 +234,7 @@ class _Adding:
             node = graph.placeholder(name)
         with self.mode:
             node.meta["val"] = torch.empty_strided(
-                initial.shape, initial.stride(), dtype=initial.dtype
+                initial.shape, initial.stride(), dtype=initial.dtype, device=initial.device
             )
         self.nodes[node.name] = node
         self.added.state[node.name] = initial
