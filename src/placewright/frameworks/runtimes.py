@@ -142,20 +142,11 @@ def module_runtime_name() -> str:
     return next(framework.name for framework in frameworks() if framework.reads_modules)
 
 
-def require_known_runtime(runtime: str | None) -> None:
-    """Refuse an unknown runtime before any long work.
-
-    Raises:
-        UnknownNameError: there is no such runtime.
-    """
-    if runtime is not None:
-        framework_named(runtime)
-
-
 def require_objective(runtime: str | None, objective: Objective) -> None:
     """Refuse a runtime that cannot run models for the objective.
 
     Raises:
+        UnknownNameError: there is no such runtime.
         FieldError: the message names the runtimes that have it.
     """
     timed = timed_objective(objective)

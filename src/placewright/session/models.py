@@ -59,7 +59,6 @@ from placewright.frameworks.runtimes import (
     default_runtime_name,
     module_runtime_name,
     require_file,
-    require_known_runtime,
     require_objective,
     why_bare_folder,
 )
@@ -220,7 +219,6 @@ def read_model(name: str, objective: Objective, runtime: str | None, options: Re
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
     """
-    require_known_runtime(runtime)
     require_objective(runtime, objective)
     framework = framework_named(runtime or default_runtime_name(objective, name))
     path = Path(name)

@@ -38,7 +38,6 @@ from placewright.frameworks.runtimes import (
     compile_options,
     default_runtime_name,
     refuse_bare_folder,
-    require_known_runtime,
     require_objective,
     runtime_of,
 )
@@ -317,7 +316,6 @@ def _machine(
         InputError: the devices lack what the objective or a limit counts, or the execution model
             does not count what is limited.
     """
-    require_known_runtime(request.runtime)
     require_objective(request.runtime, request.reads_for)
     model = request.model if isinstance(request.model, str) else ""
     name = request.runtime or otherwise or default_runtime_name(request.reads_for, model)

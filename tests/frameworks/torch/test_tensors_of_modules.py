@@ -13,11 +13,12 @@ import torch
 from support.training_loops import Gpt, batches, made, plan_of_step
 
 import placewright as pw
-from placewright.core.graph import ComputationGraph
 from placewright.core.source import Port
 from placewright.errors import InputError
 from placewright.frameworks.torch.reading.arguments import Arguments
+from placewright.frameworks.torch.reading.fx_program import inference_program
 from placewright.frameworks.torch.running import runtime
+from placewright.frameworks.torch.training.step import read_training
 
 QUICK: dict[str, Any] = {
     "devices": "cpu:0", "runtime": "torch", "check": False, "calibrate": False,
@@ -86,22 +87,46 @@ def test_a_module_on_the_meta_device_is_read_and_not_run() -> None:
         pw.place(module, example_inputs=torch.randn(3, 8), **QUICK)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw:clip=1,accumulate=2"])
-def test_training_on_the_meta_device_counts_a_tied_parameter_once(optimizer: str) -> None:
-    """A tensor without memory is told apart by its object alone."""
+class _TwoWeights(torch.nn.Module):
+    """Two products with a loss; the weights are apart, one parameter, or two of one memory."""
 
-    def read(device: str) -> ComputationGraph:
-        with torch.device(device):
-            table = torch.nn.Embedding(50, 16)
-            head = torch.nn.Linear(16, 50, bias=False)
-            head.weight = table.weight
-            module = torch.nn.Sequential(table, torch.nn.Linear(16, 16), head)
-        tokens = torch.zeros(2, 3, dtype=torch.long)
-        return pw.read(module, tokens, objective="training", optimizer=optimizer).graph
+    def __init__(self, weights: str, device: str) -> None:
+        super().__init__()
+        self.a, self.b = (torch.nn.Linear(4, 4, bias=False, device=device) for _ in range(2))
+        if weights == "tied":
+            self.b.weight = self.a.weight
+        if weights == "views":
+            self.b.weight = torch.nn.Parameter(self.a.weight.detach().view(4, 4))
+        if weights == "transposed":
+            self.b.weight = torch.nn.Parameter(self.a.weight.detach().T)
 
-    real, meta = read("cpu"), read("meta")
-    assert meta.op_names == real.op_names
-    assert meta.weight_bytes.sum() == real.weight_bytes.sum()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x))).pow(2).mean()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd:clip=1,accumulate=2", "adam", "adamw:accumulate=2"])
+@pytest.mark.parametrize("weights", ["apart", "tied"])
+def test_a_step_on_the_meta_device_is_read_as_on_the_processor(
+    weights: str, optimizer: str
+) -> None:
+    """A weight without memory that is read twice is trained once."""
+    read = [
+        read_training(
+            _TwoWeights(weights, device), (torch.ones(2, 4, device=device),), optimizer=optimizer
+        )
+        for device in ("cpu", "meta")
+    ]
+    on_cpu, on_meta = (list(each.program.state) for each in read)
+    assert on_meta == on_cpu
+    assert on_meta.count("p_b_weight") == (weights == "apart")
+    assert read[1].graph.n_ops == read[0].graph.n_ops
+    assert read[1].graph.weight_bytes.tolist() == read[0].graph.weight_bytes.tolist()
+
+
+@pytest.mark.parametrize(("weights", "count"), [("apart", 2), ("views", 1), ("transposed", 2)])
+def test_equal_views_of_one_memory_are_one_weight(weights: str, count: int) -> None:
+    exported = torch.export.export(_TwoWeights(weights, "cpu"), (torch.ones(2, 4),))
+    assert len({id(value) for value in inference_program(exported).state.values()}) == count
 
 
 def test_calls_of_run_generate_the_code_of_segments_once(

@@ -218,6 +218,7 @@ def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Placeholder -> parameter, buffer or constant; tied ones are one tensor object."""
     of_memory: dict[tuple[object, ...], torch.Tensor] = {}
     return {
+        # Without memory only the object shows a tie, and `detach` makes another one.
         name: of_memory.setdefault(memory_of(tensor), tensor.detach())
         for name, tensor in held_tensors(program).items()
     }
