@@ -30,7 +30,6 @@ from placewright.execution.state_pairs import option_of
 from placewright.frameworks.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.flops import (
     Values,
-    bodies_of,
     constant_numbers,
     constants_inside,
     extents,
@@ -45,16 +44,12 @@ from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
     with_all_types,
-    with_computed_types,
-    with_inferred_types,
 )
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.model_parts import onnx_files
+from placewright.io.model_parts import onnx_model
 
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _NO_STATE: Mapping[str, str] = {}
-_MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
-_FEW = 64  # numbers that may tell a shape
 _BLOCK = 32  # numbers with one scale in MatMulNBits, if the model states no blocks
 _NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
 
@@ -84,13 +79,11 @@ def read_onnx(
     """
     onnx = _onnx()
     file = existing_path(path)
-    files = onnx_files(file)
+    model, files = onnx_model(file)
     try:
-        model = onnx.load(str(file), load_external_data=False)
         _require_tensors(model.graph)
         fixed = _fix_shapes(model, shapes)
-        inferred, is_small = _inferred(onnx, model)
-        with_all_types(onnx, inferred, file.parent, computes=is_small)
+        inferred = with_all_types(onnx, model, file.parent)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(
             f"the shapes in '{path}' do not fit: {one_line(error)}; choose others with argument "
@@ -121,53 +114,6 @@ def read_onnx(
         signature=reading.signature(),
     )
     return graph, source if kept.interface is None else kept.interface.applied_to(source)
-
-
-def _inferred(onnx: Any, model: Any) -> tuple[Any, bool]:
-    """Infer the shapes of all values, also those that depend on computed numbers.
-
-    ONNX computes whole tensors for these numbers, which never ends for 2^40 elements. Such a model
-    gets only the shapes that follow from other shapes.
-
-    Returns:
-        The model with shapes, and whether its tensors are small enough to compute numbers.
-    """
-    has_bodies = any(any(bodies_of(node)) for node in model.graph.node)
-    asked = _with_constants_inside(onnx, model) if has_bodies else model
-    plain = with_inferred_types(onnx, model, computes=False)
-    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else plain
-    if not _is_small(checked.graph):
-        return plain, False
-    whole = with_computed_types(onnx, model)
-    checked = with_computed_types(onnx, asked) if has_bodies else whole
-    if whole is None:
-        return plain, False
-    return whole, checked is not None and _is_small(checked.graph)
-
-
-def _is_small(graph: Any) -> bool:
-    """True if no value of a known shape has more elements than may be computed."""
-    values = (*graph.value_info, *graph.output)
-    own = all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
-    return own and all(_is_small(body) for node in graph.node for body in bodies_of(node))
-
-
-def _with_constants_inside(onnx: Any, model: Any) -> Any:
-    """A copy whose bodies hold the few numbers around them, where ONNX does not look for them."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-
-    def hand_down(graph: Any, around: dict[str, Any]) -> None:
-        held = around | {t.name: t for t in graph.initializer if math.prod(t.dims) <= _FEW}
-        for node in graph.node:
-            read = [name for name in dict.fromkeys(values_read(node)) if name in held]
-            for body in bodies_of(node):
-                own = initializer_names(body) | {value.name for value in body.input}
-                body.initializer.extend(held[name] for name in read if name not in own)
-                hand_down(body, held)
-
-    hand_down(copy.graph, {})
-    return copy
 
 
 def _require_tensors(graph: Any) -> None:

@@ -34,12 +34,10 @@ from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
     with_all_types,
-    with_computed_types,
-    with_inferred_types,
 )
 from placewright.frameworks.weights_in_file import in_file
 from placewright.io.content import one_line
-from placewright.io.model_parts import MAX_MESSAGE_BYTES
+from placewright.io.model_parts import MAX_MESSAGE_BYTES, onnx_model
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
@@ -381,17 +379,13 @@ def _typed_model(path: Path, source: ModelSource) -> Any:
     """
     import onnx.shape_inference
 
-    model = onnx.load(str(path), load_external_data=False)
+    model, _ = onnx_model(path)
     _require_open(model, source)
     set_input_shapes(model, source.shapes)
     try:
-        typed = with_computed_types(onnx, model)
-        if typed is None:
-            typed = with_inferred_types(onnx, model, computes=False)
+        return with_all_types(onnx, model, path.parent)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
-    with_all_types(onnx, typed, path.parent)
-    return typed
 
 
 def _without_large(onnx: Any, model: Any, folder: Path) -> tuple[Any, dict[str, NDArray[Any]]]:

@@ -12,14 +12,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.frameworks.onnxruntime.flops import bodies_of, constant_numbers
+from placewright.frameworks.onnxruntime.flops import (
+    bodies_of,
+    constant_numbers,
+    extents,
+    initializer_names,
+    values_read,
+)
+from placewright.io.model_parts import MAX_MESSAGE_BYTES
 
 _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _MIXED_UP = "already exists"  # said of a number by ONNX's inference
 _OTHER_RANK = "differ in rank"  # said of a stated shape by ONNX's inference
 _ONNX_DOMAINS = ("", "ai.onnx")
-_LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
+_MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
+_MOST_IN_ROWS = 2**24  # elements of all vectors, of each of which ONNX's inference makes a message
+_FEW = 64  # numbers that may tell a shape
 
 _DTYPES = {
     "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
@@ -83,7 +92,60 @@ def _open_bodies(node: Any) -> None:
             _open_bodies(inner)
 
 
-def with_computed_types(onnx: Any, model: Any) -> Any | None:
+def with_all_types(onnx: Any, model: Any, folder: Path) -> Any:
+    """Copy a model with all types and dimensions that ONNX and ONNX Runtime infer.
+
+    Both compute whole tensors for numbers that tell a shape, which never ends for 2^40 elements.
+    Such a model gets only the shapes that follow from other shapes.
+
+    Args:
+        model: with the dimensions of its inputs.
+        folder: of the model's file and of the data files to which it refers.
+
+    Raises:
+        onnx.shape_inference.InferenceError: shapes contradict each other.
+    """
+    has_bodies = any(any(bodies_of(node)) for node in model.graph.node)
+    asked = _with_constants_inside(onnx, model) if has_bodies else model
+    inferred = with_inferred_types(onnx, model, computes=False)
+    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else inferred
+    computes = False
+    if _is_small(checked.graph) and (whole := _with_computed_types(onnx, model)) is not None:
+        inferred = whole
+        checked = _with_computed_types(onnx, asked) if has_bodies else whole
+        computes = checked is not None and _is_small(checked.graph)
+    _add_types_of_runtime(onnx, inferred, folder, computes=computes)
+    return inferred
+
+
+def _is_small(graph: Any) -> bool:
+    """True if no value of a known shape has more elements than may be computed."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    shapes = [extents(value.type.tensor_type) for value in values]
+    rows = sum(shape[0] for shape in shapes if len(shape) == 1)
+    own = rows <= _MOST_IN_ROWS and all(math.prod(shape) <= _MOST_COMPUTED for shape in shapes)
+    return own and all(_is_small(body) for node in graph.node for body in bodies_of(node))
+
+
+def _with_constants_inside(onnx: Any, model: Any) -> Any:
+    """A copy whose bodies hold the few numbers around them, where ONNX does not look for them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+
+    def hand_down(graph: Any, around: dict[str, Any]) -> None:
+        held = around | {t.name: t for t in graph.initializer if math.prod(t.dims) <= _FEW}
+        for node in graph.node:
+            read = [name for name in dict.fromkeys(values_read(node)) if name in held]
+            for body in bodies_of(node):
+                own = initializer_names(body) | {value.name for value in body.input}
+                body.initializer.extend(held[name] for name in read if name not in own)
+                hand_down(body, held)
+
+    hand_down(copy.graph, {})
+    return copy
+
+
+def _with_computed_types(onnx: Any, model: Any) -> Any | None:
     """Copy a model with all types and dimensions that ONNX infers, those from numbers too.
 
     Returns:
@@ -220,8 +282,8 @@ def _results_of_loop(
             if body.input[2 + at].type == kind:
                 yield name, kind
         elif trips is not None and trips >= 0 and runs_to_its_end:
-            extents = [trips, *(d.dim_value for d in kind.tensor_type.shape.dim)]
-            yield name, onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, extents)
+            dimensions = [trips, *(d.dim_value for d in kind.tensor_type.shape.dim)]
+            yield name, onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, dimensions)
 
 
 def _true_constants(onnx: Any, graph: Any) -> Iterator[str]:
@@ -232,7 +294,7 @@ def _true_constants(onnx: Any, graph: Any) -> Iterator[str]:
             yield held.name
 
 
-def with_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:
+def _add_types_of_runtime(onnx: Any, model: Any, folder: Path, *, computes: bool) -> None:
     """Add the types and dimensions that ONNX Runtime infers for values that lack them, in place.
 
     ONNX leaves dimensions open that follow from computed numbers, such as the entries of a
@@ -296,7 +358,7 @@ def _outputs(model: Any, folder: Path, *, computes: bool) -> dict[str, Any]:
         import onnxruntime
     except ImportError:
         return {}
-    if model.ByteSize() > _LARGEST_MESSAGE:
+    if model.ByteSize() > MAX_MESSAGE_BYTES:
         return {}
     levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()
