@@ -1,9 +1,14 @@
-"""Frameworks that read files of their own, to which PyTorch models are converted, each once."""
+"""Frameworks that read files of their own, to which PyTorch models are converted.
+
+Each model is converted once. Without a cache folder it is converted once per process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +42,7 @@ _LOG = logging.getLogger(__name__)
 _LONGEST_NAME = 150  # bytes, as file systems allow no more than 255 with all that is added
 # Change it if the interface of a .pt2 file would be written otherwise, or a program refused.
 _INTERFACE = "interface 2"
+_MADE_INSTEAD: dict[Path, Path] = {}  # file of the cache -> that in the temporary folder
 
 
 class Converter(ABC):
@@ -143,7 +149,7 @@ class Converter(ABC):
         """The file of a converted model, which is made if it does not exist yet.
 
         If the cache folder cannot be written to, the file is in a temporary folder, after a
-        warning.
+        warning, and is removed when the process ends.
 
         Args:
             name: of the model; the file's name starts with its beginning.
@@ -159,41 +165,43 @@ class Converter(ABC):
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         shown = name.replace("/", "-").encode()[:_LONGEST_NAME].decode(errors="ignore")
         target = home / f"{shown}-{digest}{self.suffix}"
-        if target.exists():
-            return target
+        made = _MADE_INSTEAD.get(target, target)
+        if os.path.exists(made):  # False as well if the folder is closed to us
+            return made
         _LOG.info("converting %s to %s", name, target)
-        model = convert()
-        try:
-            return self._saved(model, target)
-        except (OSError, RuntimeError, ValueError) as error:
-            if folder is not None:
-                raise _unwritable(target, error) from None
-            tell_lost_cache(home, one_line(error))
-        del model  # saving may have taken it apart, and a large model fits in memory once
-        model = convert()
-        try:
-            return self._saved(model, folder_instead() / target.name)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise _unwritable(target, error) from None
+        reason = self._made(convert, target)
+        if reason and folder is None:
+            tell_lost_cache(home, reason)
+            with contextlib.suppress(OSError):  # else the first reason stays
+                made = _MADE_INSTEAD[target] = folder_instead() / target.name
+            if made != target:
+                reason = self._made(convert, made)
+        if reason:
+            raise InputError(f"file '{target}' cannot be written: {reason}")
+        return made
 
-    def _saved(self, model: Any, target: Path) -> Path:
-        """Save a model as `target`.
+    def _made(self, convert: Callable[[], Any], target: Path) -> str:
+        """Convert a model and save it as `target`.
 
-        Raises:
-            OSError, RuntimeError, ValueError: it cannot be saved; `target` is unchanged.
+        Returns:
+            "", or the reason why it cannot be saved; `target` is unchanged then. Nothing is
+            converted for a folder to which nobody can write.
         """
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(target.parent, ".converting-") as scratch:
-            made = scratch / target.name
-            self.save(model, made)
-            besides = [file for file in sorted(scratch.iterdir()) if file != made]
-            # The model comes last, so that its data are complete once it exists.
-            move_files({file: target.with_name(file.name) for file in (*besides, made)})
-        return target
-
-
-def _unwritable(target: Path, error: Exception) -> InputError:
-    return InputError(f"file '{target}' cannot be written: {one_line(error)}")
+        with contextlib.ExitStack() as stack:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                scratch = stack.enter_context(scratch_folder(target.parent, ".converting-"))
+            except OSError as error:
+                return one_line(error)
+            model, made = convert(), scratch / target.name
+            try:
+                self.save(model, made)
+                besides = [file for file in sorted(scratch.iterdir()) if file != made]
+                # The model comes last, so that its data are complete once it exists.
+                move_files({file: target.with_name(file.name) for file in (*besides, made)})
+            except (OSError, RuntimeError, ValueError) as error:
+                return one_line(error)
+        return ""
 
 
 def _cache_folder() -> Path:

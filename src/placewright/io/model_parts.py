@@ -17,12 +17,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from placewright.errors import FileFormatError, InputError
 from placewright.io.content import one_line
 from placewright.io.opened import beside, opened, shown_name
 
+T = TypeVar("T")
 _MAX_NODES = 1_000_000  # of all calls of functions, written out
 _MAX_DEPTH = 200  # of functions that call functions
 _ENDS = ("offset", "length")
@@ -53,7 +54,19 @@ def onnx_files(path: Path) -> tuple[Path, ...]:
         FileFormatError: it is not an ONNX model, is incomplete, or refers outside its folder.
         InputError: it cannot be read.
     """
-    return (path, *files_beside(path, check_onnx))
+    return (path, *checked(path, check_onnx))
+
+
+def onnx_model(path: Path) -> tuple[Any, tuple[Path, ...]]:
+    """Load an ``onnx.ModelProto`` with all checks, and list all files of the model.
+
+    Its data in other files is not loaded.
+
+    Raises:
+        FileFormatError, InputError: as `onnx_files`.
+    """
+    model, files = checked(path, _checked_onnx)
+    return model, (path, *files)
 
 
 def check_onnx(path: Path, content: memoryview) -> list[Path]:
@@ -62,21 +75,26 @@ def check_onnx(path: Path, content: memoryview) -> list[Path]:
     Raises:
         FileFormatError: the model has no graph, or a data file is missing, too short or elsewhere.
     """
+    return _checked_onnx(path, content)[1]
+
+
+def _checked_onnx(path: Path, content: memoryview) -> tuple[Any | None, list[Path]]:
+    """The model if ONNX is installed, and its data files; see `check_onnx`."""
     numbers = {field.number for field in fields(content)}
     if 7 not in numbers or max(numbers) > 40:
         raise FileFormatError("it holds no ONNX graph")
     needed: dict[str, int] = {}  # data file -> bytes that tensors take from it
     for name, end in _external_data(content, "Model"):
         needed[name] = max(needed.get(name, 0), end)
-    _require_agreement(path, needed)
+    model = _in_agreement(path, needed)
     files = {name: beside(path, name) for name in needed}
     for name, file in files.items():
         require_size(name, file.stat().st_size, needed[name])
-    return list(files.values())
+    return model, list(files.values())
 
 
-def _require_agreement(path: Path, needed: Mapping[str, int]) -> None:
-    """Check that ONNX's own parser, if installed, finds the same data files.
+def _in_agreement(path: Path, needed: Mapping[str, int]) -> Any | None:
+    """Load the model with ONNX's own parser, if installed, which must find the same data files.
 
     Raises:
         FileFormatError: it finds others, or cannot read the model.
@@ -84,7 +102,7 @@ def _require_agreement(path: Path, needed: Mapping[str, int]) -> None:
     try:
         import onnx
     except ImportError:
-        return  # no library here would parse the model with it
+        return None  # no library here would parse the model with it
     try:
         model = onnx.load(str(path), load_external_data=False)
         tensors = [one for one in every_message(model) if one.DESCRIPTOR.name == "TensorProto"]
@@ -96,6 +114,7 @@ def _require_agreement(path: Path, needed: Mapping[str, int]) -> None:
     for name in (*parsed, *needed):
         if (name in parsed) != (name in needed):
             raise FileFormatError(f"parsers do not agree whether it refers to '{shown_name(name)}'")
+    return model
 
 
 def every_message(message: Any) -> Iterator[Any]:
@@ -221,25 +240,22 @@ def onnx_symbols(path: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         FileFormatError: the file is not an ONNX model.
     """
-    symbols: dict[str, tuple[str, ...]] = {}
+    return checked(path, _symbols)
 
-    def collect(_: Path, content: memoryview) -> list[Path]:
-        for graph in _inner(content, _GRAPH):
-            for value in _inner(graph, _INPUT):
-                name = b"".join(bytes(text) for text in _inner(value, _NAME)).decode()
-                shapes = [shape for kind in _inner(value, _TYPE)
-                          for tensor in _inner(kind, _TENSOR)
-                          for shape in _inner(tensor, _SHAPE)]  # fmt: skip
-                dimensions = [
-                    dimension for shape in shapes for dimension in _inner(shape, _DIMENSION)
-                ]
-                symbols[name] = tuple(
-                    b"".join(bytes(text) for text in _inner(dimension, _SYMBOL)).decode()
-                    for dimension in dimensions
-                )
-        return []
 
-    files_beside(path, collect)
+def _symbols(_: Path, content: memoryview) -> dict[str, tuple[str, ...]]:
+    symbols = {}
+    for graph in _inner(content, _GRAPH):
+        for value in _inner(graph, _INPUT):
+            name = b"".join(bytes(text) for text in _inner(value, _NAME)).decode()
+            shapes = [shape for kind in _inner(value, _TYPE)
+                      for tensor in _inner(kind, _TENSOR)
+                      for shape in _inner(tensor, _SHAPE)]  # fmt: skip
+            symbols[name] = tuple(
+                b"".join(bytes(text) for text in _inner(dimension, _SYMBOL)).decode()
+                for shape in shapes
+                for dimension in _inner(shape, _DIMENSION)
+            )
     return symbols
 
 
@@ -302,16 +318,12 @@ MAX_MESSAGE_BYTES = 2**31 - 1  # largest size that parsers of protocol and flat 
 _MAX_DIGITS = 18  # of a position in a file
 
 
-def files_beside(
-    path: Path,
-    check: Callable[[Path, memoryview], list[Path]],
-    *,
-    limit: int = MAX_MESSAGE_BYTES,
-) -> list[Path]:
-    """The other files that a model file needs.
+def checked(
+    path: Path, check: Callable[[Path, memoryview], T], *, limit: int = MAX_MESSAGE_BYTES
+) -> T:
+    """Return what `check` does for a path and the mapped content of its file.
 
     Args:
-        check: returns these files from the path and the mapped content.
         limit: largest size of the model file in bytes.
 
     Raises:

@@ -105,8 +105,8 @@ def tell_lost_cache(folder: Path | str, reason: object) -> None:
     if not _warned:
         _warned.append(str(folder))
         _LOG.warning(
-            "warning: the cache folder '%s' cannot be written to (%s): measurements and compiled "
-            "kernels are lost when this process ends",
+            "warning: the cache folder '%s' cannot be written to (%s): measurements, converted "
+            "models and compiled kernels are lost when this process ends",
             shown_name(folder),
             reason,
         )

@@ -17,6 +17,7 @@ from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource, name_of_copy, numbered_position
 from placewright.errors import InexpressibleError, StalePlanError, optional_library
+from placewright.io.model_parts import onnx_model
 
 OPTION = "session.layer_assignment_settings"
 _ANNOTATION = "layer_ann"
@@ -98,8 +99,8 @@ def annotated_model(plan: Plan, path: Path, settings: str) -> Any:
         StalePlanError: the file has no such node.
         MissingExtraError: onnx is not installed.
     """
-    onnx = optional_library("onnx", "onnxruntime", "annotating an .onnx model")
-    model = onnx.load(str(path), load_external_data=False)
+    optional_library("onnx", "onnxruntime", "annotating an .onnx model")
+    model, _ = onnx_model(path)
     nodes = model.graph.node
     by_name: dict[str, int] = {}
     for at, node in enumerate(nodes):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +29,13 @@ class Consuming(Converter):
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
+        self.conversions = 0
 
     def versions(self) -> tuple[str, ...]:
         return ("1",)
 
     def of_module(self, module: Any, example_inputs: Sequence[Any], input_names: Any) -> Any:
+        self.conversions += 1
         return {"weights": "1 2 3"}
 
     def of_program(self, program: Any, path: str, input_names: Sequence[str]) -> Any:
@@ -62,6 +67,45 @@ def test_a_second_attempt_has_the_weights_of_the_model(
     assert not file.is_relative_to(tmp_path)
     with pytest.raises(InputError, match=r"cannot be written: .*No space left"):
         Consuming(2).file_of_module("n", None, [np.zeros(2)])  # type: ignore[arg-type, list-item]
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_without_a_cache_a_model_is_converted_once_per_process(
+    is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk shows only as the file is saved, so that the model is made a second time."""
+    home = tmp_path / "cache"
+    if not is_full:
+        home.write_text("a file, in which no folder can be made")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    converter = Consuming(is_full)
+    files = [
+        converter.file_of_module(name, None, [np.zeros(2)])  # type: ignore[arg-type, list-item]
+        for name in ("one", "one", "other", "one")
+    ]
+    assert converter.conversions == 2 + is_full
+    assert files[0] == files[1] == files[3] != files[2]
+    assert files[0].read_text() == "1 2 3"
+    assert not files[0].is_relative_to(tmp_path)
+
+
+def test_the_file_of_a_process_without_a_cache_ends_with_it(tmp_path: Path) -> None:
+    program = (
+        "import numpy, test_conversion as own\n"
+        "file = own.Consuming(0).file_of_module('m', None, [numpy.zeros(2)])\n"
+        "assert file.is_file()\n"
+        "print(file)"
+    )
+    (tmp_path / "cache").write_text("a file, in which no folder can be made")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", program]
+    here = Path(__file__).parent
+    ran = subprocess.run(
+        command, cwd=here, env=environment, capture_output=True, text=True, check=True
+    )
+    file = Path(ran.stdout.strip())
+    assert file.name.startswith("m-")
+    assert not file.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnx.shape_inference
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from placewright.errors import InputError
+from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.onnxruntime.runtime import OnnxRuntime
 
@@ -89,12 +90,69 @@ def test_huge_constants_of_branches_are_not_computed(
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", refused)
     graph, source = read_onnx(path)
-    n_asked = len(levels)
-    OnnxRuntime().load(source, graph)
     computing = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    for asked in (levels[:n_asked], levels[n_asked:]):
-        assert asked
-        assert (computing in asked) == (side == 2)
+    assert (computing in levels) == (side == 2)
+    read = list(levels)
+    OnnxRuntime().load(source, graph)
+    assert levels[len(read) :] == read, "a run computes what a reading does, and no more"
+
+
+def vector(path: Path, length: int) -> Path:
+    """A model with a constant vector, whose numbers ONNX's inference would list one by one."""
+    value, one = (
+        helper.make_tensor_value_info,
+        helper.make_tensor("one", TensorProto.INT64, [1], [1]),
+    )
+    nodes = [
+        helper.make_node("ConstantOfShape", ["length"], ["vector"], value=one),
+        helper.make_node("Cast", ["vector"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["floats"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["x", "sum"], ["y"]),
+    ]
+    ends = [value(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    held = [helper.make_tensor("length", TensorProto.INT64, [1], [length])]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("length", [1000, 2**30])
+def test_numbers_of_long_vectors_are_not_listed(
+    length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2^30 of them would take more than 100 GB, in a reading as well as in a run."""
+    infer, computed = onnx.shape_inference.infer_shapes, []
+
+    def noted(model: Any, *, data_prop: bool, **others: Any) -> Any:
+        computed.append(data_prop)
+        return infer(model, data_prop=data_prop and length == 1000, **others)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", noted)
+    graph, source = read_onnx(vector(tmp_path / "vector.onnx", length))
+    OnnxRuntime().load(source, graph)
+    assert any(computed) == (length == 1000)
+
+
+def test_a_run_refuses_what_a_reading_refuses(tmp_path: Path) -> None:
+    """The file was changed after it was read: its weight lies outside its own folder now."""
+    path = tmp_path / "here" / "model.onnx"
+    path.parent.mkdir()
+    (tmp_path / "w.bin").write_bytes(bytes(8192))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2048]) for name in "xy"]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2048], bytes(8192), raw=True)
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    read, source = read_onnx(path)
+    held = model.graph.initializer[0]
+    held.ClearField("raw_data")
+    held.data_location = TensorProto.EXTERNAL
+    held.external_data.add(key="location", value="../w.bin")
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(FileFormatError, match="outside its own folder"):
+        OnnxRuntime().load(source, read)
 
 
 def test_branches_may_call_their_own_values_alike(tmp_path: Path) -> None:

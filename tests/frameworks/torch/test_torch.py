@@ -341,15 +341,3 @@ def test_the_profile_calls_every_operator(made: Any) -> None:
     for target, number in targets.items():
         namespace, name, _ = target.split(".")
         assert called[f"{namespace}::{name.removesuffix('_')}"] >= number, target
-
-
-@pytest.mark.parametrize(
-    ("mode", "is_compiled"), [(None, False), ("eager", False), ("inductor", True)]
-)
-def test_a_device_whose_cluster_file_says_eager_is_not_compiled(
-    mode: str | None, is_compiled: bool
-) -> None:
-    device = Device("cpu", options={"device": "cpu"} | ({"compile": mode} if mode else {}))
-    runtime = TorchRuntime()
-    assert runtime.keeps_inner_tensors([device]) is not is_compiled
-    assert ("torch.compile(" in runtime.unsplit_call("m.pt2", device)) is is_compiled

@@ -113,6 +113,20 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
         model.compile(split(model, 1), (unknown, unknown))
 
 
+@pytest.mark.parametrize(("options", "compiles"), [
+    ({}, False), ({"compile": "eager"}, False), ({"compile": "inductor"}, True),
+])  # fmt: skip
+def test_a_device_that_says_eager_does_not_compile(options: dict[str, str], compiles: bool) -> None:
+    """It keeps the tensors between ops, and no call shows ``torch.compile``."""
+    runtime, silent = TorchRuntime(), Device("cpu", options={"device": "cpu"})
+    device = Device("cpu", options={"device": "cpu", **options})
+    completed = runtime.completed(device)
+    for each in (device, completed):
+        assert runtime.keeps_inner_tensors([silent, each]) != compiles
+        assert runtime.unsplit_call("m.pt2", each).startswith("torch.compile(") == compiles
+    assert (completed == runtime.completed(silent)) != compiles, "it would be measured again"
+
+
 def test_a_way_to_compile_that_does_not_exist_is_refused_with_the_device() -> None:
     unknown = Device("cpu", options={"device": "cpu", "compile": "somehow"})
     with pytest.raises(UnknownNameError, match="option 'compile' of device 'cpu' 'somehow'"):

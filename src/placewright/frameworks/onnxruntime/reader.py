@@ -43,10 +43,10 @@ from placewright.frameworks.onnxruntime.state import KeptState, classes_of, keep
 from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
-    with_types,
+    with_all_types,
 )
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.model_parts import onnx_files
+from placewright.io.model_parts import onnx_model
 
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _NO_STATE: Mapping[str, str] = {}
@@ -79,12 +79,11 @@ def read_onnx(
     """
     onnx = _onnx()
     file = existing_path(path)
-    files = onnx_files(file)
+    model, files = onnx_model(file)
     try:
-        model = onnx.load(str(file), load_external_data=False)
         _require_tensors(model.graph)
         fixed = _fix_shapes(model, shapes)
-        inferred = with_types(onnx, model, file.parent)
+        inferred = with_all_types(onnx, model, file.parent)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(
             f"the shapes in '{path}' do not fit: {one_line(error)}; choose others with argument "

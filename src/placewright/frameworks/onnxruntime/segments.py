@@ -33,11 +33,11 @@ from placewright.frameworks.onnxruntime.state import Staying, keep_state
 from placewright.frameworks.onnxruntime.value_types import (
     dtype_of,
     set_input_shapes,
-    with_types,
+    with_all_types,
 )
 from placewright.frameworks.weights_in_file import in_file
 from placewright.io.content import one_line
-from placewright.io.model_parts import MAX_MESSAGE_BYTES
+from placewright.io.model_parts import MAX_MESSAGE_BYTES, onnx_model
 
 # Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
@@ -379,11 +379,11 @@ def _typed_model(path: Path, source: ModelSource) -> Any:
     """
     import onnx.shape_inference
 
-    model = onnx.load(str(path), load_external_data=False)
+    model, _ = onnx_model(path)
     _require_open(model, source)
     set_input_shapes(model, source.shapes)
     try:
-        return with_types(onnx, model, path.parent)
+        return with_all_types(onnx, model, path.parent)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
 

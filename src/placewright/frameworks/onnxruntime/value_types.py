@@ -19,6 +19,7 @@ from placewright.frameworks.onnxruntime.flops import (
     initializer_names,
     values_read,
 )
+from placewright.io.model_parts import MAX_MESSAGE_BYTES
 
 _LOG = logging.getLogger(__name__)
 _FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
@@ -26,8 +27,8 @@ _MIXED_UP = "already exists"  # said of a number by ONNX's inference
 _OTHER_RANK = "differ in rank"  # said of a stated shape by ONNX's inference
 _ONNX_DOMAINS = ("", "ai.onnx")
 _MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
+_MOST_IN_ROWS = 2**24  # elements of all vectors, of each of which ONNX's inference makes a message
 _FEW = 64  # numbers that may tell a shape
-_LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protocol buffer
 
 _DTYPES = {
     "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
@@ -91,47 +92,38 @@ def _open_bodies(node: Any) -> None:
             _open_bodies(inner)
 
 
-def with_types(onnx: Any, model: Any, folder: Path) -> Any:
-    """Copy a model with the types and dimensions of its values.
+def with_all_types(onnx: Any, model: Any, folder: Path) -> Any:
+    """Copy a model with all types and dimensions that ONNX and ONNX Runtime infer.
+
+    Both compute whole tensors for numbers that tell a shape, which never ends for 2^40 elements.
+    Such a model gets only the shapes that follow from other shapes.
 
     Args:
-        model: an ``onnx.ModelProto`` whose inputs have fixed dimensions.
+        model: with the dimensions of its inputs.
         folder: of the model's file and of the data files to which it refers.
 
     Raises:
         onnx.shape_inference.InferenceError: shapes contradict each other.
     """
-    typed, is_small = _with_types_of_onnx(onnx, model)
-    _add_all_types(onnx, typed, folder, computes=is_small)
-    return typed
-
-
-def _with_types_of_onnx(onnx: Any, model: Any) -> tuple[Any, bool]:
-    """Infer the shapes of all values, also those that depend on computed numbers.
-
-    ONNX computes whole tensors for these numbers, which never ends for 2^40 elements. Such a model
-    gets only the shapes that follow from other shapes.
-
-    Returns:
-        The model with shapes, and whether its tensors are small enough to compute numbers.
-    """
     has_bodies = any(any(bodies_of(node)) for node in model.graph.node)
     asked = _with_constants_inside(onnx, model) if has_bodies else model
-    plain = with_inferred_types(onnx, model, computes=False)
-    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else plain
-    if not _is_small(checked.graph):
-        return plain, False
-    whole = _with_computed_types(onnx, model)
-    checked = _with_computed_types(onnx, asked) if has_bodies else whole
-    if whole is None:
-        return plain, False
-    return whole, checked is not None and _is_small(checked.graph)
+    inferred = with_inferred_types(onnx, model, computes=False)
+    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else inferred
+    computes = False
+    if _is_small(checked.graph) and (whole := _with_computed_types(onnx, model)) is not None:
+        inferred = whole
+        checked = _with_computed_types(onnx, asked) if has_bodies else whole
+        computes = checked is not None and _is_small(checked.graph)
+    _add_types_of_runtime(onnx, inferred, folder, computes=computes)
+    return inferred
 
 
 def _is_small(graph: Any) -> bool:
     """True if no value of a known shape has more elements than may be computed."""
-    values = (*graph.value_info, *graph.output)
-    own = all(math.prod(extents(value.type.tensor_type)) <= _MOST_COMPUTED for value in values)
+    values = (*graph.input, *graph.value_info, *graph.output)
+    shapes = [extents(value.type.tensor_type) for value in values]
+    rows = sum(shape[0] for shape in shapes if len(shape) == 1)
+    own = rows <= _MOST_IN_ROWS and all(math.prod(shape) <= _MOST_COMPUTED for shape in shapes)
     return own and all(_is_small(body) for node in graph.node for body in bodies_of(node))
 
 
@@ -290,8 +282,8 @@ def _results_of_loop(
             if body.input[2 + at].type == kind:
                 yield name, kind
         elif trips is not None and trips >= 0 and runs_to_its_end:
-            extents = [trips, *(d.dim_value for d in kind.tensor_type.shape.dim)]
-            yield name, onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, extents)
+            dimensions = [trips, *(d.dim_value for d in kind.tensor_type.shape.dim)]
+            yield name, onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, dimensions)
 
 
 def _true_constants(onnx: Any, graph: Any) -> Iterator[str]:
@@ -302,7 +294,7 @@ def _true_constants(onnx: Any, graph: Any) -> Iterator[str]:
             yield held.name
 
 
-def _add_all_types(onnx: Any, model: Any, folder: Path, *, computes: bool = True) -> None:
+def _add_types_of_runtime(onnx: Any, model: Any, folder: Path, *, computes: bool) -> None:
     """Add the types and dimensions that ONNX Runtime infers for values that lack them, in place.
 
     ONNX leaves dimensions open that follow from computed numbers, such as the entries of a
@@ -366,7 +358,7 @@ def _outputs(model: Any, folder: Path, *, computes: bool) -> dict[str, Any]:
         import onnxruntime
     except ImportError:
         return {}
-    if model.ByteSize() > _LARGEST_MESSAGE:
+    if model.ByteSize() > MAX_MESSAGE_BYTES:
         return {}
     levels = onnxruntime.GraphOptimizationLevel
     options = onnxruntime.SessionOptions()

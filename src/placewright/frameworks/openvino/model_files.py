@@ -16,8 +16,8 @@ from placewright.errors import FileFormatError
 from placewright.io.model_parts import (
     MAX_MESSAGE_BYTES,
     check_onnx,
+    checked,
     fields,
-    files_beside,
     place_in_file,
     require_size,
 )
@@ -43,7 +43,7 @@ def checked_files(path: Path) -> tuple[Path, ...]:
         kinds = ", ".join(SUFFIXES)
         raise FileFormatError(f"'{shown_name(path)}' is none of {kinds} and no SavedModel folder")
     limit = _MAX_XML_BYTES if check is _check_xml else MAX_MESSAGE_BYTES
-    return (path, *files_beside(path, check, limit=limit))
+    return (path, *checked(path, check, limit=limit))
 
 
 def _check_xml(path: Path, content: memoryview) -> list[Path]:
@@ -135,7 +135,7 @@ def _saved_model(folder: Path) -> tuple[Path, ...]:
             inside(folder, file.relative_to(folder).as_posix())
         except FileFormatError as error:
             raise FileFormatError(f"SavedModel '{shown_name(folder)}': {error}") from None
-    files_beside(definition, _check_saved_model)
+    checked(definition, _check_saved_model)
     return tuple(sorted(files))
 
 

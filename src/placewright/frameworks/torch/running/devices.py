@@ -64,6 +64,8 @@ def completed(device: Device) -> Device:
         )
     if (mode := options.get("compile", MODES[0])) not in MODES:
         raise UnknownNameError(f"option 'compile' of device '{device.name}'", mode, MODES)
+    if mode == MODES[0]:
+        options.pop("compile", None)  # it is the same device as one that does not say so
     memory = base.memory_bytes if base else device.memory_bytes
     memory = min(device.memory_bytes, memory)
     return _with_fingerprint(replace(device, options=options, memory_bytes=memory))
@@ -92,8 +94,13 @@ def limited_threads(number: int) -> Iterator[None]:
 
 
 def compile_mode(device: Device) -> str:
-    """``"eager"``, or the value of option ``compile``."""
-    return device.options.get("compile", "eager")
+    """One of `MODES`; eager execution unless the device says otherwise."""
+    return device.options.get("compile", MODES[0])
+
+
+def is_compiled(device: Device) -> bool:
+    """True if ``torch.compile`` makes the code of a device's segments, which fuses their ops."""
+    return compile_mode(device) != MODES[0]
 
 
 def _accelerators() -> list[Device]:

@@ -140,8 +140,7 @@ class TorchRuntime:
         """Python that loads the exported program as a module on a device, one line."""
         name = str(torch_devices.native_device(device))
         module = f"torch.export.load({path!r}).module().to({name!r})"
-        is_eager = torch_devices.compile_mode(device) == "eager"
-        return module if is_eager else f"torch.compile({module})"
+        return f"torch.compile({module})" if torch_devices.is_compiled(device) else module
 
     def completed(self, device: Device) -> Device:
         """Return a device with its fingerprint and, by its name, the options that it leaves open.
@@ -153,7 +152,7 @@ class TorchRuntime:
 
     def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
         """True unless a device compiles its segments, which fuses their ops."""
-        return all(torch_devices.compile_mode(device) == "eager" for device in devices)
+        return not any(map(torch_devices.is_compiled, devices))
 
     def shares_weights(self, devices: Sequence[Device]) -> bool:
         """True for the processor and its cores: their segments read the model's own tensors."""
