@@ -16,8 +16,8 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
-from placewright.errors import InputError, UnknownNameError
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.errors import UnknownNameError
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts, require_one_of
 from placewright.placers.legal import (
     Proposal,
     ResidentMemory,
@@ -128,10 +128,7 @@ class RandomSearch(ForEveryProblem):
     batch: int = 64
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch < 1:
-            raise InputError(
-                f"random: samples and batch must be >= 1, got {self.samples}, {self.batch}"
-            )
+        require_counts("random", self, "samples", "batch")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -182,10 +179,7 @@ class EvenSplit(ForEveryProblem):
     share: str = "speed"
 
     def __post_init__(self) -> None:
-        if self.share not in ("work", "speed", "memory"):
-            raise InputError(
-                f"even-split: share must be 'work', 'speed' or 'memory', got '{self.share}'"
-            )
+        require_one_of("even-split", self, ("work", "speed", "memory"), "share")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
