@@ -20,11 +20,11 @@ from placewright.errors import UnknownNameError
 from placewright.placers.bases import ForEveryProblem, anytime, require_counts, require_one_of
 from placewright.placers.legal import (
     Proposal,
-    ResidentMemory,
     classes_in_order,
     evaluate_repaired,
     evaluate_within_limits,
 )
+from placewright.placers.resident import fits, new_free_memory, take
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -101,15 +101,14 @@ class RoundRobin(ForEveryProblem):
 
 
 def _dealt(problem: Problem, limits: FloatArray) -> Proposal:
-    classes, allowed = problem.colocation, problem.allowed_by_class
-    memory = ResidentMemory(problem, limits)
-    device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
-    turn = 0
+    memory, device = new_free_memory(problem, limits), -1
     for group in classes_in_order(problem).tolist():
-        turns = np.roll(np.arange(problem.n_devices), -turn).tolist()
-        device_of_class[group] = memory.add_first(group, turns, allowed[group])
-        turn = (int(device_of_class[group]) + 1) % problem.n_devices
-    return classes.expand(device_of_class), None
+        turns = np.roll(np.arange(problem.n_devices), -device - 1)
+        usable = turns[problem.allowed_by_class[group, turns]].tolist()
+        roomy = (at for at in usable if not memory.is_limited or fits(memory, group, at))
+        device = next(roomy, usable[0])
+        take(memory, group, device)
+    return problem.colocation.expand(memory.device_of_class), None
 
 
 @dataclass(frozen=True)
