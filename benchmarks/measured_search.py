@@ -44,7 +44,8 @@ from placewright.execution.processor import processor_text
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.files.results import ResultsFile
 from placewright.placers.bases import pass_interrupt_on
-from placewright.placers.learned.placeto.placer import ordered_space
+from placewright.placers.learned.placeto.placer import OrderedMerger
+from placewright.placers.learned.shared.grouping import merged_space
 from placewright.profiling.hardware import measured_ratios, warm_time
 from placewright.report.time_left import rough_duration
 from placewright.session.comparison import named_placer
@@ -172,7 +173,7 @@ def case_of(name: str, folder: Path, stack: ExitStack) -> Case:
     torch.export.save(torch.export.export(made.module.eval(), made.example_inputs), file)
     session = Session(str(file), cluster=CORES, runtime=RUNTIME, objective="latency", quick=True)
     whole, loaded = session.problem, session.loaded
-    problem = whole.coarsened(ordered_space(whole, UNITS).grouping)
+    problem = whole.coarsened(merged_space(whole, UNITS, OrderedMerger).grouping)
     inputs = loaded.random_inputs(np.random.default_rng(0))
     ratio, _ = stack.enter_context(measured_ratios(problem, loaded, runs=_TURNS))
     again = stack.enter_context(measured_ratios(problem, loaded, runs=_TURNS_AGAIN))

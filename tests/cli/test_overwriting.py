@@ -202,11 +202,9 @@ def test_files_behind_a_model_with_the_prefix_of_its_reader(tmp_path: Path) -> N
 
 def test_every_option_that_writes_says_so() -> None:
     """A new option without the mark, or a command without the wrapper, would not be protected."""
-    from placewright.cli import bench, compare, inspect, place, report, run
+    from placewright.cli.app import all_commands
 
-    app = typer.Typer()
-    for module in (inspect, place, run, report, compare, bench):
-        module.register(app)
+    app = all_commands()
     groups = [group.typer_instance for group in app.registered_groups]
     commands = [c for one in (app, *groups) if one is not None for c in one.registered_commands]
     unmarked = []

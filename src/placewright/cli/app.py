@@ -92,18 +92,16 @@ def _run() -> int:
 
 def all_commands() -> typer.Typer:
     """The application with every command registered."""
-    from placewright.cli import (
-        bench,
-        compare,
-        inspect,
-        place,
-        report,
-        run,
-    )
+    from placewright.cli import bench, compare, inspect, place, report, run
 
-    modules = (inspect, place, run, report, compare, bench)
-    for module in modules:
-        module.register(app)
+    for command in (
+        *(inspect.devices, inspect.graph, inspect.profile, inspect.placers),
+        *(place.place, place.advise, run.simulate, run.run),
+        *(report.report, report.explain, report.diff, report.export),
+        *(compare.compare, compare.replay, compare.train),
+    ):
+        app.command()(command)
+    app.add_typer(bench.group(), name="bench")
     return app
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from glob import escape
@@ -32,7 +32,7 @@ from placewright.report.time_left import Counted, Report
 from placewright.session.request import SPREAD, Request
 
 if TYPE_CHECKING:
-    from placewright.suites.suite.runs import SuiteRow
+    from placewright.suites.suite.runs import SuiteProblem, SuiteRow
     from placewright.workers.interface import Workers
 
 Data = Annotated[
@@ -65,13 +65,13 @@ Results = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the `bench` group."""
-    group = Application(help="Reproduce tables and figures.", no_args_is_help=True)
-    group.callback()(_reported)
+def group() -> typer.Typer:
+    """The commands of `bench`."""
+    made = Application(help="Reproduce tables and figures.", no_args_is_help=True)
+    made.callback()(_reported)
     for member in (tarnawski, learned, paper, suite, auto, llm_ab):
-        group.command()(member)
-    app.add_typer(group, name="bench")
+        made.command()(member)
+    return made
 
 
 def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
@@ -189,25 +189,14 @@ def suite(
     from placewright.report.tables import profiles_table
     from placewright.session.parsing import parse_names
     from placewright.suites.suite.pictures import draw_over_time, draw_profiles, profiles, pyplot
-    from placewright.suites.suite.runs import chosen_problems, run_suite, suite_problems
+    from placewright.suites.suite.runs import chosen_problems, suite_problems
     from placewright.suites.tarnawski import untrained_methods
 
     if profile is not None or over_time is not None:
         pyplot()  # a missing package ends the command before the long work
     chosen = chosen_problems(suite_problems(data), parse_names(problems) if problems else [])
     names = parse_names(placers) if placers else untrained_methods()
-    counted, note = _notes()
-    with _workers(request, apart=True) as workers:
-        rows = run_suite(
-            chosen,
-            names,
-            seconds,
-            results,
-            seeds=range(seeds),
-            on_row=note,
-            on_ahead=counted.ahead,
-            workers=workers,
-        )
+    rows = _suite_rows(request, chosen, names, seconds, results, range(seeds))
     if profile is not None:
         draw_profiles(rows, profile)
     if over_time is not None:
@@ -242,23 +231,12 @@ def auto(
         comparisons,
         figures,
     )
-    from placewright.suites.suite.runs import OF_AUTO, chosen_problems, run_suite, suite_problems
+    from placewright.suites.suite.runs import OF_AUTO, chosen_problems, suite_problems
 
     chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
     rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]
     names = [AUTO, *(name for name in rivals if name != AUTO)]
-    counted, note = _notes()
-    with _workers(request, apart=True) as workers:
-        rows = run_suite(
-            chosen,
-            names,
-            seconds,
-            results,
-            seeds=(request.seed,),
-            on_row=note,
-            on_ahead=counted.ahead,
-            workers=workers,
-        )
+    rows = _suite_rows(request, chosen, names, seconds, results, (request.seed,))
     compared = comparisons(rows)
     promised = figures(compared, len(chosen))
     if as_json:
@@ -273,15 +251,34 @@ def auto(
     print_shown(promises_table(promised))
 
 
-def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
-    """A counter of rows, and a function that prints each row with the time left."""
+def _suite_rows(
+    request: Request,
+    problems: Sequence[SuiteProblem],
+    placers: Sequence[str],
+    seconds: float,
+    results: Path,
+    seeds: Sequence[int],
+) -> list[SuiteRow]:
+    """Run placers on problems, and print each row with the time left."""
+    from placewright.suites.suite.runs import run_suite
+
     counted = Counted()
 
     def note(row: SuiteRow) -> None:
         value = row.status if math.isnan(row.value) else f"{row.value:.6g}"
         print_note(counted.numbered(f"{row.problem}, {row.placer}, seed {row.seed}: {value}"))
 
-    return counted, note
+    with _workers(request, apart=True) as workers:  # a single one is another process, too
+        return run_suite(
+            problems,
+            placers,
+            seconds,
+            results,
+            seeds=seeds,
+            on_row=note,
+            on_ahead=counted.ahead,
+            workers=workers,
+        )
 
 
 @plain_command

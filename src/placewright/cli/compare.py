@@ -27,13 +27,6 @@ from placewright.errors import InfeasibleError
 from placewright.session.request import COMPARED, SPREAD, Request
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command()(compare)
-    app.command()(replay)
-    app.command()(train)
-
-
 @command(*COMPARED)
 def compare(
     request: Request,

@@ -130,14 +130,6 @@ def _print_aligned(rows: list[list[str]], first: Callable[[str, int], str] = str
 _MANY_FLOPS = 1e10  # of an op, from which a list has them by the billion
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command()(devices)
-    app.command()(graph)
-    app.command()(profile)
-    app.command()(placers)
-
-
 @command("devices", "cluster", "runtime", "ray", model=None)
 def devices(
     request: Request,

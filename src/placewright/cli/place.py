@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from placewright.session.language.questions import Variant
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command("place")(place_model)
-    app.command()(advise)
-
-
 def _beside(plan: Path) -> list[Path]:
     from placewright.files.plan_file import problem_path_of
     from placewright.io.written import is_written_through
@@ -51,7 +45,7 @@ PlanOutput = Annotated[
 
 
 @command(isolates=True, each_size=True)
-def place_model(
+def place(
     request: Request,
     output: PlanOutput = Path("plan.json"),
     report_file: ReportFile = None,

@@ -106,14 +106,6 @@ def _named(item: str | ShownTable) -> str | ShownTable:
     return replace(item, rows=tuple(tuple(map(with_options, row)) for row in item.rows))
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command()(report)
-    app.command()(explain)
-    app.command()(diff)
-    app.command()(export)
-
-
 @plain_command
 def report(
     plan_file: opt.PlanFile,

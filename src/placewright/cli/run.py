@@ -44,12 +44,6 @@ InFlight = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command()(simulate)
-    app.command()(run)
-
-
 @plain_command
 def simulate(
     plan_file: opt.PlanFile,

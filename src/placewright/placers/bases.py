@@ -108,8 +108,8 @@ def why_not_time_alone(problem: Problem) -> str | None:
     return f"its program knows time alone, not {' or '.join(problem.charges)}; use auto"
 
 
-def require_one_of(placer: str, settings: object, known: Sequence[str], what: str) -> None:
-    """Raise unless a setting is one of the known words.
+def require_one_of(placer: str, settings: object, known: Sequence[object], what: str) -> None:
+    """Raise unless a setting is one of the known values.
 
     Raises:
         InputError: naming placer, setting and value.
@@ -134,6 +134,7 @@ CONDITIONS: Mapping[str, Callable[[float], bool]] = {
     "> 0": lambda value: 0 < value < math.inf,
     ">= 0": lambda value: value >= 0,
     "in [0, 1)": lambda value: 0 <= value < 1,
+    "in (0, 1]": lambda value: 0 < value <= 1,
     "in [0, 1]": lambda value: 0 <= value <= 1,
 }
 

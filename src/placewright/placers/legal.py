@@ -1,18 +1,17 @@
-"""Resident memory and constraints for heuristics: filling devices, lowering limits, segments."""
+"""Constraints for heuristics: lowering limits until live tensors fit, fewer segments."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent
 from placewright.placers.repair import repaired
-from placewright.placers.resident import new_holdings, weights_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.segments import Segment, segments_of
 
@@ -89,61 +88,6 @@ def _cheapest_move(problem: Problem, segment: Segment, may_run: np.ndarray) -> t
 
 Proposal = tuple[IntArray, IntArray | None]
 _ROUNDS = 8  # proposals of a method whose live tensors exceed a limit
-
-
-class ResidentMemory:
-    """Bytes that each device keeps while classes are placed one by one.
-
-    Args:
-        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
-    """
-
-    def __init__(self, problem: Problem, limits: FloatArray | None = None) -> None:
-        self.free = np.array(problem.cluster.memory_limits if limits is None else limits)
-        self._weights = weights_of(problem)
-        self._held = new_holdings(self._weights, problem.n_devices)
-
-    def needed(self, group: int, device: int) -> float:
-        """Bytes that the class would add to the device."""
-        weights = self._weights
-        shared = weights.shared[weights.shared_ptr[group] : weights.shared_ptr[group + 1]]
-        missing = shared[self._held[shared, device] == 0]
-        return float(weights.own_bytes[group] + weights.shared_bytes[missing].sum())
-
-    def fits(self, group: int, device: int) -> bool:
-        """True if the class fits into the free memory of the device and of its pools."""
-        needed, (pools, shares) = self.needed(group, device), self._pools(device)
-        return bool(needed <= self.free[device] and (needed * shares <= self.free[pools]).all())
-
-    def _pools(self, device: int) -> tuple[IntArray, FloatArray]:
-        """Places of the shared pools of a device among the limits, and its shares of them."""
-        own = slice(*self._weights.pool_ptr[device : device + 2].tolist())
-        return self._weights.pool_at[own], self._weights.pool_share[own]
-
-    def add(self, group: int, device: int) -> None:
-        """Add the weights of the class to the device."""
-        weights = self._weights
-        needed, (pools, shares) = self.needed(group, device), self._pools(device)
-        self.free[device] -= needed
-        self.free[pools] -= needed * shares
-        shared = weights.shared[weights.shared_ptr[group] : weights.shared_ptr[group + 1]]
-        self._held[shared, device] += 1
-
-    def add_first(self, group: int, turns: Sequence[int], allowed: BoolArray) -> int:
-        """Add the class to the first device with enough memory.
-
-        Args:
-            turns: every device, in order of preference.
-            allowed: devices that may run it, shape (n_devices,); the first of them takes it if none
-                has enough memory.
-
-        Returns:
-            The device.
-        """
-        usable = [device for device in turns if allowed[device]]
-        device = next((device for device in usable if self.fits(group, device)), usable[0])
-        self.add(group, device)
-        return device
 
 
 def classes_in_order(problem: Problem) -> IntArray:

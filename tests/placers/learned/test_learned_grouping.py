@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import networkx as nx
 import numpy as np
@@ -20,7 +21,6 @@ from placewright.placers.learned.placeto.placer import (
     OrderedMerger,
     first_positions,
     ordered_edges,
-    ordered_space,
 )
 from placewright.placers.learned.shared.group_inputs import (
     fractal_dimension,
@@ -29,9 +29,10 @@ from placewright.placers.learned.shared.group_inputs import (
 )
 from placewright.placers.learned.shared.grouping import (
     ActionSpace,
-    chain_grouping,
-    colocation_grouping,
-    fixpoint_grouping,
+    Merger,
+    merge_chains,
+    merge_to_fixpoint,
+    merged_space,
     neighbour_merge,
 )
 from placewright.placers.registry import make_placer
@@ -55,25 +56,35 @@ def group_graph(problem: Problem, grouping: Grouping) -> nx.DiGraph:
     return nx.DiGraph(np.argwhere(group_adjacency(problem, grouping) > 0).tolist())
 
 
+def merged(problem: Problem, merge: Callable[[Problem, Merger], None]) -> Grouping:
+    merger = Merger(problem)
+    merge(problem, merger)
+    return merger.grouping(problem)
+
+
+def ordered_space(problem: Problem, n_groups: int) -> ActionSpace:
+    return merged_space(problem, n_groups, OrderedMerger)
+
+
 DIAMOND = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
 
 def test_the_published_fixpoint_swallows_a_graph_with_one_output() -> None:
     """1 and 2 join 3, then 0's only reader is that group."""
-    assert fixpoint_grouping(problem_of(DIAMOND, 4)).n_groups == 1
+    assert merged(problem_of(DIAMOND, 4), merge_to_fixpoint).n_groups == 1
 
 
 def test_at_the_fixpoint_no_group_has_a_single_reader() -> None:
     """0 -> 1 -> {2, 3}: 0 joins 1; two sinks keep what feeds both apart."""
     problem = problem_of([(0, 1), (1, 2), (1, 3), (3, 4)], 5)
-    grouping = fixpoint_grouping(problem)
+    grouping = merged(problem, merge_to_fixpoint)
     assert grouping.group_of.tolist() == [0, 0, 1, 2, 2]
     readers = (group_adjacency(problem, grouping) > 0).sum(axis=1)
     assert not np.any(readers == 1)
 
 
 def test_chains_keep_branches_apart() -> None:
-    assert chain_grouping(problem_of(DIAMOND, 4)).group_of.tolist() == [0, 1, 2, 3]
+    assert merged(problem_of(DIAMOND, 4), merge_chains).group_of.tolist() == [0, 1, 2, 3]
 
 
 def test_neighbours_merge_to_the_number_asked_for() -> None:
@@ -127,7 +138,7 @@ def test_merging_neighbours_without_the_rule_closes_cycles() -> None:
     cyclic = 0
     for seed in range(20):
         problem = layered(seed)
-        grouping = neighbour_merge(problem, colocation_grouping(problem), 8)
+        grouping = merged_space(problem, 8).grouping
         cyclic += not nx.is_directed_acyclic_graph(group_graph(problem, grouping))
     assert cyclic > 10
 
@@ -188,7 +199,7 @@ def test_a_group_never_fills_more_than_a_quarter_of_a_device() -> None:
         tensor = builder.add_tensor(op, 1.0, is_output=op == 7)
     costs = CostTable(frozen_floats(np.ones((8, 2))))
     problem = Problem.of_ops(builder.build(), toys.cluster_of(2, memory_bytes=800.0), costs)
-    assert np.bincount(fixpoint_grouping(problem).group_of).max() == 2
+    assert np.bincount(merged(problem, merge_to_fixpoint).group_of).max() == 2
 
 
 def test_units_that_cannot_follow_their_group_go_home() -> None:

@@ -16,15 +16,15 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.processors import sets_at_once
 from placewright.core.solution import Solution
-from placewright.errors import InputError, UnknownNameError
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.errors import UnknownNameError
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts, require_one_of
 from placewright.placers.legal import (
     Proposal,
-    ResidentMemory,
     classes_in_order,
     evaluate_repaired,
     evaluate_within_limits,
 )
+from placewright.placers.resident import fits, new_free_memory, take
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -101,15 +101,14 @@ class RoundRobin(ForEveryProblem):
 
 
 def _dealt(problem: Problem, limits: FloatArray) -> Proposal:
-    classes, allowed = problem.colocation, problem.allowed_by_class
-    memory = ResidentMemory(problem, limits)
-    device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
-    turn = 0
+    memory, device = new_free_memory(problem, limits), -1
     for group in classes_in_order(problem).tolist():
-        turns = np.roll(np.arange(problem.n_devices), -turn).tolist()
-        device_of_class[group] = memory.add_first(group, turns, allowed[group])
-        turn = (int(device_of_class[group]) + 1) % problem.n_devices
-    return classes.expand(device_of_class), None
+        turns = np.roll(np.arange(problem.n_devices), -device - 1)
+        usable = turns[problem.allowed_by_class[group, turns]].tolist()
+        roomy = (at for at in usable if not memory.is_limited or fits(memory, group, at))
+        device = next(roomy, usable[0])
+        take(memory, group, device)
+    return problem.colocation.expand(memory.device_of_class), None
 
 
 @dataclass(frozen=True)
@@ -128,10 +127,7 @@ class RandomSearch(ForEveryProblem):
     batch: int = 64
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch < 1:
-            raise InputError(
-                f"random: samples and batch must be >= 1, got {self.samples}, {self.batch}"
-            )
+        require_counts("random", self, "samples", "batch")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -182,10 +178,7 @@ class EvenSplit(ForEveryProblem):
     share: str = "speed"
 
     def __post_init__(self) -> None:
-        if self.share not in ("work", "speed", "memory"):
-            raise InputError(
-                f"even-split: share must be 'work', 'speed' or 'memory', got '{self.share}'"
-            )
+        require_one_of("even-split", self, ("work", "speed", "memory"), "share")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

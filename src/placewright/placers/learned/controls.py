@@ -69,10 +69,7 @@ class RandomGrouped(ForEveryProblem):
     batch: int = 50
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch < 1:
-            raise InputError(
-                f"random-grouped: samples and batch must be >= 1, got {self.samples}, {self.batch}"
-            )
+        require_counts("random-grouped", self, "samples", "batch")
         require_counts("random-grouped", self, "groups", least=0)
         self._learner()
 
@@ -124,10 +121,7 @@ class Cooling(ForEveryProblem):
     batch: int = 50
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.batch < 1:
-            raise InputError(
-                f"cooling: samples and batch must be >= 1, got {self.samples}, {self.batch}"
-            )
+        require_counts("cooling", self, "samples", "batch")
         if not 0.0 < self.last <= self.first <= 1.0:
             raise InputError(
                 f"cooling: it needs 0 < last <= first <= 1, got {self.last}, {self.first}"

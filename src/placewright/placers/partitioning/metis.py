@@ -15,8 +15,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires, optional_library
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.errors import Requires, optional_library
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts, require_numbers
 from placewright.placers.partitioning.weighted_graph import (
     WeightedGraph,
     one_in_each,
@@ -46,11 +46,8 @@ class Metis(ForEveryProblem):
     assignments: int = 24
 
     def __post_init__(self) -> None:
-        if not 0 < self.imbalance <= 1 or self.assignments < 1:
-            raise InputError(
-                "metis: imbalance must be in (0, 1] and assignments >= 1, "
-                f"got {self.imbalance}, {self.assignments}"
-            )
+        require_numbers("metis", self, "in (0, 1]", "imbalance")
+        require_counts("metis", self, "assignments")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

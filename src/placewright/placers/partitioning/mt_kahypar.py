@@ -18,9 +18,9 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, Requires, optional_library
+from placewright.errors import Requires, optional_library
 from placewright.placers.baselines.simple import devices_at_once
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.placers.bases import ForEveryProblem, anytime, require_numbers
 from placewright.placers.partitioning.weighted_graph import (
     WeightedGraph,
     hyperedges,
@@ -47,8 +47,7 @@ class MtKahypar(ForEveryProblem):
     imbalance: float = 0.03
 
     def __post_init__(self) -> None:
-        if not 0 < self.imbalance <= 1:
-            raise InputError(f"mt-kahypar: imbalance must be in (0, 1], got {self.imbalance}")
+        require_numbers("mt-kahypar", self, "in (0, 1]", "imbalance")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

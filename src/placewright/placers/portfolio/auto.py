@@ -21,8 +21,13 @@ import numpy as np
 from placewright.core.execution_models import Event, Sequential, Subgraph, SubgraphIP
 from placewright.core.problem import Problem, timed_objective
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.placers.bases import (
+    ForEveryProblem,
+    anytime,
+    require_counts,
+    require_numbers,
+    require_one_of,
+)
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.schedule import SEARCHES, Portfolio, PortfolioMembers
 from placewright.placers.portfolio.turn import (
@@ -46,7 +51,7 @@ class InTurn:
     count, is_joint, is_elsewhere = 1, False, False
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self._taker = TurnTaker(evaluator.problem, evaluator)
+        self._evaluator, self._taker = evaluator, TurnTaker(evaluator.problem, evaluator)
 
     def make_ready(self) -> None:
         """See `Takers`."""
@@ -57,25 +62,25 @@ class InTurn:
         for turn in turns:
             if turn is None:
                 return
-            yield turn, self._taker.take(turn)
+            yield turn, self.take(turn)
+
+    def take(self, turn: Turn) -> TurnOutcome:
+        """Take one turn."""
+        return self._taker.take(turn)
 
 
-class Lanes:
+class Lanes(InTurn):
     """Takes turns with the portfolio's own evaluator, with several at once in threads.
 
     Args:
         count: turns at once, >= 1; a single one needs no thread.
     """
 
-    is_joint, is_elsewhere = True, False
+    is_joint = True
 
     def __init__(self, evaluator: Evaluator, count: int) -> None:
-        self._evaluator, self.count = evaluator, count
-        self._taker = TurnTaker(evaluator.problem, evaluator)
-
-    def make_ready(self) -> None:
-        """See `Takers`."""
-        make_ready(self._taker.problem.objective, self._taker.problem.execution_model)
+        super().__init__(evaluator)
+        self.count = count
 
     def run(self, turns: Iterable[Turn | None]) -> Turns:
         """See `Takers`.
@@ -83,15 +88,10 @@ class Lanes:
         Raises:
             Exception: a member raised it.
         """
-        if self.count > 1:
-            yield from self._run_in_threads(iter(turns))
-            return
-        for turn in turns:
-            if turn is None:
-                return
-            yield turn, self._take(turn)
+        return super().run(turns) if self.count == 1 else self._run_in_threads(iter(turns))
 
-    def _take(self, turn: Turn) -> TurnOutcome:
+    def take(self, turn: Turn) -> TurnOutcome:
+        """Take one turn beside others."""
         evaluator, budget = self._evaluator.beside(), turn.budget
         most = math.inf if budget.evaluations is None else budget.evaluations
         seconds = math.inf if budget.seconds is None else budget.seconds
@@ -143,7 +143,7 @@ class _Lane(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._outcome = self._lanes._take(self.turn)
+            self._outcome = self._lanes.take(self.turn)
         except BaseException as error:  # raised again in the thread that waits
             self._error = error
         finally:
@@ -236,11 +236,9 @@ class Auto(ForEveryProblem):
     at_once: int = 2
 
     def __post_init__(self) -> None:
-        if not self.gap >= 0 or self.descents < 1 or self.at_once not in (1, 2):
-            raise InputError(
-                "auto: gap must be >= 0, descents >= 1 and at_once 1 or 2, got "
-                f"{self.gap}, {self.descents}, {self.at_once}"
-            )
+        require_numbers("auto", self, ">= 0", "gap")
+        require_counts("auto", self, "descents")
+        require_one_of("auto", self, (1, 2), "at_once")
 
     def members(self, problem: Problem) -> PortfolioMembers:
         """The members that suit the size of a problem."""

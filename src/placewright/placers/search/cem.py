@@ -12,7 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import evaluate_homogeneous
-from placewright.placers.bases import ForEveryProblem, anytime, require_counts
+from placewright.placers.bases import ForEveryProblem, anytime, require_counts, require_numbers
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
@@ -54,11 +54,8 @@ class Cem(ForEveryProblem):
         require_counts("cem", self, "iterations")
         if not 2 <= self.batch <= _LARGEST_BATCH:
             raise InputError(f"cem: batch must be from 2 to {_LARGEST_BATCH}, got {self.batch}")
-        if not (0 < self.elite <= 1 and 0 < self.smoothing <= 1 and 0 <= self.floor < 1):
-            raise InputError(
-                "cem: elite and smoothing must be in (0, 1] and floor in [0, 1), got "
-                f"{self.elite}, {self.smoothing}, {self.floor}"
-            )
+        require_numbers("cem", self, "in (0, 1]", "elite", "smoothing")
+        require_numbers("cem", self, "in [0, 1)", "floor")
 
     def actions(self, problem: Problem) -> ActionSpace:
         """The devices of each colocation class: the domain of the distribution."""

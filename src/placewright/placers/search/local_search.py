@@ -22,13 +22,18 @@ from placewright.core.arrays import IntArray
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
 from placewright.placers.baselines.simple import (
     at_once,
     contiguous_split,
     random_placements,
 )
-from placewright.placers.bases import ForEveryProblem, anytime, pass_interrupt_on
+from placewright.placers.bases import (
+    ForEveryProblem,
+    anytime,
+    pass_interrupt_on,
+    require_counts,
+    require_numbers,
+)
 from placewright.placers.legal import with_fewer_segments
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
@@ -65,12 +70,9 @@ class LocalSearch(ForEveryProblem):
     descents: int = 100
 
     def __post_init__(self) -> None:
-        counts = (self.batch, self.patience, self.kick, self.restart, self.descents)
-        if min(counts) < 1 or not self.temperature >= 0:
-            raise InputError(
-                "local-search: batch, patience, kick, restart and descents must be >= 1 and "
-                f"temperature >= 0, got {counts}, {self.temperature}"
-            )
+        counts = ("batch", "patience", "kick", "restart", "descents")
+        require_counts("local-search", self, *counts)
+        require_numbers("local-search", self, ">= 0", "temperature")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -31,8 +31,12 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import ForEveryProblem, anytime
+from placewright.placers.bases import (
+    ForEveryProblem,
+    anytime,
+    require_counts,
+    require_numbers,
+)
 from placewright.placers.search.cem import sampled_devices, smoothed
 from placewright.placers.search.coarsening import Level, levels_of
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -75,12 +79,10 @@ class Multilevel(ForEveryProblem):
     batches: int = 1000
 
     def __post_init__(self) -> None:
-        counts = (self.batch, self.patience, self.kick, self.restart, self.batches)
-        if self.groups < 2 or min(counts) < 1 or not self.temperature >= 0:
-            raise InputError(
-                "multilevel: groups must be >= 2, batch, patience, kick, restart and batches >= 1 "
-                f"and temperature >= 0, got {self.groups}, {counts}, {self.temperature}"
-            )
+        require_counts("multilevel", self, "groups", least=2)
+        counts = ("batch", "patience", "kick", "restart", "batches")
+        require_counts("multilevel", self, *counts)
+        require_numbers("multilevel", self, ">= 0", "temperature")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -35,8 +35,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
-from placewright.placers.bases import ForLatency, anytime
+from placewright.placers.bases import ForLatency, anytime, require_counts, require_numbers
 from placewright.placers.legal import Proposal, tighten
 from placewright.placers.list_scheduling.earliest_first import planned_earliest_first
 from placewright.placers.list_scheduling.in_order import (
@@ -80,12 +79,8 @@ class ProblemSpace(ForLatency):
     rounds: int = 50
 
     def __post_init__(self) -> None:
-        counts = (self.groups, self.children, self.rounds)
-        if min(counts) < 1 or not 0 < self.step <= _LONGEST_STEP:
-            raise InputError(
-                "problem-space: groups, children and rounds must be >= 1 and step in (0, 1], "
-                f"got {counts}, {self.step}"
-            )
+        require_counts("problem-space", self, "groups", "children", "rounds")
+        require_numbers("problem-space", self, "in (0, 1]", "step")
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

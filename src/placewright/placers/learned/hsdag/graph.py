@@ -163,12 +163,8 @@ def coarsened(problem: Problem, max_nodes: int, *, weights_as_nodes: bool) -> Co
     opener = trees_of_single_predecessors(view)
     grouping = units_of_trees(problem, view, opener)
     sees_others = weights_as_nodes
-    if (
-        max_nodes
-        and _nodes(view, opener, grouping, sees_others=True).max() >= max_nodes
-        and sees_others
-    ):
-        sees_others = False
+    if sees_others and max_nodes:
+        sees_others = _nodes(view, opener, grouping, sees_others=True).max() < max_nodes
     if max_nodes and grouping.n_groups > max_nodes:
         grouping = neighbour_merge(problem, grouping, max_nodes)
     node_of = _nodes(view, opener, grouping, sees_others=sees_others)

@@ -15,13 +15,10 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.bases import require_counts, require_numbers, require_one_of
 from placewright.placers.learned.shared.grouping import (
-    FEWEST_GROUPS,
     ActionSpace,
     Merger,
     edge_list,
-    merge_chains,
-    merge_neighbours,
-    merge_to_fixpoint,
+    merged_space,
 )
 from placewright.placers.learned.shared.searching import LearningPlacer, SearchSettings
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -188,7 +185,7 @@ class PlacetoPlacer(LearningPlacer, SearchSettings):
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups in topological order, no edges of which close a cycle, and their devices."""
-        return ordered_space(with_shared_weights_tied(problem), self.groups)
+        return merged_space(with_shared_weights_tied(problem), self.groups, OrderedMerger)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,20 +298,6 @@ def ordered_edges(problem: Problem, rank: IntArray) -> IntArray:
         return ends
     forward: IntArray = ends[:, rank[ends[0]] < rank[ends[1]]]
     return forward
-
-
-def ordered_space(problem: Problem, n_groups: int) -> ActionSpace:
-    """Co-location groups, neighbours merged to at most `n_groups`, without a cycle.
-
-    Group numbers are in topological order of the graph that `OrderedMerger` keeps.
-    """
-    merger = OrderedMerger(problem)
-    merge_to_fixpoint(problem, merger)
-    if len(np.unique(merger.roots())) < FEWEST_GROUPS:
-        merger = OrderedMerger(problem)
-        merge_chains(problem, merger)
-    merge_neighbours(problem, merger, n_groups)
-    return ActionSpace(problem, merger.grouping(problem))
 
 
 REWARDS = ("intermediate", "terminal")

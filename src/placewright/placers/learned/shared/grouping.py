@@ -11,6 +11,7 @@ once for each of them.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,11 +102,6 @@ def common_devices(allowed: BoolArray, group_of: IntArray) -> BoolArray:
     return mask
 
 
-def merged_space(problem: Problem, n_groups: int) -> ActionSpace:
-    """Co-location groups, neighbours merged to at most `n_groups`."""
-    return ActionSpace(problem, neighbour_merge(problem, colocation_grouping(problem), n_groups))
-
-
 class Merger:
     """Sets of colocation classes that refuse merges which no device could hold."""
 
@@ -161,20 +157,30 @@ def edge_list(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
     return producers, consumers, graph.tensor_bytes[tensors[inner]]
 
 
-def fixpoint_grouping(problem: Problem) -> Grouping:
-    """Mirhoseini et al. 2017: X joins Y if Y alone reads X's output; groups as ops, to fixpoint.
+def merged_space(
+    problem: Problem, n_groups: int, merger_of: Callable[[Problem], Merger] = Merger
+) -> ActionSpace:
+    """Co-location groups, neighbours merged to at most `n_groups`.
 
-    A training graph keeps many groups, since backward ops read the activations too. The forward
-    graph of a model with a single output ends as one group, unless merges are refused: see
-    `colocation_grouping`.
+    Co-location groups are the published fixpoint if it leaves `FEWEST_GROUPS` groups, else chains.
+    The paper places training graphs and adds rules by hand that keep the branches of a ConvNet
+    apart; on a forward graph with one output its fixpoint alone would be a single group.
     """
-    merger = Merger(problem)
+    merger = merger_of(problem)
     merge_to_fixpoint(problem, merger)
-    return merger.grouping(problem)
+    if len(np.unique(merger.roots())) < FEWEST_GROUPS:
+        merger = merger_of(problem)
+        merge_chains(problem, merger)
+    merge_neighbours(problem, merger, n_groups)
+    return ActionSpace(problem, merger.grouping(problem))
 
 
 def merge_to_fixpoint(problem: Problem, merger: Merger) -> None:
-    """Merge a group into the only group that reads it, until there is none."""
+    """Mirhoseini et al. 2017: a group joins the only group that reads it, until there is none.
+
+    A training graph keeps many groups, since backward ops read the activations too. The forward
+    graph of a model with a single output ends as one group, unless merges are refused.
+    """
     producers, consumers, _ = edge_list(problem)
     refused: dict[tuple[int, int], None] = {}
     while True:
@@ -195,30 +201,13 @@ def merge_to_fixpoint(problem: Problem, merger: Merger) -> None:
             return
 
 
-def chain_grouping(problem: Problem) -> Grouping:
-    """X joins Y if Y alone reads X's output and reads nothing else: branches stay apart."""
-    merger = Merger(problem)
-    merge_chains(problem, merger)
-    return merger.grouping(problem)
-
-
 def merge_chains(problem: Problem, merger: Merger) -> None:
-    """Merge a unit into its only reader if that reads nothing else."""
+    """Merge a unit into its only reader if that reads nothing else: branches stay apart."""
     graph = problem.unit_graph
     for unit in graph.topological_order.tolist():
         readers = graph.successors.row(unit)
         if len(readers) == 1 and len(graph.predecessors.row(int(readers[0]))) == 1:
             merger.merge(int(merger.class_of[unit]), int(merger.class_of[readers[0]]))
-
-
-def colocation_grouping(problem: Problem) -> Grouping:
-    """The published fixpoint if it leaves `FEWEST_GROUPS` groups, else `chain_grouping`.
-
-    The paper places training graphs and adds rules by hand that keep the branches of a ConvNet
-    apart; on a forward graph with one output its fixpoint alone would be a single group.
-    """
-    grouping = fixpoint_grouping(problem)
-    return grouping if grouping.n_groups >= FEWEST_GROUPS else chain_grouping(problem)
 
 
 def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grouping:
