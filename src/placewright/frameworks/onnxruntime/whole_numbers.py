@@ -78,14 +78,14 @@ class NumberReaders:
         return None if shape is None else Use(shape[axis])
 
     def _is_integer(self, value: str) -> bool:
-        number = self._parts.element_type_of(value)
+        number = self._parts.element_type(value)
         if not number:
             return True
         return np.issubdtype(self._parts.onnx.helper.tensor_dtype_to_np_dtype(number), np.integer)
 
     def _shape(self, value: str) -> Sequence[int] | None:
         held = self._parts.initializers.get(value)
-        return self._parts.static_shape_of(value) if held is None else tuple(held.dims)
+        return self._parts.static_shape(value) if held is None else tuple(held.dims)
 
     def _numbers_compared(self, value: str) -> int | None:
         """The size of the table that a comparison with 0, 1, 2, ... makes; None for one number."""
