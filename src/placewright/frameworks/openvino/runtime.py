@@ -516,7 +516,7 @@ class OpenVinoThroughput:
             request, answer = _next_done(done, under_way)
             del under_way[answer.number]
             free.append(request)
-            return answer.number, _outcome(_checked(request, answer))
+            return answer.number, _outcome(request, answer)
 
         def start(number: int, sample: Sample) -> None:
             began = time.perf_counter()
@@ -580,17 +580,14 @@ def _next_done(
                 return request, _Done(number, (), began, end, _last_line(error))
 
 
-def _checked(request: Any, done: _Done) -> _Done:
-    """Add the failure of a request, which OpenVINO reports only to `wait`."""
+def _outcome(request: Any, done: _Done) -> Outcome:
+    """The execution or failure of a request, which OpenVINO reports only to `wait`."""
+    reason = done.error
     try:
         request.wait()
     except RuntimeError as error:
-        return replace(done, error=_last_line(error))
-    return done
-
-
-def _outcome(done: _Done) -> Outcome:
-    if done.error:
-        return RuntimeFailure(f"the unsplit model in OpenVINO's throughput mode: {done.error}")
+        reason = _last_line(error)
+    if reason:
+        return RuntimeFailure(f"the unsplit model in OpenVINO's throughput mode: {reason}")
     seconds = done.end - done.start
     return Execution(done.outputs, {}, seconds, ((0.0, seconds),), done.start)
