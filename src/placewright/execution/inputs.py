@@ -390,6 +390,13 @@ class Use(Generic[Value]):
     passed_to: tuple[Value, ...] = ()  # values that hold the same numbers
 
 
+def size_compared(numbers: HostArray | None) -> int | None:
+    """The size of the table that a comparison with 0, 1, 2, ... makes; None for one number."""
+    if numbers is None or numbers.size < 2 or not np.issubdtype(numbers.dtype, np.integer):
+        return None
+    return int(numbers.max()) + 1
+
+
 def whole_numbers(
     value: Value, dtype: np.dtype[Any], uses_of: Callable[[Value], Iterable[Use[Value] | None]]
 ) -> range:

@@ -240,13 +240,27 @@ class FileFramework(ABC):
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
         """Read a file of the framework's own format, to which other models are converted first."""
-        return self._read(name, find, options)
+        model, reader = find(name), self.reader()
+        built = _built(model)
+        state = {"state": options.state} if options.state else {}
+        graph, source = reader.read_file(
+            _file(reader.converter, model, built),
+            shapes=options.shapes,
+            fold_constants=options.fold_constants,
+            **state,
+        )
+        if built is not None:
+            source = built.named_ports(source)
+        # A converted file is never named: it goes with the cache folder.
+        return graph, source if isinstance(model, Path) else replace(source, path=name)
 
     def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
         """Read a model again, with the shapes, constants and state of its source."""
         fold = source.options.get("fold_constants") != "no"
         state = asked_of(source.options)
-        return self._read(source.path, find, ReadOptions(source.shapes, fold, state=state))
+        return FileFramework.read(
+            self, source.path, find, ReadOptions(source.shapes, fold, state=state)
+        )
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
         """The source with the path of a file; a model in memory or program is converted to one.
@@ -266,23 +280,6 @@ class FileFramework(ABC):
                 f"{source.sha256[:12]}; place it again"
             )
         return source
-
-    def _read(
-        self, name: str, find: Find, options: ReadOptions
-    ) -> tuple[ComputationGraph, ModelSource]:
-        model, reader = find(name), self.reader()
-        built = _built(model)
-        state = {"state": options.state} if options.state else {}
-        graph, source = reader.read_file(
-            _file(reader.converter, model, built),
-            shapes=options.shapes,
-            fold_constants=options.fold_constants,
-            **state,
-        )
-        if built is not None:
-            source = built.named_ports(source)
-        # A converted file is never named: it goes with the cache folder.
-        return graph, source if isinstance(model, Path) else replace(source, path=name)
 
 
 def _built(model: FoundModel) -> BuiltModule | None:

@@ -24,6 +24,7 @@ from placewright.io.content import one_line
 from placewright.io.opened import beside, opened, shown_name
 
 T = TypeVar("T")
+FunctionKey = tuple[str, str, str]  # domain, name, overload
 _MAX_NODES = 1_000_000  # of all calls of functions, written out
 _MAX_DEPTH = 200  # of functions that call functions
 _ENDS = ("offset", "length")
@@ -195,17 +196,15 @@ def require_bounded_functions(model: Any) -> None:
     Raises:
         FileFormatError: a function is too large or calls itself.
     """
-    functions = {
-        _key(function.domain, function.name, function): function for function in model.functions
-    }
+    functions = {function_key(held.domain, held.name, held): held for held in model.functions}
     if not functions:
         return
-    sizes: dict[tuple[str, str, str], int] = {}
+    sizes: dict[FunctionKey, int] = {}
 
-    def size(nodes: Any, above: tuple[tuple[str, str, str], ...]) -> int:
+    def size(nodes: Any, above: tuple[FunctionKey, ...]) -> int:
         total = 0
-        for node in _with_bodies(nodes):
-            key = _key(node.domain, node.op_type, node)
+        for node in with_bodies(nodes):
+            key = function_key(node.domain, node.op_type, node)
             if key in functions and key not in sizes:
                 if key in above or len(above) > _MAX_DEPTH:
                     name = shown_name(node.op_type)
@@ -219,19 +218,19 @@ def require_bounded_functions(model: Any) -> None:
     size(model.graph.node, ())
 
 
-def _key(domain: str, name: str, holder: Any) -> tuple[str, str, str]:
+def function_key(domain: str, name: str, holder: Any) -> FunctionKey:
     """Identity of a function; earlier versions of ONNX have no overloads."""
     return domain, name, getattr(holder, "overload", "")
 
 
-def _with_bodies(nodes: Any) -> Iterator[Any]:
-    """Nodes and the nodes of their subgraphs."""
+def with_bodies(nodes: Any) -> Iterator[Any]:
+    """Yield nodes and the nodes of their bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            yield from _with_bodies(attribute.g.node)
+            yield from with_bodies(attribute.g.node)
             for graph in attribute.graphs:
-                yield from _with_bodies(graph.node)
+                yield from with_bodies(graph.node)
 
 
 def onnx_symbols(path: Path) -> dict[str, tuple[str, ...]]:

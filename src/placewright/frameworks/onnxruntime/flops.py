@@ -51,23 +51,18 @@ def _counted(node: NodeShapes) -> float:
     return _BY_OUTPUT.get(node.kind, flops.elementwise)(node.output)
 
 
-def _convolution(node: NodeShapes) -> float:
-    kernel = node.inputs[1]  # (outputs, inputs per group, ...)
-    return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 2)
+def _convolution(kernel: int = 1, most: int = 2) -> Callable[[NodeShapes], float]:
+    """The count of a convolution, which has a bias if it has more than `most` inputs.
 
+    Args:
+        kernel: input of the kernel, which is (outputs, inputs per group, ...).
+    """
 
-def _deformable_convolution(node: NodeShapes) -> float:
-    kernel = node.inputs[1]  # the offsets come next, and then the bias
-    return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 3)
+    def of_node(node: NodeShapes) -> float:
+        _, inputs, *window = node.inputs[kernel]
+        return flops.convolution(node.output, window, inputs, bias=len(node.inputs) > most)
 
-
-def _integer_convolution(node: NodeShapes) -> float:
-    return flops.convolution(node.output, node.inputs[1][2:], node.inputs[1][1])
-
-
-def _quantized_convolution(node: NodeShapes) -> float:
-    kernel = node.inputs[3]  # each tensor has a scale and a zero point; the bias comes last
-    return flops.convolution(node.output, kernel[2:], kernel[1], bias=len(node.inputs) > 8)
+    return of_node
 
 
 def _transposed_convolution(node: NodeShapes) -> float:
@@ -152,10 +147,10 @@ def _recurrent(
 
 _SPECIAL: Mapping[str, Callable[[NodeShapes], float]] = flops.by_operator(
     {
-        _convolution: "Conv FusedConv",
-        _deformable_convolution: "DeformConv",
-        _integer_convolution: "ConvInteger",
-        _quantized_convolution: "QLinearConv",
+        _convolution(): "Conv FusedConv",
+        _convolution(most=3): "DeformConv",  # with offsets
+        _convolution(most=4): "ConvInteger",  # with two zero points, and never a bias
+        _convolution(3, most=8): "QLinearConv",  # each tensor has a scale and a zero point
         _transposed_convolution: "ConvTranspose",
         _matmul: """MatMul FusedMatMul MatMulInteger MatMulIntegerToFloat MatMulNBits
             DynamicQuantizeMatMul QLinearMatMul""",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from placewright.frameworks.onnxruntime.flops import (
     Values,
-    bodies_of,
     constants_inside,
     graph_flops,
     values_read,
 )
 from placewright.frameworks.onnxruntime.value_types import with_inferred_types
+from placewright.io.model_parts import FunctionKey, function_key, with_bodies
 
-Key = tuple[str, str, str]
+_FEW = 1 << 10  # bytes of a weight that may tell a shape
 
 
 class Functions:
@@ -31,7 +31,9 @@ class Functions:
         self._onnx = onnx
         self._model = model
         self._types, self._constants = types, constants
-        self._by_key = {_key(held.domain, held.name, held): held for held in model.functions}
+        self._by_key = {
+            function_key(held.domain, held.name, held): held for held in model.functions
+        }
         self._counted: dict[bytes, tuple[float, list[Any]]] = {}
 
     def counted(self, node: Any, values: Values) -> tuple[float, list[Any]] | None:
@@ -58,9 +60,11 @@ class Functions:
             kinds: beginnings of their names.
         """
         rows = [[node], *(self._by_key[key].node for key in self._needed(node))]
-        return any(one.op_type.startswith(kinds) for row in rows for one in _all_nodes(row))
+        return any(one.op_type.startswith(kinds) for row in rows for one in with_bodies(row))
 
-    def _count(self, call: Any, needed: list[Key], values: Values) -> tuple[float, list[Any]]:
+    def _count(
+        self, call: Any, needed: list[FunctionKey], values: Values
+    ) -> tuple[float, list[Any]]:
         import onnx.inliner
 
         model = self._onnx.ModelProto(ir_version=self._model.ir_version, graph=call)
@@ -109,28 +113,14 @@ class Functions:
         make = self._onnx.helper.make_tensor_type_proto
         return make(held.data_type, list(held.dims)).tensor_type
 
-    def _needed(self, node: Any) -> list[Key]:
+    def _needed(self, node: Any) -> list[FunctionKey]:
         """The functions that a node calls, itself, in its bodies, or through others."""
-        found: dict[Key, None] = {}
-        left = [*_all_nodes([node])]
+        found: dict[FunctionKey, None] = {}
+        left = list(with_bodies([node]))
         while left:
             one = left.pop()
-            key = _key(one.domain, one.op_type, one)
+            key = function_key(one.domain, one.op_type, one)
             if key in self._by_key and key not in found:
                 found[key] = None
-                left.extend(_all_nodes(self._by_key[key].node))
+                left.extend(with_bodies(self._by_key[key].node))
         return list(found)
-
-
-_FEW = 1 << 10  # bytes of a weight that may tell a shape
-
-
-def _key(domain: str, name: str, holder: Any) -> Key:
-    return domain, name, getattr(holder, "overload", "")
-
-
-def _all_nodes(nodes: Any) -> Iterator[Any]:
-    for node in nodes:
-        yield node
-        for body in bodies_of(node):
-            yield from _all_nodes(body.node)

@@ -77,7 +77,7 @@ def read_onnx(
         FileFormatError: the file is no ONNX model, is damaged, or refers outside its folder.
         MissingExtraError: onnx is not installed.
     """
-    onnx = _onnx()
+    onnx = optional_library("onnx.shape_inference", "onnxruntime", "reading ONNX nodes")
     file = existing_path(path)
     model, files = onnx_model(file)
     try:
@@ -357,7 +357,3 @@ def _bytes(onnx: Any, number: int, shape: tuple[int, ...]) -> float:
 
 def _bytes_of(onnx: Any, tensor: Any) -> float:
     return _bytes(onnx, tensor.data_type, tuple(tensor.dims))
-
-
-def _onnx() -> Any:
-    return optional_library("onnx.shape_inference", "onnxruntime", "reading ONNX nodes")

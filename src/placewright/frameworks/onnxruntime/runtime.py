@@ -26,7 +26,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping, with_whole_classes
-from placewright.core.source import ModelSource, Port, Signature
+from placewright.core.source import ModelSource, Signature
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import (
     ARRAY_DTYPES,
@@ -269,20 +269,20 @@ class OnnxModel:
         """Random values for all inputs, see `random_values`."""
         values: list[HostArray] = []
         for port, dtype in zip(self.signature.inputs, self.input_dtypes(), strict=True):
-            shape = self.parts.static_shape(port.tensor)
+            value = self.parts.value_of_tensor[port.tensor]
+            shape = self.parts.static_shape(value)
             assert shape is not None, "readers fix the shapes of all inputs"
-            values.append(random_values(rng, shape, dtype, self._whole_numbers(port, dtype)))
+            values.append(random_values(rng, shape, dtype, self._whole_numbers(value, dtype)))
         return with_fixed_values(self.signature, values)
 
-    def _whole_numbers(self, port: Port, dtype: np.dtype[Any]) -> Callable[[], range]:
-        value = self.parts.value_of_tensor[port.tensor]
+    def _whole_numbers(self, value: str, dtype: np.dtype[Any]) -> Callable[[], range]:
         return lambda: whole_numbers(value, dtype, NumberReaders(self.parts))
 
     def input_dtypes(self) -> list[np.dtype[Any]]:
         """NumPy types of the values of all inputs."""
         to_dtype = self.parts.onnx.helper.tensor_dtype_to_np_dtype
-        kinds = [self.parts.element_type(port.tensor) for port in self.signature.inputs]
-        return [np.dtype(to_dtype(kind)) for kind in kinds]
+        values = [self.parts.value_of_tensor[port.tensor] for port in self.signature.inputs]
+        return [np.dtype(to_dtype(self.parts.element_type(value))) for value in values]
 
     def plain(self, device: Device) -> PlainCall:
         """Make a session of the file, which is fed by the names of its inputs."""
@@ -310,7 +310,7 @@ class OnnxModel:
         outputs = [
             port.name for at, port in enumerate(session.get_outputs()) if at not in kept.outputs
         ]
-        initial = {one.read: initial_value(self._kept_port(one)) for one in kept.values}
+        initial = {one.read: initial_value(self._port(one.made, one.read)) for one in kept.values}
 
         def run(values: Sequence[HostArray]) -> list[HostArray]:
             feeds = initial | dict(zip(inputs, map(self.from_host, values), strict=True))
@@ -364,20 +364,15 @@ class OnnxModel:
     def _segment(
         self, session: Any, part: SubModel, segment: OpSegment, device: Device
     ) -> OnnxSegment:
-        parts = self.parts
-        ports = [
-            SessionPort(name, parts.element_type(tensor), parts.static_shape(tensor))
-            for name, tensor in zip(part.outputs, segment.outputs, strict=True)
-        ]
-        state = [(kept, self._kept_port(kept)) for kept in part.state]
+        values = [self.parts.value_of_tensor[tensor] for tensor in segment.outputs]
+        ports = list(map(self._port, part.outputs, values))
+        state = [(kept, self._port(kept.made, kept.read)) for kept in part.state]
         given = [(name, self._shared_value(name)) for name in part.given]
         return OnnxSegment(session, part.inputs, ports, device, state, given)
 
-    def _kept_port(self, kept: Staying) -> SessionPort:
-        parts = self.parts
-        return SessionPort(
-            kept.made, parts.element_type_of(kept.read), parts.static_shape_of(kept.read)
-        )
+    def _port(self, name: str, value: str) -> SessionPort:
+        """An output with the type of a value."""
+        return SessionPort(name, self.parts.element_type(value), self.parts.static_shape(value))
 
     def _session(self, part: SubModel, options: Any, segment: OpSegment, device: Device) -> Any:
         try:

@@ -195,12 +195,8 @@ class OnnxParts:
         made: bytes = model.SerializeToString()
         return made
 
-    def element_type(self, tensor: int) -> int:
-        """ONNX's number of the tensor's element type; 0 if the type is unknown or no tensor's."""
-        return self.element_type_of(self.value_of_tensor[tensor])
-
-    def element_type_of(self, value: str) -> int:
-        """ONNX's number of a value's element type, as `element_type`."""
+    def element_type(self, value: str) -> int:
+        """ONNX's number of a value's element type; 0 if the type is unknown or no tensor's."""
         held = self.types.get(value)
         return 0 if held is None else int(held.tensor_type.elem_type)
 
@@ -226,12 +222,8 @@ class OnnxParts:
             and held.tensor_type.elem_type != _TEXT
         )
 
-    def static_shape(self, tensor: int) -> tuple[int, ...] | None:
-        """The tensor's dimensions; None if they depend on values."""
-        return self.static_shape_of(self.value_of_tensor[tensor])
-
-    def static_shape_of(self, value: str) -> tuple[int, ...] | None:
-        """A value's dimensions, as `static_shape`."""
+    def static_shape(self, value: str) -> tuple[int, ...] | None:
+        """A value's dimensions; None if they depend on values."""
         held = self.types.get(value)
         if held is None or not held.tensor_type.HasField("shape"):
             return None

@@ -107,12 +107,13 @@ def with_all_types(onnx: Any, model: Any, folder: Path) -> Any:
     """
     has_bodies = any(any(bodies_of(node)) for node in model.graph.node)
     asked = _with_constants_inside(onnx, model) if has_bodies else model
-    inferred = with_inferred_types(onnx, model, computes=False)
-    checked = with_inferred_types(onnx, asked, computes=False) if has_bodies else inferred
-    computes = False
-    if _is_small(checked.graph) and (whole := _with_computed_types(onnx, model)) is not None:
-        inferred = whole
-        checked = _with_computed_types(onnx, asked) if has_bodies else whole
+    inferred, computes = None, False
+    if _is_small(with_inferred_types(onnx, asked, computes=False).graph):
+        inferred = _with_computed_types(onnx, model)
+    if inferred is None:
+        inferred = with_inferred_types(onnx, model, computes=False)
+    else:
+        checked = _with_computed_types(onnx, asked) if has_bodies else inferred
         computes = checked is not None and _is_small(checked.graph)
     _add_types_of_runtime(onnx, inferred, folder, computes=computes)
     return inferred

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placewright.execution.inputs import Use
+from placewright.execution.inputs import Use, size_compared
 from placewright.frameworks.onnxruntime.flops import values_read
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ class NumberReaders:
         if kind == "Cast":
             return Use(passed_to=tuple(node.output)) if self._is_integer(node.output[0]) else Use()
         if kind in _COMPARES:
-            return Use(
-                self._numbers_compared(node.input[1 - position]) if kind == "Equal" else None
-            )
+            other = self._constant(node.input[1 - position]) if kind == "Equal" else None
+            return Use(size_compared(other))
         if kind == "OneHot" and position == 0:
             depth = self._constant(node.input[1])
             return None if depth is None else Use(int(depth.reshape(-1)[0]))
@@ -78,21 +77,14 @@ class NumberReaders:
         return None if shape is None else Use(shape[axis])
 
     def _is_integer(self, value: str) -> bool:
-        number = self._parts.element_type_of(value)
+        number = self._parts.element_type(value)
         if not number:
             return True
         return np.issubdtype(self._parts.onnx.helper.tensor_dtype_to_np_dtype(number), np.integer)
 
     def _shape(self, value: str) -> Sequence[int] | None:
         held = self._parts.initializers.get(value)
-        return self._parts.static_shape_of(value) if held is None else tuple(held.dims)
-
-    def _numbers_compared(self, value: str) -> int | None:
-        """The size of the table that a comparison with 0, 1, 2, ... makes; None for one number."""
-        numbers = self._constant(value)
-        if numbers is None or numbers.size < 2 or not np.issubdtype(numbers.dtype, np.integer):
-            return None
-        return int(numbers.max()) + 1
+        return self._parts.static_shape(value) if held is None else tuple(held.dims)
 
     def _constant(self, value: str) -> Any | None:
         """The numbers of a constant, or of the constant whose numbers it repeats."""

@@ -30,7 +30,8 @@ def _accelerator(name: str) -> Device:
     """A GPU or NPU; it takes its bytes from the machine's RAM if OpenVINO calls it integrated."""
     kind = "gpu" if name.startswith("GPU") else "npu"
     total = _reported(name, f"{kind.upper()}_DEVICE_TOTAL_MEM_SIZE")
-    is_integrated = _reported(name, "DEVICE_TYPE") == _integrated()
+    integrated = openvino_library().properties.device.Type.INTEGRATED  # without own memory
+    is_integrated = _reported(name, "DEVICE_TYPE") == integrated
     return Device(
         name=name,
         kind=kind,
@@ -38,11 +39,6 @@ def _accelerator(name: str) -> Device:
         pool=RAM if is_integrated else None,
         options={"device": name},
     )
-
-
-def _integrated() -> Any:
-    """OpenVINO's word for a device without memory of its own."""
-    return openvino_library("the OpenVINO runtime").properties.device.Type.INTEGRATED
 
 
 def _reported(name: str, entry: str) -> Any:
@@ -123,10 +119,10 @@ def openvino_core() -> Any:
     back with the last model of its core. If cores come and go in any order, a released stack stays
     in use, and Ctrl-C ends the process without a message.
     """
-    return openvino_library("the OpenVINO runtime").Core()
+    return openvino_library().Core()
 
 
-def openvino_library(what: str) -> Any:
+def openvino_library(what: str = "the OpenVINO runtime") -> Any:
     """Import OpenVINO.
 
     Args:

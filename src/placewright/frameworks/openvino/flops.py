@@ -28,7 +28,7 @@ def _counted(node: Any) -> float:
     special = _SPECIAL.get(kind)
     if special is not None:
         return special(node)
-    if kind.startswith("Reduce"):
+    if kind.startswith(("Reduce", "Adaptive")):
         return flops.elementwise(_input(node, 0))
     count = _BY_OUTPUT.get(kind, flops.elementwise)
     return count(_output(node)) if node.get_output_size() else 0.0
@@ -56,29 +56,29 @@ def _input(node: Any, index: int) -> Shape:
     return static_shape(node.get_input_partial_shape(index))
 
 
-def _convolution(node: Any) -> float:
-    kernel = _input(node, 1)  # (outputs, inputs, ...)
-    return flops.convolution(_output(node), kernel[2:], kernel[1])
+def _convolution(kernel: int = 1, groups: int = 0) -> Callable[[Any], float]:
+    """The count of a convolution.
+
+    Args:
+        kernel: input of the kernel, which is (outputs, inputs, ...) of one group.
+        groups: dimensions before those of one group.
+    """
+
+    def of_node(node: Any) -> float:
+        _, inputs, *window = _input(node, kernel)[groups:]
+        return flops.convolution(_output(node), window, inputs)
+
+    return of_node
 
 
-def _deformable_convolution(node: Any) -> float:
-    kernel = _input(node, 2)  # behind the offsets: (outputs, inputs per group, ...)
-    return flops.convolution(_output(node), kernel[2:], kernel[1])
+def _transposed_convolution(groups: int = 0) -> Callable[[Any], float]:
+    """The kernel is (inputs, outputs, ...) of one group, after `groups` other dimensions."""
 
+    def of_node(node: Any) -> float:
+        _, outputs, *window = _input(node, 1)[groups:]
+        return flops.transposed_convolution(_input(node, 0), window, outputs)
 
-def _group_convolution(node: Any) -> float:
-    kernel = _input(node, 1)  # (groups, outputs, inputs, ...)
-    return flops.convolution(_output(node), kernel[3:], kernel[2])
-
-
-def _transposed_convolution(node: Any) -> float:
-    kernel = _input(node, 1)  # (inputs, outputs, ...)
-    return flops.transposed_convolution(_input(node, 0), kernel[2:], kernel[1])
-
-
-def _transposed_group_convolution(node: Any) -> float:
-    kernel = _input(node, 1)  # (groups, inputs, outputs, ...)
-    return flops.transposed_convolution(_input(node, 0), kernel[3:], kernel[2])
+    return of_node
 
 
 def _matmul(node: Any) -> float:
@@ -95,10 +95,6 @@ def _attention(node: Any) -> float:
 
 def _pooling(node: Any) -> float:
     return flops.pooling(_output(node), node.get_attributes()["kernel"])
-
-
-def _adaptive_pooling(node: Any) -> float:
-    return flops.elementwise(_input(node, 0))
 
 
 def _cell(count: Callable[[int, int, int, int], float]) -> Callable[[Any], float]:
@@ -150,16 +146,15 @@ def _einsum(node: Any) -> float:
 
 _SPECIAL: Mapping[str, Callable[[Any], float]] = flops.by_operator(
     {
-        _convolution: "Convolution",
-        _group_convolution: "GroupConvolution",
-        _deformable_convolution: "DeformableConvolution",
-        _transposed_convolution: "ConvolutionBackpropData",
-        _transposed_group_convolution: "GroupConvolutionBackpropData",
+        _convolution(): "Convolution",
+        _convolution(groups=1): "GroupConvolution",
+        _convolution(2): "DeformableConvolution",  # behind the offsets
+        _transposed_convolution(): "ConvolutionBackpropData",
+        _transposed_convolution(groups=1): "GroupConvolutionBackpropData",
         _matmul: "MatMul",
         _einsum: "Einsum",
         _attention: "ScaledDotProductAttention",
         _pooling: "MaxPool AvgPool",
-        _adaptive_pooling: "AdaptiveAvgPool AdaptiveMaxPool",
         _cell(flops.lstm): "LSTMCell",
         _cell(flops.gru): "GRUCell",
         _cell(flops.rnn): "RNNCell",

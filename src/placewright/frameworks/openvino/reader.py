@@ -131,7 +131,6 @@ def _takes_integers(reader: Any, index: int) -> bool:
     return False
 
 
-_READER = "openvino"
 # Beginnings of a front-end's line that names unknown operators.
 _OF_OPERATORS = re.compile(r"operat|translat|convert", re.IGNORECASE)
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
@@ -175,7 +174,7 @@ def read_openvino(
         model = openvino.Core().read_model(str(file))
         symbols = onnx_symbols(file) if file.suffix.lower() == ".onnx" else _NO_SYMBOLS
         fix_shapes(model, shapes, symbols)
-        all_shapes = input_shapes(model)
+        all_shapes = {_names_of(p)[0]: static_shape(p.get_partial_shape()) for p in model.inputs}
         interface = keep_state_of(model, state)
         is_stored = file.suffix.lower() == ".xml"
         reading = read_operators(model, fold_constants=fold_constants, names_are_stored=is_stored)
@@ -204,7 +203,7 @@ def read_openvino(
     source = ModelSource(
         path=str(path),
         sha256=content_hash(root, files),
-        format=_READER,
+        format="openvino",
         shapes=all_shapes,
         reader_version=f"openvino {openvino.__version__}",
         native_names=reading.native_names,
@@ -309,11 +308,6 @@ def _stated(port: Any, symbols: Mapping[str, tuple[str, ...]]) -> StatedInput:
         for at, dimension in enumerate(partial)
     ]
     return StatedInput(names, tuple(dimensions))
-
-
-def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Input name -> dimensions of an ``openvino.Model``; unknown dimensions are 1."""
-    return {_names_of(port)[0]: static_shape(port.get_partial_shape()) for port in model.inputs}
 
 
 def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:

@@ -88,7 +88,7 @@ class OpenVinoRuntime:
     @property
     def version(self) -> str:
         """Version of the library."""
-        return f"openvino {_library().__version__}"
+        return f"openvino {openvino_library().__version__}"
 
     def discover(self) -> tuple[Device, ...]:
         """The CPU with all its threads, each core with one thread, every GPU and NPU."""
@@ -127,7 +127,7 @@ class OpenVinoRuntime:
         return sum(self._round_trip_seconds(device, size_bytes) / 2 for device in far)
 
     def _round_trip_seconds(self, device: Device, size_bytes: int) -> float:
-        openvino = _library()
+        openvino = openvino_library()
         x = openvino.opset13.parameter([1, max(1, size_bytes // 4)], np.float32)
         model = openvino.Model([openvino.opset13.relu(x)], [x])
         try:
@@ -156,14 +156,13 @@ class OpenVinoRuntime:
         nodes = NodeMap(model, graph, source)
         signature = require_signature(source)
         require_arrays(source, signature.inputs, ARRAY_DTYPES, "OpenVINO")
-        return OpenVinoModel(openvino_core(), model, graph, nodes, source, signature)
+        return OpenVinoModel(model, graph, nodes, source, signature)
 
 
 @dataclass
 class OpenVinoModel:
     """A model that OpenVINO has read, as `execution.runtime.LoadedModel` describes it."""
 
-    core: Any
     model: Any
     graph: ComputationGraph
     nodes: NodeMap
@@ -174,7 +173,7 @@ class OpenVinoModel:
 
     def __post_init__(self) -> None:
         self._cache = SegmentCache(self.graph)
-        self._weights = with_weights_in_file(_library(), self.model)
+        self._weights = with_weights_in_file(openvino_library(), self.model)
 
     @property
     def keeps_state(self) -> bool:
@@ -193,7 +192,7 @@ class OpenVinoModel:
         new = {key: i for i, key in enumerate(keys) if key not in self._cache}
         chosen = [segments[i] for i in new.values()]
         shares = [are_shared(devices[segment.device].options) for segment in chosen]
-        parts = cut(_library(), self.model, self.nodes, chosen, shares) if chosen else []
+        parts = cut(openvino_library(), self.model, self.nodes, chosen, shares) if chosen else []
         for key, segment, part in zip(new, chosen, parts, strict=True):
             self._cache.add(key, self._compile(part, segment, devices[segment.device]), segment)
         compiled: list[CompiledSegment] = [self._cache[key] for key in keys]
@@ -264,15 +263,7 @@ class OpenVinoModel:
                     yield self.plain(device)
 
     def _plain(self, model: Any, device: Device) -> PlainCall:
-        try:
-            compiled = self.core.compile_model(
-                model, native_device(device), compile_options(device)
-            )
-        except RuntimeError as error:
-            raise RuntimeFailure(
-                f"OpenVINO cannot compile '{self.source.path}' for '{device.name}': "
-                f"{_last_line(error)}"
-            ) from error
+        compiled = _compiled(model, device, f"'{self.source.path}'")
         types = [port.get_element_type() for port in compiled.outputs]
 
         def run(inputs: Sequence[HostArray]) -> list[HostArray]:
@@ -293,17 +284,19 @@ class OpenVinoModel:
         whole = CutModel(self.model, ())
         compiled = self._compile(whole, whole_segment(self.graph), device).compiled
         give_back_pages(self._weights)
-        return OpenVinoThroughput(_library(), compiled, in_flight)
+        return OpenVinoThroughput(openvino_library(), compiled, in_flight)
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """Make a tensor that shares the array's memory; a single number is copied."""
         if array.ndim == 0:
-            openvino = _library()
+            openvino = openvino_library()
             tensor = openvino.Tensor(openvino.Type(array.dtype), openvino.Shape([]))
             tensor.data[...] = array
             return tensor
         # It shares no memory that nobody may write to.
-        return _library().Tensor(np.require(array, requirements=("C", "W")), shared_memory=True)
+        return openvino_library().Tensor(
+            np.require(array, requirements=("C", "W")), shared_memory=True
+        )
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
         """Copy a tensor to an array."""
@@ -326,16 +319,9 @@ class OpenVinoModel:
         return made
 
     def _compile(self, part: CutModel, segment: OpSegment, device: Device) -> OpenVinoSegment:
-        try:
-            compiled = self.core.compile_model(
-                part.model, native_device(device), compile_options(device)
-            )
-        except RuntimeError as error:
-            shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
-            raise RuntimeFailure(
-                f"OpenVINO cannot compile a segment of {len(segment.ops)} ops ({shown}, ...) for "
-                f"'{device.name}': {_last_line(error)}"
-            ) from error
+        shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
+        what = f"a segment of {len(segment.ops)} ops ({shown}, ...)"
+        compiled = _compiled(part.model, device, what)
         ordered = self.model.get_ordered_ops() if part.weights else ()
         weights = tuple(ordered[at].get_tensor_view() for at in part.weights)
         made = OpenVinoSegment(compiled, weights)
@@ -414,7 +400,7 @@ def _model_of(source: ModelSource) -> Any:
     try:
         model = openvino_core().read_model(source.path)
         shapes = {
-            port: _library().PartialShape(list(shape))
+            port: openvino_library().PartialShape(list(shape))
             for port in model.inputs
             for name, shape in source.shapes.items()
             if name in port.get_names() or name == port.get_node().get_friendly_name()
@@ -425,6 +411,20 @@ def _model_of(source: ModelSource) -> Any:
     except RuntimeError as error:
         raise InputError(f"OpenVINO cannot read '{source.path}': {_last_line(error)}") from None
     return model
+
+
+def _compiled(model: Any, device: Device, what: str) -> Any:
+    """Compile a model for a device with its options.
+
+    Raises:
+        RuntimeFailure: OpenVINO refuses it; the message names it by `what`.
+    """
+    try:
+        return openvino_core().compile_model(model, native_device(device), compile_options(device))
+    except RuntimeError as error:
+        raise RuntimeFailure(
+            f"OpenVINO cannot compile {what} for '{device.name}': {_last_line(error)}"
+        ) from error
 
 
 def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
@@ -444,10 +444,6 @@ def _signature(node: Any) -> object:
 def _last_line(error: RuntimeError) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
-
-
-def _library() -> Any:
-    return openvino_library("the OpenVINO runtime")
 
 
 @dataclass(frozen=True)
@@ -520,7 +516,7 @@ class OpenVinoThroughput:
             request, answer = _next_done(done, under_way)
             del under_way[answer.number]
             free.append(request)
-            return answer.number, _outcome(_checked(request, answer))
+            return answer.number, _outcome(request, answer)
 
         def start(number: int, sample: Sample) -> None:
             began = time.perf_counter()
@@ -584,17 +580,14 @@ def _next_done(
                 return request, _Done(number, (), began, end, _last_line(error))
 
 
-def _checked(request: Any, done: _Done) -> _Done:
-    """Add the failure of a request, which OpenVINO reports only to `wait`."""
+def _outcome(request: Any, done: _Done) -> Outcome:
+    """The execution or failure of a request, which OpenVINO reports only to `wait`."""
+    reason = done.error
     try:
         request.wait()
     except RuntimeError as error:
-        return replace(done, error=_last_line(error))
-    return done
-
-
-def _outcome(done: _Done) -> Outcome:
-    if done.error:
-        return RuntimeFailure(f"the unsplit model in OpenVINO's throughput mode: {done.error}")
+        reason = _last_line(error)
+    if reason:
+        return RuntimeFailure(f"the unsplit model in OpenVINO's throughput mode: {reason}")
     seconds = done.end - done.start
     return Execution(done.outputs, {}, seconds, ((0.0, seconds),), done.start)

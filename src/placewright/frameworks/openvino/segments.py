@@ -19,7 +19,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource, numbered_position
 from placewright.errors import StalePlanError
-from placewright.execution.inputs import Use
+from placewright.execution.inputs import Use, size_compared
 from placewright.execution.runtime import (
     HostArray,
     OpSegment,
@@ -376,7 +376,8 @@ def _use(node: Any, position: int) -> Use[Any] | None:
     if kind == "Convert":
         return passed if node.get_output_element_type(0).is_integral() else Use()
     if kind in _COMPARES:
-        return Use(_numbers_compared(node.input_value(1 - position)) if kind == "Equal" else None)
+        other = _constant(node.input_value(1 - position)) if kind == "Equal" else None
+        return Use(size_compared(other))
     if kind == "OneHot" and position == 0:
         depth = _constant(node.input_value(1))
         return None if depth is None else Use(int(depth.reshape(-1)[0]))
@@ -398,14 +399,6 @@ def _index(node: Any, table: int, _: int, axis_input: int | None) -> Use[Any] | 
         return None
     size = shape[axis % len(shape)]
     return None if size.is_dynamic else Use(size.get_length())
-
-
-def _numbers_compared(value: Any) -> int | None:
-    """The size of the table that a comparison with 0, 1, 2, ... makes; None for one number."""
-    numbers = _constant(value)
-    if numbers is None or numbers.size < 2 or not np.issubdtype(numbers.dtype, np.integer):
-        return None
-    return int(numbers.max()) + 1
 
 
 def _constant(value: Any) -> Any | None:

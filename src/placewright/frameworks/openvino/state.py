@@ -34,7 +34,7 @@ def keep_state(model: Any, asked: Mapping[str, str], named: Interface) -> Interf
         UnknownNameError: there is no such input or output.
         FieldError: a pair does not fit together.
     """
-    opset = openvino_library("keeping state").opset13
+    opset = openvino_library().opset13
     pairs = state_pairs(
         asked, _ports(named.inputs, model.inputs), _ports(named.outputs, model.outputs)
     )
@@ -75,7 +75,7 @@ def copy_inputs(assigns: Iterable[Any]) -> None:
     Args:
         assigns: nodes of kind ``Assign``.
     """
-    opset = openvino_library("keeping state").opset13
+    opset = openvino_library().opset13
     for assign in assigns:
         made = assign.input_value(0)
         node = made.get_node()
