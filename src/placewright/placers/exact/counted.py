@@ -21,6 +21,7 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.placers.legal import class_seconds, classes_in_order
 from placewright.simulation.layout import problem_arrays
 from placewright.simulation.sequential import Ways, messages_of, ways_of
 
@@ -74,9 +75,7 @@ class Symmetry:
 def symmetry_of(problem: Problem) -> Symmetry:
     """Find what is alike in a problem."""
     items = problem.colocation
-    seconds = np.zeros((items.n_groups, problem.n_devices))
-    np.add.at(seconds, items.group_of, problem.costs.seconds)
-    seconds = np.where(problem.allowed_by_class, seconds, np.inf)
+    seconds = class_seconds(problem)
     own, shared_of, sizes = _entries(problem)
     keys: dict[Any, int] = {}
     kind_of = np.array(
@@ -100,7 +99,7 @@ def symmetry_of(problem: Problem) -> Symmetry:
         tuple((float(sizes[entry]), tuple(sorted(kinds))) for entry, kinds in needed.items()),
         tensors,
         _types(problem, tensors, kind_of),
-        _ordered(problem),
+        classes_in_order(problem),
     )
 
 
@@ -161,13 +160,6 @@ def _rates(problem: Problem, ways: Ways, each: ItemTensor) -> tuple[FloatArray, 
     devices = np.arange(problem.n_devices)
     exits = ways.exits(arrays, np.full(problem.n_devices, each.tensor), devices)
     return arrival.reshape(sources.shape), exits if each.is_output else np.zeros_like(exits)
-
-
-def _ordered(problem: Problem) -> IntArray:
-    """Items by their first unit in the topological order."""
-    group_of = problem.colocation.group_of
-    found = dict.fromkeys(group_of[problem.unit_graph.topological_order].tolist())
-    return np.fromiter(found, np.int64, len(found))
 
 
 _HALF = 0.5  # of a pair: the solver's numbers are nearly whole

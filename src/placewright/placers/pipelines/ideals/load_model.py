@@ -147,9 +147,10 @@ def load_model_of(
     """
     allowed = allowed_devices(problem, grouping)
     forward = problem.unit_graph.op_phases == FORWARD
-    everything = np.ones(problem.n_units, dtype=np.bool_)
-    seconds = np.where(allowed, _grouped_seconds(problem, grouping, everything), np.inf)
-    forward_seconds = _grouped_seconds(problem, grouping, forward)
+    # units that a device may not run count as 0
+    of_units = np.where(problem.allowed, problem.costs.seconds, 0.0) / problem.cluster.concurrency
+    seconds = np.where(allowed, grouping.sums(of_units), np.inf)
+    forward_seconds = grouping.sums(np.where(forward[:, None], of_units, 0.0))
     tensors = crossing_tensors(problem, grouping, transfers)
     cluster = problem.cluster
     host, memory = cluster.host_endpoint, cluster.memory_bytes
@@ -201,8 +202,7 @@ def _limits(problem: Problem, grouping: Grouping) -> tuple[tuple[Charges, float]
     found = []
     for quantity, most in problem.limits.items():
         charges = problem.charges[quantity]
-        own = np.zeros((grouping.n_groups, problem.n_devices))
-        np.add.at(own, grouping.group_of, np.where(problem.allowed, charges.own, 0.0))
+        own = grouping.sums(np.where(problem.allowed, charges.own, 0.0))
         found.append((replace(charges, own=own), most))
     return tuple(found)
 
@@ -224,17 +224,6 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
     kept = problem.kept.bytes_by_label(grouping.group_of)
     room = problem.cluster.memory_bytes * (1.0 + MEMORY_ROUNDING)
     return allowed & (kept[:, None] <= room[None, :])
-
-
-def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:
-    """Sum of seconds of the masked units of each group, (n_groups, n_devices).
-
-    They are divided by streams and replicas; units that a device may not run count as 0.
-    """
-    seconds = np.where(problem.allowed, problem.costs.seconds, 0.0) / problem.cluster.concurrency
-    total = np.zeros((grouping.n_groups, problem.n_devices))
-    np.add.at(total, grouping.group_of[units], seconds[units])
-    return total
 
 
 def grouped_entries(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
