@@ -31,6 +31,9 @@ from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 FROM_HOST = -1  # producer of a tensor that every reader receives and no device sends
 AT_HOST = -2  # producer of a tensor on the host, a device that sends it to every other reader
 
+Hop = tuple[float, float]  # latency, seconds per byte
+NO_HOP: Hop = (0.0, 0.0)
+
 # (producer, is graph output, is forward, reading groups) -> [receive, send] seconds by device
 _Costs = dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]]
 
@@ -397,18 +400,31 @@ def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray
     Raises:
         InputError: they depend on the other end, see `why_not_separable`.
     """
-    share = problem.cluster.transfer_share[:, None]
     carried = problem.unit_transfer_seconds
     if carried is not None:
-        both = share * carried[None, :]
+        both = problem.cluster.transfer_share[:, None] * carried[None, :]
         return both, both
     pairs = _pairs(problem)
     hops = None if pairs is None else _hop_costs(problem, pairs)
     if hops is None:
         raise InputError(why_not_separable(problem))
-    sizes = problem.unit_graph.tensor_bytes
-    receive, send = (share * (cost[:, :1] + cost[:, 1:] * sizes[None, :]) for cost in hops)
-    return receive, send
+    return hop_seconds(problem, hops[0]), hop_seconds(problem, hops[1])
+
+
+def hop_seconds(problem: Problem, hops: list[Hop]) -> FloatArray:
+    """Seconds of each tensor over a hop of each device, shape (n_devices, n_tensors).
+
+    They are 0 for a device that does not pay transfers.
+    """
+    cost = np.array(hops)
+    seconds = cost[:, :1] + cost[:, 1:] * problem.unit_graph.tensor_bytes[None, :]
+    return np.asarray(problem.cluster.transfer_share[:, None] * seconds)
+
+
+def hop_cost(problem: Problem, hop: tuple[int, int]) -> Hop:
+    """The cost of a hop between two endpoints."""
+    cluster = problem.cluster
+    return float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop])
 
 
 def _pairs(problem: Problem) -> list[tuple[int, int, int]] | None:
@@ -428,15 +444,14 @@ def _pairs(problem: Problem) -> list[tuple[int, int, int]] | None:
 
 def _hop_costs(
     problem: Problem, pairs: list[tuple[int, int, int]]
-) -> tuple[FloatArray, FloatArray] | None:
-    """(latency, seconds per byte) of each device's receiving and sending hop, (n_devices, 2) each.
+) -> tuple[list[Hop], list[Hop]] | None:
+    """Each device's receiving and sending hop.
 
     A receiver pays the hop that reaches it, a sender the first hop. None if they depend on the
     other end.
     """
-    cluster = problem.cluster
-    receive: dict[int, tuple[float, float]] = {}
-    send: dict[int, tuple[float, float]] = {}
+    receive: dict[int, Hop] = {}
+    send: dict[int, Hop] = {}
     for source, middle, target in pairs:
         last = source if middle == target else middle
         for costs, device, hop in (
@@ -445,12 +460,11 @@ def _hop_costs(
         ):
             if device >= problem.n_devices:
                 continue
-            cost = (float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop]))
+            cost = hop_cost(problem, hop)
             if costs.setdefault(device, cost) != cost:
                 return None
     devices = range(problem.n_devices)
-    none = (0.0, 0.0)
     return (
-        np.array([receive.get(device, none) for device in devices]),
-        np.array([send.get(device, none) for device in devices]),
+        [receive.get(device, NO_HOP) for device in devices],
+        [send.get(device, NO_HOP) for device in devices],
     )
