@@ -111,6 +111,7 @@ def test_texts_of_a_generator_are_not_lost() -> None:
         ("calls", {"300": {"x": [1]}}),
         ("calls", [Call(-1.0, {})]),
         ("calls", [Call(math.nan, {})]),
+        ("calls", [(10**400, {})]),
     ],
 )
 def test_values_of_another_kind_are_refused_by_their_field(field: str, value: object) -> None:

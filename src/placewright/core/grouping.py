@@ -99,6 +99,12 @@ class Grouping:
         """Give every node the value of its group: shape (n_groups,) -> (n_nodes,)."""
         return np.asarray(per_group, dtype=np.int64)[self.group_of]
 
+    def sums(self, rows: FloatArray) -> FloatArray:
+        """Sums of the rows of each group's nodes: shape (n_nodes, n) -> (n_groups, n)."""
+        total = np.zeros((self.n_groups, rows.shape[1]))
+        np.add.at(total, self.group_of, rows)
+        return total
+
     def then(self, coarser: Grouping) -> Grouping:
         """The grouping of nodes that `coarser`, a grouping of these groups, makes."""
         return Grouping(frozen_ints(coarser.group_of[self.group_of]))

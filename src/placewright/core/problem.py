@@ -433,17 +433,12 @@ class Problem:
             GroupingError: the groups do not form an acyclic graph.
             CostError: the members of a group have no device in common.
         """
-        seconds = np.zeros((grouping.n_groups, self.n_devices))
-        np.add.at(seconds, grouping.group_of, self.costs.seconds)
-        joules = None
-        if self.op_joules is not None:
-            joules = np.zeros_like(seconds)
-            np.add.at(joules, grouping.group_of, self.op_joules)
+        joules = self.op_joules
         coarse = replace(
             self,
             units=self.units.then(grouping),
-            costs=CostTable(frozen_floats(seconds), self.costs.source),
-            op_joules=None if joules is None else frozen_floats(joules),
+            costs=CostTable(frozen_floats(grouping.sums(self.costs.seconds)), self.costs.source),
+            op_joules=None if joules is None else frozen_floats(grouping.sums(joules)),
         )
         coarse.unit_quotient  # noqa: B018 - raises where the grouping is not convex
         return coarse

@@ -1,13 +1,16 @@
-"""Constraints for heuristics: lowering limits until live tensors fit, fewer segments."""
+"""Constraints for heuristics: limits lowered until live tensors fit, fewer segments, devices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent
@@ -97,6 +100,12 @@ def classes_in_order(problem: Problem) -> IntArray:
     return np.asarray(groups[np.sort(first)], dtype=np.int64)
 
 
+def class_seconds(problem: Problem) -> FloatArray:
+    """Seconds of each class on each device, (n_classes, n_devices); inf where it may not run."""
+    seconds = problem.colocation.sums(problem.costs.seconds)
+    return np.where(problem.allowed_by_class, seconds, np.inf)
+
+
 def evaluate_within_limits(
     evaluator: Evaluator, propose: Callable[[FloatArray], Proposal]
 ) -> float:
@@ -163,3 +172,75 @@ def failure(evaluator: Evaluator, device_of: IntArray) -> str:
     """The constraint that a placement breaks, in one line; empty if it breaks none."""
     violation = evaluator.simulator.violation(Placement.of(device_of))
     return violation.message if violation else ""
+
+
+@dataclass(frozen=True, eq=False)
+class ActionSpace:
+    """Groups of units with the devices that each may choose."""
+
+    problem: Problem  # the problem to solve
+    grouping: Grouping  # units -> groups, closed under colocation
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return self.grouping.n_groups
+
+    @cached_property
+    def allowed_of_units(self) -> BoolArray:
+        """Devices of each unit by support, pins and colocation, shape (n_units, n_devices)."""
+        return self.problem.allowed_by_class[self.problem.colocation.group_of]
+
+    @cached_property
+    def home(self) -> IntArray:
+        """The device where a unit's colocation class is fastest, shape (n_units,)."""
+        return self.problem.colocation.expand(class_seconds(self.problem).argmin(axis=1))
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """Devices of each group, shape (n_groups, n_devices).
+
+        If the members have none in common, those of any member (see `expand`).
+        """
+        return common_devices(self.allowed_of_units, self.grouping.group_of)
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Uniform allowed devices of all groups, shape (n, n_groups)."""
+        draws = np.where(self.allowed, rng.random((n, *self.allowed.shape)), -1.0)
+        return np.asarray(draws.argmax(axis=2))
+
+    def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Placements with a uniform device for every group, shape (n, n_units)."""
+        return self.expand(self.draw(n, rng))
+
+    def expand(self, devices_of_groups: IntArray) -> IntArray:
+        """Devices of groups -> devices of units, shape (..., n_groups) -> (..., n_units).
+
+        A unit that cannot run on its group's device goes to the fastest one of its colocation class
+        (`home`): TensorFlow's soft placement, which the published systems rely on.
+        """
+        return self.expand_with(self.grouping.group_of, devices_of_groups)
+
+    def expand_with(self, group_of: IntArray, devices_of_groups: IntArray) -> IntArray:
+        """`expand` for another grouping, for example one that a policy has sampled."""
+        rows = devices_of_groups[..., group_of]  # (..., n_units)
+        fits = self.allowed_of_units[np.arange(self.problem.n_units), rows]
+        return np.where(fits, rows, self.home)
+
+
+def common_devices(allowed: BoolArray, group_of: IntArray) -> BoolArray:
+    """Devices that all members of a group may use, shape (n_groups, n_devices).
+
+    If the members have none in common, those of any member; if none has one, all.
+
+    Args:
+        allowed: devices of each member, shape (n_members, n_devices).
+        group_of: group of each member, shape (n_members,).
+    """
+    common = np.ones((int(group_of.max()) + 1, allowed.shape[1]), dtype=np.bool_)
+    some = np.zeros_like(common)
+    np.logical_and.at(common, group_of, allowed)
+    np.logical_or.at(some, group_of, allowed)
+    nothing = ~common.any(axis=1, keepdims=True)
+    mask: BoolArray = np.where(nothing, some | ~some.any(axis=1, keepdims=True), common)
+    return mask

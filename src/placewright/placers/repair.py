@@ -73,8 +73,7 @@ def repair_tables(problem: Problem) -> RepairTables:
         weight[rows] = np.where(allowed[rows], seconds[rows], 0.0).max(axis=1) + 1e-300
     of_class = seconds
     if not (classes.is_identity and allowed.all()):
-        of_class = np.zeros((classes.n_groups, problem.n_devices))
-        np.add.at(of_class, classes.group_of, np.where(allowed, seconds, 0.0))
+        of_class = classes.sums(np.where(allowed, seconds, 0.0))
     return read_only(
         RepairTables(
             group_of=classes.group_of,

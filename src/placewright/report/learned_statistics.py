@@ -342,7 +342,7 @@ def report_text(
     names = list(dict.fromkeys(run.placer for run in runs))
     learners = {name: rows for name in names if (rows := verdicts(groups, name))}
     parts = [
-        f"# Learned placers, {evaluations:,} evaluations, {_core_seconds(groups, names)}",
+        f"# Learned placers, {evaluations:,} evaluations, {_core_seconds(groups)}",
         "",
         "Equal evaluations are not equal work: the last table has the core-seconds (processor "
         "seconds of all threads) of each placer on each problem.",
@@ -471,28 +471,18 @@ def _change_cells(last: Change, best: Change) -> list[str]:
 
 
 def _best_table(groups: Groups, names: Sequence[str]) -> list[str]:
-    def cell(runs: Sequence[LearnedRun]) -> str:
-        values = [run.value / run.single for run in runs]
-        return _ratio(statistics.median(v if math.isfinite(v) else math.inf for v in values))
-
-    return _table(groups, names, cell)
+    return _table(groups, names, lambda runs: _ratio(statistics.median(values_of(runs, "best"))))
 
 
-def _core_seconds(groups: Groups, names: Sequence[str]) -> str:
+def _core_seconds(groups: Groups) -> str:
     """Smallest and largest median of core-seconds over the placers."""
-    runs = {
-        name: [run for (_, own), many in groups.items() if own == name for run in many]
-        for name in names
-    }
-    medians = {
-        name: statistics.median(run.seconds for run in many) for name, many in runs.items() if many
-    }
+    seconds: dict[str, list[float]] = {}
+    for (_, name), runs in groups.items():
+        seconds.setdefault(name, []).extend(run.seconds for run in runs)
+    medians = {name: statistics.median(many) for name, many in seconds.items()}
     if not medians:
         return "no core-seconds"
-    least, most = (
-        min(medians, key=lambda name: medians[name]),
-        max(medians, key=lambda name: medians[name]),
-    )
+    least, most = (end(medians, key=lambda name: medians[name]) for end in (min, max))
     return f"{medians[least]:.3g} ({least}) to {medians[most]:.3g} ({most}) core-seconds a run"
 
 

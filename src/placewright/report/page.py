@@ -240,39 +240,35 @@ def _critical(document: dict[str, Any]) -> str:
     timeline = plan["timeline"]
     if timeline is None:
         return ""
-    steps = [_step(document, bool(is_hop), index) for is_hop, index in timeline["critical"]]
-    computing = sum(step[4] for step in steps if not step[5])
+    steps = [(is_hop, *_step(document, is_hop, index)) for is_hop, index in timeline["critical"]]
+    computing = sum(seconds for is_hop, _, _, seconds in steps if not is_hop)
     total = max(plan["time"], 1e-300)
-    moving = sum(step[4] for step in steps if step[5])
+    moving = sum(seconds for is_hop, _, _, seconds in steps if is_hop)
     lines = (
         f"<p>{counted(len(steps), 'step')}: {computing / total:.0%} of the time computing, "
         f"{moving / total:.0%} in transfers. Whatever makes a step shorter makes all of it "
         "faster, until another path is the longest.</p>"
     )
-    longest = sorted(range(len(steps)), key=lambda at: (-steps[at][4], at))[:_MOST_ROWS]
     rows = [
-        [steps[at][0], steps[at][1], value_text(steps[at][4], unit), f"{steps[at][4] / total:.1%}"]
-        for at in longest
+        [what, where, value_text(seconds, unit), f"{seconds / total:.1%}"]
+        for _, what, where, seconds in sorted(steps, key=lambda step: -step[3])[:_MOST_ROWS]
     ]
     more = "" if len(steps) <= _MOST_ROWS else f" (the longest {_MOST_ROWS})"
     columns = ["step", "on", "seconds" if unit == "s" else unit, "of the time"]
     return lines + (f"<details><summary>Steps{more}</summary>{html_table(columns, rows)}</details>")
 
 
-def _step(
-    document: dict[str, Any], is_hop: bool, index: int
-) -> tuple[str, str, float, float, float, bool]:
+def _step(document: dict[str, Any], is_hop: int, index: int) -> tuple[str, str, float]:
+    """A step of the critical path, its device or way, and its seconds."""
     timeline, names = document["plan"]["timeline"], document["units"]["names"]
     if not is_hop:
-        start, end = timeline["start"][index], timeline["end"][index]
         device = document["devices"][timeline["device"][index]]["name"]
-        return names[index], device, start, end, end - start, False
+        return names[index], device, timeline["end"][index] - timeline["start"][index]
     hops, ends = timeline["hops"], timeline["endpoints"]
     producer = document["graph"]["producer"][hops["tensor"][index]]
     what = "graph input" if producer < 0 else names[producer]
     way = f"{ends[hops['source'][index]]} → {ends[hops['target'][index]]}"
-    start, end = hops["start"][index], hops["end"][index]
-    return f"transfer of {what}", way, start, end, end - start, True
+    return f"transfer of {what}", way, hops["end"][index] - hops["start"][index]
 
 
 def _idle(document: dict[str, Any]) -> str:

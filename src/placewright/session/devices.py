@@ -172,23 +172,22 @@ def default_names(runtime: str | None) -> str:
     return "cores"
 
 
-def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps | None = None) -> Cluster | None:
+def split_costs(cluster: Cluster, runtime: Runtime, steps: Steps) -> Cluster | None:
     """Add the costs of splitting to a cluster; they are stored, or measured on a small model."""
     if cluster.n_devices < 2:
         return None
-    shown = steps or Steps()
     costs = MachineCosts(cluster, runtime, CostStore())
     compiling = 0.0 if costs.known is not None else seconds_to_compile("latency", EVENT)
 
     def told(at: Progress) -> None:
         if at.ahead is not None:
             ahead = {KERNELS: compiling, MACHINE: at.seconds_left or math.nan}
-            shown.expect(ahead, f"a small model, measured on {', '.join(at.ahead.devices)}")
-        shown.tell(MACHINE, f"what a cut costs, {at.what}", at.seconds_left)
+            steps.expect(ahead, f"a small model, measured on {', '.join(at.ahead.devices)}")
+        steps.tell(MACHINE, f"what a cut costs, {at.what}", at.seconds_left)
 
     if costs.known is None:
         costs.start(told)
-        shown.tell(KERNELS, "compiling kernels")
+        steps.tell(KERNELS, "compiling kernels")
         make_ready("latency", EVENT)
     found = costs.measured(told)
     if found is None:

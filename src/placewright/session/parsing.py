@@ -58,9 +58,7 @@ def each_size(texts: Sequence[str]) -> list[tuple[str, list[str]]]:
         choices.append(
             [(f"{name}={given.replace(',', 'x')}", f"{name}={given}") for given in sizes]
         )
-    count = 1
-    for row in choices:
-        count *= len(row)
+    count = math.prod(map(len, choices))
     if count > MOST:
         raise FieldError("shapes", f"gives {count} combinations of sizes; expected {MOST} at most")
     return [
@@ -191,15 +189,13 @@ def _call(raw: Any) -> Call:
     form = "TIMES or TIMES:NAME=1,3,224,224:..."
     if isinstance(raw, Call):
         raw = raw.times, raw.shapes
-    if isinstance(raw, str):
-        times, *shapes = raw.split(":")
-        pair: Any = (times, shapes)
-    else:
-        pair = raw
     try:
-        times, shapes = pair
+        if isinstance(raw, str):
+            times, *shapes = raw.split(":")
+        else:
+            times, shapes = raw
         number = float(times)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         number = math.nan
     if not 0 < number < math.inf:
         raise FieldError("calls", f"expects {form}, with a number of times > 0, got {raw!r}")

@@ -34,6 +34,7 @@ from placewright.session.loaded.plans import LoadedPlan, require_stream
 from placewright.session.loaded.steps import LearningRate, LoadedStep
 from placewright.session.measuring import Measured
 from placewright.session.models import Model, ModelOfRequest, loaded_model
+from placewright.session.parsing import parse_names
 from placewright.session.plans import Simulated, read_plan, simulated
 from placewright.session.problems import build
 from placewright.session.request import COMPARED, PROFILED, READ, Request, request_of, takes_fields
@@ -360,9 +361,7 @@ def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
     given = said if cluster is None else {**said, "cluster": cluster}
     session = Session(model, **given)
     if session.request.ray is not None:
-        from placewright.session.hosts import profile_on_hosts
-
-        return profile_on_hosts(session.request).problem
+        return hosts.profile_on_hosts(session.request).problem
     return session.profile()
 
 
@@ -420,8 +419,6 @@ def compare(
     Raises:
         InputError: the request is wrong, or a placer does not take the problem.
     """
-    from placewright.session.parsing import parse_names
-
     names = parse_names(placers) if isinstance(placers, str) else list(placers)
     path = None if results is None else os.fspath(results)
     return Session(model, **said).compare(names, seeds=seeds, results=path)

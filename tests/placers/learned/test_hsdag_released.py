@@ -30,8 +30,8 @@ from placewright.placers.learned.hsdag.algorithm import HsdagGraph
 from placewright.placers.learned.hsdag.graph import CoarseGraph, GraphView
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links, dominant_communities
 from placewright.placers.learned.hsdag.placer import HsdagReleased
-from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import torch_scope
+from placewright.placers.legal import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 FILE = Path(__file__).parents[2] / "data" / "released_hsdag.npz"

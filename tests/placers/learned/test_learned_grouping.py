@@ -28,13 +28,13 @@ from placewright.placers.learned.shared.group_inputs import (
     output_shapes,
 )
 from placewright.placers.learned.shared.grouping import (
-    ActionSpace,
     Merger,
     merge_chains,
     merge_to_fixpoint,
     merged_space,
     neighbour_merge,
 )
+from placewright.placers.legal import ActionSpace
 from placewright.placers.registry import make_placer
 
 

@@ -23,7 +23,7 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.learned.placeto.algorithm import PlacetoGraph, PlacetoPolicy
-from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.legal import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 FILE = Path(__file__).parents[2] / "data" / "released_placeto.npz"

@@ -15,12 +15,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.placers.legal import class_seconds, classes_in_order
 from placewright.simulation.layout import problem_arrays
 from placewright.simulation.sequential import Ways, messages_of, ways_of
 
@@ -70,13 +72,17 @@ class Symmetry:
         """True if no two items are alike, so that the program is exact."""
         return len(self.n_of) == len(self.kind_of)
 
+    @cached_property
+    def type_of(self) -> list[int]:
+        """Type of each tensor."""
+        found = {tensor: at for at, each in enumerate(self.types) for tensor in each.tensors}
+        return [found[tensor] for tensor in range(len(self.tensors))]
+
 
 def symmetry_of(problem: Problem) -> Symmetry:
     """Find what is alike in a problem."""
     items = problem.colocation
-    seconds = np.zeros((items.n_groups, problem.n_devices))
-    np.add.at(seconds, items.group_of, problem.costs.seconds)
-    seconds = np.where(problem.allowed_by_class, seconds, np.inf)
+    seconds = class_seconds(problem)
     own, shared_of, sizes = _entries(problem)
     keys: dict[Any, int] = {}
     kind_of = np.array(
@@ -100,7 +106,7 @@ def symmetry_of(problem: Problem) -> Symmetry:
         tuple((float(sizes[entry]), tuple(sorted(kinds))) for entry, kinds in needed.items()),
         tensors,
         _types(problem, tensors, kind_of),
-        _ordered(problem),
+        classes_in_order(problem),
     )
 
 
@@ -163,13 +169,6 @@ def _rates(problem: Problem, ways: Ways, each: ItemTensor) -> tuple[FloatArray, 
     return arrival.reshape(sources.shape), exits if each.is_output else np.zeros_like(exits)
 
 
-def _ordered(problem: Problem) -> IntArray:
-    """Items by their first unit in the topological order."""
-    group_of = problem.colocation.group_of
-    found = dict.fromkeys(group_of[problem.unit_graph.topological_order].tolist())
-    return np.fromiter(found, np.int64, len(found))
-
-
 _HALF = 0.5  # of a pair: the solver's numbers are nearly whole
 _MOST_ORDERS = 120
 _MANY_ITEMS = 2000  # above which few orders of devices are tried, and nothing is swapped
@@ -182,10 +181,6 @@ class Messages:
     def __init__(self, problem: Problem, symmetry: Symmetry) -> None:
         self.symmetry, self.host = symmetry, problem.cluster.host_endpoint
         self.n_devices = problem.n_devices
-        type_of = {
-            tensor: number for number, each in enumerate(symmetry.types) for tensor in each.tensors
-        }
-        self.type_of = [type_of[tensor] for tensor in range(len(symmetry.tensors))]
         n_items = len(symmetry.kind_of)
         self.made: list[list[int]] = [[] for _ in range(n_items)]
         self.read: list[list[int]] = [[] for _ in range(n_items)]
@@ -197,7 +192,9 @@ class Messages:
 
     def total(self, device_of: list[int]) -> float:
         """Seconds of all transfers."""
-        return sum(self.of_tensor(tensor, device_of) for tensor in range(len(self.type_of)))
+        return sum(
+            self.of_tensor(tensor, device_of) for tensor in range(len(self.symmetry.tensors))
+        )
 
     def around(self, item: int, device_of: list[int]) -> FloatArray:
         """Seconds of the transfers from and to an item if it were on each device: (n_devices,)."""
@@ -211,7 +208,10 @@ class Messages:
 
     def of_tensor(self, tensor: int, device_of: list[int]) -> float:
         """Seconds of the transfers of one tensor, to the host included."""
-        each, kind = self.symmetry.tensors[tensor], self.symmetry.types[self.type_of[tensor]]
+        each, kind = (
+            self.symmetry.tensors[tensor],
+            self.symmetry.types[self.symmetry.type_of[tensor]],
+        )
         source = device_of[each.source] if each.source >= 0 else self.host
         targets = {device_of[reader] for reader in each.readers} - {source}
         seconds = sum(float(kind.arrival[source, target]) for target in targets)
@@ -282,7 +282,7 @@ def _in_turn(
             source = symmetry.tensors[tensor].source
             at = device_of[source] if source >= 0 else messages.host
             if at >= 0:
-                ways.append((pairs_left[messages.type_of[tensor], kind], at))
+                ways.append((pairs_left[symmetry.type_of[tensor], kind], at))
         device = max(
             (device for device in order if left[kind][device] > 0),
             key=lambda device: (

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.exact.counted import ItemTensor, Symmetry, TensorType, symmetry_of
+from placewright.placers.exact.counted import ItemTensor, TensorType, symmetry_of
 
 _MOST_CELLS = 1 << 16  # of a step's table
 _MOST_CUTS = 100
@@ -183,12 +183,9 @@ def _limits(problem: Problem) -> tuple[FloatArray, FloatArray]:
     cluster, n_devices = problem.cluster, problem.n_devices
     if problem.keeps_everything:
         return np.zeros((0, n_devices)), np.zeros(0)
-    rows, limits = [np.eye(n_devices)], [cluster.memory_bytes]
-    rows.append(cluster.pool_shares)
-    limits.append(cluster.pool_bytes)
-    whole = np.concatenate(limits)
-    finite = np.isfinite(whole)
-    return np.concatenate(rows)[finite], whole[finite] / _whole(problem)
+    shares = np.concatenate([np.eye(n_devices), cluster.pool_shares])
+    finite = np.isfinite(cluster.memory_limits)
+    return shares[finite], cluster.memory_limits[finite] / _whole(problem)
 
 
 class _Steps:
@@ -209,7 +206,7 @@ class _Steps:
             (size / _whole(problem), np.flatnonzero(np.isin(symmetry.kind_of, kinds)).tolist())
             for size, kinds in symmetry.shared
         ]
-        self._types = _types_of(symmetry)
+        self._types = [symmetry.types[at] for at in symmetry.type_of]
         self._last = self._needed_until()
 
     def made(self) -> list[ChainStep]:
@@ -297,13 +294,6 @@ class _Steps:
                 where = _across(same, axes.index(other), axes.index(item), len(axes))
                 found = np.where(where, 0.0, found)
         return found
-
-
-def _types_of(symmetry: Symmetry) -> list[TensorType]:
-    found: dict[int, TensorType] = {}
-    for kind in symmetry.types:
-        found |= dict.fromkeys(kind.tensors, kind)
-    return [found[tensor] for tensor in range(len(found))]
 
 
 def _along(row: FloatArray, axis: int, n_axes: int) -> FloatArray:

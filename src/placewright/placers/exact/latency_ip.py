@@ -496,8 +496,7 @@ def _cpu_of_units(problem: Problem, arrays: LatencyArrays) -> IntArray:
     cpus = np.flatnonzero(arrays.is_atomic == 0)
     if len(cpus) == 0:
         return np.full(problem.n_units, -1, dtype=np.int64)
-    total = np.zeros((classes.n_groups, len(cpus)))
-    np.add.at(total, classes.group_of, arrays.seconds[:, cpus])
+    total = classes.sums(arrays.seconds[:, cpus])
     best = np.where(np.isfinite(total.min(axis=1)), cpus[total.argmin(axis=1)], -1)
     return classes.expand(best)
 
@@ -512,8 +511,6 @@ def _least_cpu_seconds(problem: Problem, arrays: LatencyArrays) -> FloatArray:
     cpus = np.flatnonzero(arrays.is_atomic == 0)
     if len(cpus) == 0:
         return np.full(problem.n_units, np.inf)
-    total = np.zeros((classes.n_groups, len(cpus)))
-    np.add.at(total, classes.group_of, arrays.seconds[:, cpus])
-    may_run = np.isfinite(total)[classes.group_of]
+    may_run = np.isfinite(classes.sums(arrays.seconds[:, cpus]))[classes.group_of]
     least: FloatArray = np.where(may_run, arrays.seconds[:, cpus], np.inf).min(axis=1)
     return least

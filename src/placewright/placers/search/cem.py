@@ -13,7 +13,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.bases import ForEveryProblem, anytime, require_counts, require_numbers
-from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.legal import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 

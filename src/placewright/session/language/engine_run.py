@@ -12,8 +12,8 @@ import json
 import math
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -256,16 +256,16 @@ def with_servers(plan: Plan, servers: Sequence[str]) -> Plan:
     return replace(plan, problem=problem)
 
 
-@contextmanager
-def engine_servers(problem: Problem, engine: Programs, *, may_answer: bool) -> Iterator[Servers]:
+def engine_servers(
+    problem: Problem, engine: Programs, *, may_answer: bool
+) -> AbstractContextManager[Servers]:
     """The servers that a problem's cards name, for a block; see `running_servers`."""
     addresses = {}
     for device in problem.cluster.devices:
         served = SERVED.fullmatch(device.options.get(NAME, ""))
         if served is not None:
             addresses[served[1]] = threads_of(device)
-    with running_servers(engine, addresses, may_answer=may_answer) as running:
-        yield running
+    return running_servers(engine, addresses, may_answer=may_answer)
 
 
 def listed_text(

@@ -94,8 +94,7 @@ def least_amounts(problem: Problem, charges: Charges) -> tuple[Bound, ...]:
 
 def _least_own(problem: Problem, own: FloatArray, used: BoolArray | bool = True) -> float:
     """Sum over colocation classes of the least amount on an allowed device of a set."""
-    by_class = np.zeros(problem.allowed_by_class.shape)
-    np.add.at(by_class, problem.colocation.group_of, own)
+    by_class = problem.colocation.sums(own)
     return float(np.where(problem.allowed_by_class & used, by_class, np.inf).min(axis=1).sum())
 
 

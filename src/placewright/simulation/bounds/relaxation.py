@@ -191,8 +191,7 @@ class RelaxedProgram(ABC):
         most: float,
     ) -> None:
         """Add the rows: amount <= the minimised column, and amount <= `most`."""
-        by_class = np.zeros(self.problem.allowed_by_class.shape)
-        np.add.at(by_class, self.group_of, np.where(self.problem.allowed, own, 0.0))
+        by_class = self.problem.colocation.sums(np.where(self.problem.allowed, own, 0.0))
         costs = enumerate(by_class.ravel().tolist(), start=1)
         terms = [(column, cost) for column, cost in costs if cost > 0] + rates
         if minimised:

@@ -64,7 +64,7 @@ from placewright.placers.baselines.expert.forward import (
     ForwardGraph,
 )
 from placewright.placers.bases import ForEveryProblem, anytime
-from placewright.placers.legal import evaluate_repaired, failure
+from placewright.placers.legal import ActionSpace, evaluate_repaired, failure
 from placewright.placers.pipelines.ideals.items import components_fused
 from placewright.simulation.evaluator import Evaluator
 
@@ -454,7 +454,7 @@ def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
             ) from None
         if slots is not None:
             device_of = np.array(devices)[with_backward(view, slots)]
-            return _legal(problem, _by_class(problem, device_of))
+            return ActionSpace(problem, problem.colocation).expand(_by_class(problem, device_of))
     if rule == "auto":
         return by_layers(problem)
     raise InputError(
@@ -482,16 +482,13 @@ def _speeds(problem: Problem, devices: list[int]) -> list[float]:
 
 
 def _by_class(problem: Problem, device_of_op: IntArray) -> IntArray:
-    """Device of each unit, shape (n_units,): one per colocation class.
-
-    It is the device that has the most floating-point operations of the class' forward ops.
-    """
+    """The device with most floating-point operations of each class' forward ops, (n_classes,)."""
     graph, classes = problem.graph, problem.colocation
     class_of_op = classes.group_of[problem.units.group_of]
     votes = np.zeros((classes.n_groups, problem.n_devices))
     weight = np.where(graph.op_phases == FORWARD, 1.0, 1e-12) * (1.0 + graph.op_flops)
     np.add.at(votes, (class_of_op, device_of_op), weight)
-    return classes.expand(votes.argmax(axis=1))
+    return np.asarray(votes.argmax(axis=1))
 
 
 def by_layers(problem: Problem) -> IntArray:
@@ -517,7 +514,7 @@ def by_layers(problem: Problem) -> IntArray:
     turn = np.clip(np.searchsorted(ends, share, side="right"), 0, len(devices) - 1)
     device_of_layer = np.empty(layers.n_groups, dtype=np.int64)
     device_of_layer[order] = np.array(devices, dtype=np.int64)[turn]
-    return _legal(problem, layers.expand(device_of_layer))
+    return ActionSpace(problem, layers).expand(device_of_layer)
 
 
 def layers_of(problem: Problem) -> Grouping:
@@ -543,17 +540,6 @@ def _fast_devices(problem: Problem) -> list[int]:
     kinds = [device.kind for device in problem.cluster.devices]
     fast = [index for index, kind in enumerate(kinds) if kind != "cpu"]
     return fast or list(range(problem.n_devices))
-
-
-def _legal(problem: Problem, device_of: IntArray) -> IntArray:
-    """Move each class that pins or support keep off its device to its fastest allowed device."""
-    classes = problem.colocation
-    seconds = np.zeros((classes.n_groups, problem.n_devices))
-    np.add.at(seconds, classes.group_of, np.where(problem.allowed, problem.costs.seconds, np.inf))
-    first = classes.members.indices[classes.members.indptr[:-1]]
-    chosen = device_of[first]
-    here = np.isfinite(seconds[np.arange(classes.n_groups), chosen])
-    return classes.expand(np.where(here, chosen, seconds.argmin(axis=1)))
 
 
 def with_backward(view: ForwardGraph, slots: Sequence[int]) -> list[int]:

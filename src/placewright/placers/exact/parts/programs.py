@@ -265,9 +265,9 @@ class PartPrograms:
     def __init__(self, problem: Problem, cuts: IntArray) -> None:
         self.problem, self.cuts = problem, cuts
         order = problem.unit_graph.topological_order
-        position = np.empty(problem.n_units, dtype=np.int64)
-        position[order] = np.arange(problem.n_units)
-        self._stops = [*(position[cuts] + 1).tolist(), problem.n_units]
+        self._position = np.empty(problem.n_units, dtype=np.int64)
+        self._position[order] = np.arange(problem.n_units)
+        self._stops = [*(self._position[cuts] + 1).tolist(), problem.n_units]
         self._firsts = [0, *self._stops[:-1]]
         self._order = order
         self._least = least_of_parts(problem)  # (n_parts, before, after)
@@ -332,10 +332,8 @@ class PartPrograms:
                 return None
             device_of[units] = self._twins.exchanged(known.device_of, part, pair)
             start[units] = known.start
-        place = np.empty(self.problem.n_units, dtype=np.int64)
-        place[self._order] = np.arange(self.problem.n_units)
-        part_of = np.searchsorted(np.array(self._stops), place, side="right")
-        order = np.lexsort((place, start, part_of)).astype(np.int64)
+        part_of = np.searchsorted(np.array(self._stops), self._position, side="right")
+        order = np.lexsort((self._position, start, part_of)).astype(np.int64)
         return device_of, order
 
     def size(self, part: int) -> int:

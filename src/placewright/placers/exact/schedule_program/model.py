@@ -181,8 +181,7 @@ class ScheduleProgram(Variables):
             rents: see `_rents`.
             matters: amounts above need no precision; inf if all do.
         """
-        by_class = np.zeros(self.problem.allowed_by_class.shape)
-        np.add.at(by_class, self.group_of, charges.own)
+        by_class = self.problem.colocation.sums(charges.own)
         rates = np.append(charges.used, charges.always) * self.ticks.seconds
         largest = by_class.max(axis=1).sum() + rates.sum() * self.horizon
         unit = max(min(matters, largest) / _UNITS, largest / _MOST_UNITS) if largest > 0 else 1.0

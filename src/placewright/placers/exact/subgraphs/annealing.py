@@ -9,6 +9,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.legal import classes_in_order
 from placewright.placers.pipelines.ideals.items import unit_edges
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.compiled import compiled, inlined
@@ -39,7 +40,7 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
     """Lay out the moves of a problem."""
     classes = problem.colocation
     n_items = classes.n_groups
-    order = np.fromiter(dict.fromkeys(classes.group_of[arrays.order].tolist()), np.int64)
+    order = classes_in_order(problem)
     position = np.empty(n_items, dtype=np.int64)
     position[order] = np.arange(n_items)
     near = _adjacency(problem, classes)

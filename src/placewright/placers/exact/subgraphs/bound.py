@@ -247,8 +247,7 @@ def _first_twins(problem: Problem, arrays: LatencyArrays, allowed: BoolArray) ->
         shape (n_classes, n_accelerators).
     """
     accelerators = np.flatnonzero(arrays.is_atomic)
-    weights, sizes = grouped_entries(problem, problem.colocation)
-    own = np.bincount(weights.row_of_each(), sizes[weights.indices], minlength=len(allowed))
+    own = problem.kept.bytes_by_label(problem.colocation.group_of)
     largest = np.argsort(-own, kind="stable")
     memory = problem.cluster.memory_bytes
     may_be = np.ones((len(allowed), len(accelerators)), dtype=np.bool_)
@@ -284,9 +283,7 @@ class Windows:
         self._graph, self._limit = problem.unit_graph, limit
         self._group_of = problem.colocation.group_of
         self._weights, self._sizes = grouped_entries(problem, problem.colocation)
-        rows = self._weights.row_of_each()
-        own = np.bincount(rows, self._sizes[self._weights.indices], problem.colocation.n_groups)
-        self._own: FloatArray = np.asarray(own[self._group_of], dtype=np.float64)
+        self._own = problem.kept.bytes_by_label(self._group_of)[self._group_of]
         self._neighbours: list[list[tuple[float, int, int, bool]]] = [
             [] for _ in range(problem.n_units)
         ]

@@ -26,7 +26,6 @@ from placewright.placers.learned.hsdag.graph import (
 from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.shared.checkpoint import Checkpoint, load_checkpoint
-from placewright.placers.learned.shared.grouping import common_devices
 from placewright.placers.learned.shared.learning_scope import (
     as_array,
     chosen,
@@ -49,6 +48,7 @@ from placewright.placers.learned.shared.training_episodes import (
     Trainee,
     require_one_device_count,
 )
+from placewright.placers.legal import common_devices
 from placewright.simulation.evaluator import Evaluator
 
 # Choices that a policy file fixes: the network and its inputs.

@@ -33,7 +33,8 @@ from placewright.placers.learned.shared.group_inputs import (
     one_hot_degrees,
     positional_encoding,
 )
-from placewright.placers.learned.shared.grouping import ActionSpace, Merger, neighbour_merge
+from placewright.placers.learned.shared.grouping import Merger, neighbour_merge
+from placewright.placers.legal import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 WEIGHT, INPUT, OUTPUT = "Const", "Parameter", "Result"  # kinds in OpenVINO's files

@@ -13,8 +13,8 @@ from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, Requires
 from placewright.placers.bases import anytime, require_counts, require_numbers, require_one_of
 from placewright.placers.learned.hsdag.graph import coarsened
-from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import LearningPlacer, SearchSettings
+from placewright.placers.legal import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 FEATURES = ("released", "paper")

@@ -26,10 +26,8 @@ from placewright.placers.learned.shared.encoders import perceptron
 from placewright.placers.learned.shared.group_inputs import (
     group_adjacency,
     group_output_bytes,
-    group_seconds,
     levels,
 )
-from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
     chosen,
     descend,
@@ -50,6 +48,7 @@ from placewright.placers.learned.shared.training_episodes import (
     Trainee,
     require_one_device_count,
 )
+from placewright.placers.legal import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
@@ -89,7 +88,7 @@ class PlacetoGraph:
         np.fill_diagonal(reach, False)
         rest = ~(reach | reach.T)
         np.fill_diagonal(rest, False)
-        seconds = group_seconds(problem, nodes)
+        seconds = nodes.sums(problem.costs.seconds)  # inf if unsupported
         seconds = np.where(np.isfinite(seconds), seconds, 0.0)
         columns = [seconds, group_output_bytes(problem, nodes)[:, None]]
         return cls(

@@ -14,13 +14,9 @@ from placewright.core.arrays import IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.bases import require_counts, require_numbers, require_one_of
-from placewright.placers.learned.shared.grouping import (
-    ActionSpace,
-    Merger,
-    edge_list,
-    merged_space,
-)
+from placewright.placers.learned.shared.grouping import Merger, edge_list, merged_space
 from placewright.placers.learned.shared.searching import LearningPlacer, SearchSettings
+from placewright.placers.legal import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 

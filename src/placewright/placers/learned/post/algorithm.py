@@ -9,9 +9,9 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.placers.baselines.simple import evaluate_homogeneous
 from placewright.placers.learned.post.placer import Post
-from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.returns import RunningMean, reference_value, relative_times
 from placewright.placers.learned.shared.searching import EarlyStop, reporting
+from placewright.placers.legal import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 SMALLEST_PROBABILITY = 1e-12

@@ -15,7 +15,6 @@ from placewright.placers.learned.shared.group_inputs import (
     kind_vocabulary,
     output_shapes,
 )
-from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.learning_scope import (
     as_array,
     descend,
@@ -29,6 +28,7 @@ from placewright.placers.learned.shared.returns import (
     relative_times,
 )
 from placewright.placers.learned.shared.searching import EarlyStop
+from placewright.placers.legal import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 WARM_UP_FACTOR = 5.0  # on the temperature, in the first updates

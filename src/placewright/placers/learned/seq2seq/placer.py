@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from placewright.core.problem import Problem
 from placewright.placers.bases import require_counts, require_numbers, require_one_of
-from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
+from placewright.placers.learned.shared.grouping import merged_space
 from placewright.placers.learned.shared.searching import LearningPlacer, ReinforceSettings
+from placewright.placers.legal import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 CELLS = ("lstm", "gru")

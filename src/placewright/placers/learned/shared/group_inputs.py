@@ -11,7 +11,8 @@ from scipy.sparse import coo_array
 from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.learned.shared.grouping import ActionSpace, edge_list
+from placewright.placers.learned.shared.grouping import edge_list
+from placewright.placers.legal import ActionSpace
 
 ADJACENCY_SLOTS = 10
 
@@ -165,13 +166,6 @@ def group_adjacency(problem: Problem, grouping: Grouping) -> FloatArray:
     np.add.at(counts, (grouping.group_of[producers], grouping.group_of[consumers]), 1.0)
     np.fill_diagonal(counts, 0.0)
     return counts
-
-
-def group_seconds(problem: Problem, grouping: Grouping) -> FloatArray:
-    """Seconds of each group on each device, shape (n_groups, n_devices); inf if unsupported."""
-    seconds = np.zeros((grouping.n_groups, problem.n_devices))
-    np.add.at(seconds, grouping.group_of, problem.costs.seconds)
-    return seconds
 
 
 def group_output_bytes(problem: Problem, grouping: Grouping) -> FloatArray:

@@ -18,10 +18,11 @@ from placewright.errors import BudgetSpent
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
 from placewright.placers.learned.shared.encoders import perceptron
 from placewright.placers.learned.shared.group_inputs import group_edges, levels
-from placewright.placers.learned.shared.grouping import ActionSpace, edge_list, mean_seconds
+from placewright.placers.learned.shared.grouping import edge_list, mean_seconds
 from placewright.placers.learned.shared.learning_scope import (
     torch_scope,
 )
+from placewright.placers.legal import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 SHIPPED = Path(__file__).parent / "policies" / "zero_shot.safetensors"

@@ -31,6 +31,9 @@ from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 FROM_HOST = -1  # producer of a tensor that every reader receives and no device sends
 AT_HOST = -2  # producer of a tensor on the host, a device that sends it to every other reader
 
+Hop = tuple[float, float]  # latency, seconds per byte
+NO_HOP: Hop = (0.0, 0.0)
+
 # (producer, is graph output, is forward, reading groups) -> [receive, send] seconds by device
 _Costs = dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]]
 
@@ -147,9 +150,10 @@ def load_model_of(
     """
     allowed = allowed_devices(problem, grouping)
     forward = problem.unit_graph.op_phases == FORWARD
-    everything = np.ones(problem.n_units, dtype=np.bool_)
-    seconds = np.where(allowed, _grouped_seconds(problem, grouping, everything), np.inf)
-    forward_seconds = _grouped_seconds(problem, grouping, forward)
+    # units that a device may not run count as 0
+    of_units = np.where(problem.allowed, problem.costs.seconds, 0.0) / problem.cluster.concurrency
+    seconds = np.where(allowed, grouping.sums(of_units), np.inf)
+    forward_seconds = grouping.sums(np.where(forward[:, None], of_units, 0.0))
     tensors = crossing_tensors(problem, grouping, transfers)
     cluster = problem.cluster
     host, memory = cluster.host_endpoint, cluster.memory_bytes
@@ -201,8 +205,7 @@ def _limits(problem: Problem, grouping: Grouping) -> tuple[tuple[Charges, float]
     found = []
     for quantity, most in problem.limits.items():
         charges = problem.charges[quantity]
-        own = np.zeros((grouping.n_groups, problem.n_devices))
-        np.add.at(own, grouping.group_of, np.where(problem.allowed, charges.own, 0.0))
+        own = grouping.sums(np.where(problem.allowed, charges.own, 0.0))
         found.append((replace(charges, own=own), most))
     return tuple(found)
 
@@ -224,17 +227,6 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
     kept = problem.kept.bytes_by_label(grouping.group_of)
     room = problem.cluster.memory_bytes * (1.0 + MEMORY_ROUNDING)
     return allowed & (kept[:, None] <= room[None, :])
-
-
-def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:
-    """Sum of seconds of the masked units of each group, (n_groups, n_devices).
-
-    They are divided by streams and replicas; units that a device may not run count as 0.
-    """
-    seconds = np.where(problem.allowed, problem.costs.seconds, 0.0) / problem.cluster.concurrency
-    total = np.zeros((grouping.n_groups, problem.n_devices))
-    np.add.at(total, grouping.group_of[units], seconds[units])
-    return total
 
 
 def grouped_entries(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
@@ -408,18 +400,31 @@ def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray
     Raises:
         InputError: they depend on the other end, see `why_not_separable`.
     """
-    share = problem.cluster.transfer_share[:, None]
     carried = problem.unit_transfer_seconds
     if carried is not None:
-        both = share * carried[None, :]
+        both = problem.cluster.transfer_share[:, None] * carried[None, :]
         return both, both
     pairs = _pairs(problem)
     hops = None if pairs is None else _hop_costs(problem, pairs)
     if hops is None:
         raise InputError(why_not_separable(problem))
-    sizes = problem.unit_graph.tensor_bytes
-    receive, send = (share * (cost[:, :1] + cost[:, 1:] * sizes[None, :]) for cost in hops)
-    return receive, send
+    return hop_seconds(problem, hops[0]), hop_seconds(problem, hops[1])
+
+
+def hop_seconds(problem: Problem, hops: list[Hop]) -> FloatArray:
+    """Seconds of each tensor over a hop of each device, shape (n_devices, n_tensors).
+
+    They are 0 for a device that does not pay transfers.
+    """
+    cost = np.array(hops)
+    seconds = cost[:, :1] + cost[:, 1:] * problem.unit_graph.tensor_bytes[None, :]
+    return np.asarray(problem.cluster.transfer_share[:, None] * seconds)
+
+
+def hop_cost(problem: Problem, hop: tuple[int, int]) -> Hop:
+    """The cost of a hop between two endpoints."""
+    cluster = problem.cluster
+    return float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop])
 
 
 def _pairs(problem: Problem) -> list[tuple[int, int, int]] | None:
@@ -439,15 +444,14 @@ def _pairs(problem: Problem) -> list[tuple[int, int, int]] | None:
 
 def _hop_costs(
     problem: Problem, pairs: list[tuple[int, int, int]]
-) -> tuple[FloatArray, FloatArray] | None:
-    """(latency, seconds per byte) of each device's receiving and sending hop, (n_devices, 2) each.
+) -> tuple[list[Hop], list[Hop]] | None:
+    """Each device's receiving and sending hop.
 
     A receiver pays the hop that reaches it, a sender the first hop. None if they depend on the
     other end.
     """
-    cluster = problem.cluster
-    receive: dict[int, tuple[float, float]] = {}
-    send: dict[int, tuple[float, float]] = {}
+    receive: dict[int, Hop] = {}
+    send: dict[int, Hop] = {}
     for source, middle, target in pairs:
         last = source if middle == target else middle
         for costs, device, hop in (
@@ -456,12 +460,11 @@ def _hop_costs(
         ):
             if device >= problem.n_devices:
                 continue
-            cost = (float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop]))
+            cost = hop_cost(problem, hop)
             if costs.setdefault(device, cost) != cost:
                 return None
     devices = range(problem.n_devices)
-    none = (0.0, 0.0)
     return (
-        np.array([receive.get(device, none) for device in devices]),
-        np.array([send.get(device, none) for device in devices]),
+        [receive.get(device, NO_HOP) for device in devices],
+        [send.get(device, NO_HOP) for device in devices],
     )

@@ -35,9 +35,13 @@ from placewright.placers.pipelines.ideals.items import (
     items_of,
 )
 from placewright.placers.pipelines.ideals.load_model import (
+    NO_HOP,
+    Hop,
     LoadModel,
     TransferCosts,
     crossing_tensors,
+    hop_cost,
+    hop_seconds,
     load_model_of,
     why_not_separable,
 )
@@ -65,7 +69,6 @@ _LINEAR_SHARE = 0.5  # of the seconds, for the split of one linear order
 _MOST_MEMBERS = 100_000_000  # limit on items of all ideals, a byte each
 _TOO_MANY_ITEMS = "too many ops for groups; best split at the prices between groups"
 _ENDED = "the budget ended before the best split"
-_Hop = tuple[float, float]  # latency, seconds per byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,15 +514,15 @@ def why_not_levelled(problem: Problem) -> str | None:
     return None if reason is None or link_levels(problem) is not None else reason
 
 
-def _hops(problem: Problem) -> tuple[list[dict[int, _Hop]], list[dict[int, _Hop]]] | None:
+def _hops(problem: Problem) -> tuple[list[dict[int, Hop]], list[dict[int, Hop]]] | None:
     """Arriving and leaving hops of each device: other device -> hop; None without a route.
 
     A receiver pays the last hop of a route, a sender the first one.
     """
     cluster, n, host = problem.cluster, problem.n_devices, problem.cluster.host_endpoint
     route = routes(problem)
-    arriving: list[dict[int, _Hop]] = [{} for _ in range(n)]
-    leaving: list[dict[int, _Hop]] = [{} for _ in range(n)]
+    arriving: list[dict[int, Hop]] = [{} for _ in range(n)]
+    leaving: list[dict[int, Hop]] = [{} for _ in range(n)]
     for source in range(n):
         for target in range(n):
             if source == target:
@@ -528,8 +531,8 @@ def _hops(problem: Problem) -> tuple[list[dict[int, _Hop]], list[dict[int, _Hop]
                 return None
             via = route[source, target] == VIA_HOST
             first, last = (source, host if via else target), (host if via else source, target)
-            leaving[source][target] = _cost(problem, first)
-            arriving[target][source] = _cost(problem, last)
+            leaving[source][target] = hop_cost(problem, first)
+            arriving[target][source] = hop_cost(problem, last)
     graph = problem.unit_graph
     linked = cluster.link_channel >= 0
     away = np.arange(n) != host
@@ -540,20 +543,13 @@ def _hops(problem: Problem) -> tuple[list[dict[int, _Hop]], list[dict[int, _Hop]
     return arriving, leaving
 
 
-def _cost(problem: Problem, hop: tuple[int, int]) -> _Hop:
-    cluster = problem.cluster
-    return float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop])
-
-
-def _near_and_far(
-    hops: dict[int, _Hop], group_of: IntArray, device: int
-) -> tuple[_Hop, _Hop] | None:
+def _near_and_far(hops: dict[int, Hop], group_of: IntArray, device: int) -> tuple[Hop, Hop] | None:
     """The only hop within the group and the only hop beyond it; None if there are several."""
     same = {hop for other, hop in hops.items() if group_of[other] == group_of[device]}
     others = {hop for other, hop in hops.items() if group_of[other] != group_of[device]}
     if len(same) > 1 or len(others) > 1:
         return None
-    near = min(same | others, default=(0.0, 0.0))
+    near = min(same | others, default=NO_HOP)
     far = min(others, default=near)
     if same and (near not in same or near[0] > far[0] or near[1] > far[1]):
         return None
@@ -563,32 +559,24 @@ def _near_and_far(
 def _levels(
     problem: Problem,
     group_of: IntArray,
-    arriving: list[tuple[_Hop, _Hop]],
-    leaving: list[tuple[_Hop, _Hop]],
+    arriving: list[tuple[Hop, Hop]],
+    leaving: list[tuple[Hop, Hop]],
 ) -> LinkLevels:
     cluster, host, n = problem.cluster, problem.cluster.host_endpoint, problem.n_devices
     linked = cluster.link_channel >= 0
-    none = (0.0, 0.0)
     inwards, outwards = [], []
     for device in range(n):
         into, out = (host, device), (device, host)
-        inwards.append(_cost(problem, into) if linked[into] else none)
-        outwards.append(_cost(problem, out) if linked[out] else none)
-    from_host, to_host = _seconds(problem, inwards), _seconds(problem, outwards)
+        inwards.append(hop_cost(problem, into) if linked[into] else NO_HOP)
+        outwards.append(hop_cost(problem, out) if linked[out] else NO_HOP)
+    from_host, to_host = hop_seconds(problem, inwards), hop_seconds(problem, outwards)
     near, far = (
         TransferCosts(
-            _seconds(problem, [pair[level] for pair in arriving]),
-            _seconds(problem, [pair[level] for pair in leaving]),
+            hop_seconds(problem, [pair[level] for pair in arriving]),
+            hop_seconds(problem, [pair[level] for pair in leaving]),
             from_host,
             to_host,
         )
         for level in (0, 1)
     )
     return LinkLevels(group_of, near, far)
-
-
-def _seconds(problem: Problem, hops: list[_Hop]) -> FloatArray:
-    """Seconds of each tensor by device, shape (n_devices, n_tensors); 0 if none are paid."""
-    cost = np.array(hops)
-    seconds = cost[:, :1] + cost[:, 1:] * problem.unit_graph.tensor_bytes[None, :]
-    return np.asarray(problem.cluster.transfer_share[:, None] * seconds)
