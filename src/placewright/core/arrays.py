@@ -53,6 +53,17 @@ def read_only_array(array: NDArray[T]) -> NDArray[T]:
     return view
 
 
+def positions_in(order: IntArray) -> IntArray:
+    """Position of each number in an order of 0 .. n - 1, shape (n,).
+
+    >>> positions_in(np.array([2, 0, 1])).tolist()
+    [1, 2, 0]
+    """
+    positions = np.empty(len(order), dtype=np.int64)
+    positions[order] = np.arange(len(order))
+    return positions
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Csr:
     """Rows of integers of unequal length: row i is ``indices[indptr[i]:indptr[i + 1]]``."""

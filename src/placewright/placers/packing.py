@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, positions_in
 from placewright.core.cluster import Cluster
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -120,13 +120,11 @@ class _Items:
 
     def __init__(self, problem: Problem, order: IntArray) -> None:
         classes, kept = problem.colocation, problem.kept
-        rank = np.empty(problem.n_units, dtype=np.int64)
-        rank[order] = np.arange(problem.n_units)
+        rank = positions_in(order)
         first = np.full(classes.n_groups, problem.n_units)
         np.minimum.at(first, classes.group_of, rank)
-        position = np.empty(classes.n_groups, dtype=np.int64)
         by_rank = np.argsort(first, kind="stable")
-        position[by_rank] = np.arange(classes.n_groups)
+        position = positions_in(by_rank)
         self.position_of_unit = position[classes.group_of]
         self.allowed: BoolArray = problem.allowed_by_class[by_rank]
         self.total = kept.total

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placewright.core.arrays import IntArray
+from placewright.core.arrays import IntArray, positions_in
 from placewright.core.graph import ComputationGraph
 
 MOST_CHILDREN = 24
@@ -50,8 +50,7 @@ class Node:
 
 def group_tree(graph: ComputationGraph) -> Node:
     """Make the tree of all units of a graph, by module paths or by cuts of few tensors."""
-    position = np.empty(graph.n_ops, dtype=np.int64)
-    position[graph.topological_order] = np.arange(graph.n_ops)
+    position = positions_in(graph.topological_order)
     paths = [tuple(p for p in re.split(r"[./]", path) if p) for path in graph.op_modules]
     with_path = sum(1 for path in paths if path)
     if with_path < _FEWEST_WITH_MODULE * graph.n_ops or len(set(paths)) < 2:

@@ -95,13 +95,13 @@ def _lanes(problem: Problem, timeline: Timeline) -> list[int]:
     return lane
 
 
-def channel_names(problem: Problem) -> list[str]:
+def channel_names(problem: Problem, arrow: str = "→") -> list[str]:
     """Names of the channels: their own, or the ends of their link."""
     names = [""] * problem.cluster.n_channels
     index = problem.cluster.endpoint_index
     for link in problem.cluster.links:
         number = int(problem.cluster.link_channel[index[link.source], index[link.destination]])
-        names[number] = link.channel or f"{link.source} → {link.destination}"
+        names[number] = link.channel or f"{link.source} {arrow} {link.destination}"
     return names
 
 

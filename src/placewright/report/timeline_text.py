@@ -12,6 +12,7 @@ from placewright.core.arrays import Csr, FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import value_text
+from placewright.report.page_times import channel_names
 from placewright.report.tables import short_name
 from placewright.report.terminal import wrapped
 from placewright.simulation.model import Simulator
@@ -280,15 +281,11 @@ def _processor_name(name: str) -> str:
 
 
 def _channel_spans(problem: Problem, timeline: Timeline) -> list[tuple[str, FloatArray]]:
-    index, cluster = problem.cluster.endpoint_index, problem.cluster
-    names = {}
-    for link in cluster.links:
-        channel = int(cluster.link_channel[index[link.source], index[link.destination]])
-        names[channel] = link.channel or f"{link.source} > {link.destination}"
+    names = channel_names(problem, ">")
     spans: dict[int, list[tuple[float, float]]] = {}
     for hop in timeline.transfers:
         spans.setdefault(hop.channel, []).append((hop.start, hop.end))
-    return [(names.get(at, str(at)), np.array(spans[at])) for at in sorted(spans)]
+    return [(names[at], np.array(spans[at])) for at in sorted(spans)]
 
 
 def _busiest(

@@ -20,6 +20,7 @@ from placewright.core.arrays import (
     IntArray,
     frozen_floats,
     frozen_ints,
+    positions_in,
     read_only_array,
 )
 from placewright.core.problem import Problem
@@ -128,8 +129,7 @@ def propose_in_order(
 
 def proposal_of(problem: Problem, plan: Planned) -> Proposal:
     """Convert a plan to devices and an order: by start time, producers before consumers."""
-    position = np.empty(problem.n_units, dtype=np.int64)
-    position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    position = positions_in(problem.unit_graph.topological_order)
     return plan.device_of, np.lexsort((position, plan.start)).astype(np.int64)
 
 

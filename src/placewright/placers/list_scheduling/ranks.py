@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray, positions_in
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, read_only
 from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, once_per_problem, problem_arrays
@@ -119,8 +119,7 @@ def _optimistic(tables: ScheduleTables, allowed: BoolArray, transfers: FloatArra
 
 def by_rank(problem: Problem, rank: FloatArray) -> IntArray:
     """Units by decreasing rank; equal ones in topological order."""
-    position = np.empty(problem.n_units, dtype=np.int64)
-    position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    position = positions_in(problem.unit_graph.topological_order)
     # Sums in another order differ in the last digit, which must not decide between equal ranks.
     steps = np.round(rank / max(float(rank.max()), 1e-300) * 1e12)
     return np.asarray(np.lexsort((position, -steps)), dtype=np.int64)

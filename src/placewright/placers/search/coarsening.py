@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
+from placewright.core.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen_floats,
+    frozen_ints,
+    positions_in,
+)
 from placewright.core.problem import Problem
 from placewright.placers.list_scheduling.ranks import mean_transfers
 from placewright.simulation.compiled import compiled
@@ -78,8 +85,7 @@ def levels_of(
     there = np.zeros(len(nodes.seconds), dtype=np.int64)
     if device_of is not None:
         there[group_of] = device_of
-    place = np.empty(problem.n_units, dtype=np.int64)
-    place[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    place = positions_in(problem.unit_graph.topological_order)
     limit = _SHARE_OF_MEMORY * np.asarray(problem.cluster.memory_bytes)
     levels = [_level(group_of, nodes, place)]
     while len(nodes.seconds) > fewest:
@@ -99,8 +105,7 @@ def _level(group_of: IntArray, nodes: _Nodes, place: IntArray) -> Level:
     first = np.full(len(nodes.seconds), len(place), dtype=np.int64)
     np.minimum.at(first, group_of, place)
     by_place = np.argsort(first, kind="stable")
-    place_of = np.empty(len(first), dtype=np.int64)
-    place_of[by_place] = np.arange(len(first))
+    place_of = positions_in(by_place)
     return Level(group_of, nodes.allowed, nodes.ptr, nodes.others, by_place, place_of)
 
 

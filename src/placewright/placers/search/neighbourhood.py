@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from placewright.core.arrays import Csr, FloatArray, IntArray
+from placewright.core.arrays import Csr, FloatArray, IntArray, positions_in
 from placewright.core.problem import Problem
 from placewright.placers.list_scheduling.ranks import ready_by_rank
 from placewright.simulation.compiled import compiled
@@ -226,8 +226,7 @@ def order_by_priority(problem: Problem, priority: FloatArray) -> IntArray:
 def shifted(problem: Problem, order: IntArray, rng: np.random.Generator) -> IntArray:
     """Move one random unit to a random place between its last producer and first consumer."""
     graph = problem.unit_graph
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
+    position = positions_in(order)
     unit = int(rng.integers(len(order)))
     before, after = graph.predecessors.row(unit), graph.successors.row(unit)
     low = int(position[before].max(initial=-1)) + 1

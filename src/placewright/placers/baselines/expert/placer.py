@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import IntArray
+from placewright.core.arrays import IntArray, positions_in
 from placewright.core.graph import FORWARD, ComputationGraph
 from placewright.core.grouping import DisjointSets, Grouping
 from placewright.core.problem import Problem
@@ -504,8 +504,7 @@ def by_layers(problem: Problem) -> IntArray:
     work = seconds.sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
     layer_work = np.bincount(layers.group_of, work, minlength=layers.n_groups)
     position = np.full(layers.n_groups, problem.n_units, dtype=np.int64)
-    rank = np.empty(problem.n_units, dtype=np.int64)
-    rank[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    rank = positions_in(problem.unit_graph.topological_order)
     np.minimum.at(position, layers.group_of, rank)
     order = np.argsort(position, kind="stable")
     middle = np.cumsum(layer_work[order]) - layer_work[order] / 2

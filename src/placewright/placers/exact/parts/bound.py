@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray, positions_in
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled
@@ -95,8 +95,7 @@ def least_of_parts(problem: Problem) -> FloatArray:
         device 0 and the last part ends at device 0, which stand for none.
     """
     cuts = articulation_units(problem)
-    position = np.empty(problem.n_units, dtype=np.int64)
-    position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    position = positions_in(problem.unit_graph.topological_order)
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     ends = np.concatenate([position[cuts], [problem.n_units]])
     table = np.asarray(_table(problem_arrays(problem), allowed, position, ends))

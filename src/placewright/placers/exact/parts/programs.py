@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, positions_in
 from placewright.core.builder import GraphBuilder
 from placewright.core.charges import CHARGED
 from placewright.core.cluster import Cluster
@@ -265,8 +265,7 @@ class PartPrograms:
     def __init__(self, problem: Problem, cuts: IntArray) -> None:
         self.problem, self.cuts = problem, cuts
         order = problem.unit_graph.topological_order
-        self._position = np.empty(problem.n_units, dtype=np.int64)
-        self._position[order] = np.arange(problem.n_units)
+        self._position = positions_in(order)
         self._stops = [*(self._position[cuts] + 1).tolist(), problem.n_units]
         self._firsts = [0, *self._stops[:-1]]
         self._order = order

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, positions_in
 from placewright.core.charges import CHARGED, LIMIT_ROUNDING, Charges
 from placewright.core.problem import Problem
 from placewright.placers.exact.schedule_program.transfers import (
@@ -203,8 +203,7 @@ class ScheduleProgram(Variables):
             [next(d for d, literal in row.items() if value(literal)) for row in self.x],
             dtype=np.int64,
         )
-        place = np.empty(self.problem.n_units, dtype=np.int64)
-        place[self.arrays.topological] = np.arange(self.problem.n_units)
+        place = positions_in(self.arrays.topological)
         starts = np.array([value(start) for start in self.start], dtype=np.int64)
         order = np.lexsort((place, starts))
         self._found.append(tuple(groups.tolist()))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray, positions_in
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.legal import classes_in_order
@@ -39,10 +39,8 @@ class Moves(NamedTuple):
 def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
     """Lay out the moves of a problem."""
     classes = problem.colocation
-    n_items = classes.n_groups
     order = classes_in_order(problem)
-    position = np.empty(n_items, dtype=np.int64)
-    position[order] = np.arange(n_items)
+    position = positions_in(order)
     near = _adjacency(problem, classes)
     weights, weight_bytes = grouped_entries(problem, classes)
     return Moves(

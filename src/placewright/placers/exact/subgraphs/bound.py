@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, positions_in
 from placewright.core.problem import Problem
 from placewright.placers.exact.integer_program import (
     Decode,
@@ -124,8 +124,7 @@ class _Builder(ProgramBuilder):
         self._windows()
         total = self.column(np.inf, 1.0)
         ends = [self.column(np.inf) for _ in range(self.problem.n_units)]
-        rank = np.empty(self.problem.n_units, dtype=np.int64)
-        rank[self.arrays.order] = np.arange(self.problem.n_units)
+        rank = positions_in(self.arrays.order)
         for unit, end in enumerate(ends):
             self._unit(unit, ends, rank)
             self.rows.add(0.0, np.inf, [total, end], [1.0, -1.0])

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from placewright.core.arrays import Csr, FloatArray, IntArray
+from placewright.core.arrays import Csr, FloatArray, IntArray, positions_in
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
@@ -211,8 +211,7 @@ def _nodes(view: GraphView, opener: IntArray, grouping: Grouping, *, sees_others
 
 def _positions(view: GraphView, node_of: IntArray, n_nodes: int) -> IntArray:
     last = np.full(n_nodes, -1, dtype=np.int64)
-    visit = np.empty(view.n_nodes, dtype=np.int64)
-    visit[view.visits] = np.arange(view.n_nodes)
+    visit = positions_in(view.visits)
     seen = node_of >= 0
     np.maximum.at(last, node_of[seen], visit[seen])
     position: IntArray = np.argsort(np.argsort(last))

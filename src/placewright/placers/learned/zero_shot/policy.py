@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, positions_in
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent
 from placewright.placers.learned.shared.checkpoint import load_checkpoint
@@ -254,8 +254,7 @@ class ListProblem:
     @cached_property
     def order(self) -> IntArray:
         """Units by falling upward rank, topological, shape (n_units,)."""
-        position = np.empty(self.problem.n_units, dtype=np.int64)
-        position[self.problem.unit_graph.topological_order] = np.arange(self.problem.n_units)
+        position = positions_in(self.problem.unit_graph.topological_order)
         return np.lexsort((position, -self.upward_rank))
 
     @cached_property
